@@ -1,6 +1,6 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka check test test-long lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka check test test-long messages lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/generator
@@ -28,6 +28,10 @@ test-long: setup ## run all tests with the whole number of examples of each law,
 	@.venv/bin/python -m tests.class_archive
 	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
+
+messages: setup ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
+	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" --write-messages \
+		$(or $(ARGS),$(CORE_TESTS) tests/setup)
 
 lint: setup ## check style, format, types and who imports whom
 	@.venv/bin/ruff check .

@@ -12,6 +12,8 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+pytest_plugins = ("pytester", "tests.messages")
+
 # Read by Spark's launcher, also in what tests start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 

@@ -30,16 +30,16 @@ def test_a_job_does_not_run_without_its_source(buckets, conf):
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "out"])
-def test_named_events_that_the_archive_lacks_are_counted(buckets, conf, out):
+def test_named_events_that_the_archive_lacks_are_counted(buckets, conf, out, as_worded):
     labels = conf.parent / "labels.csv"
     asked = ("features", "rules.yaml", "--conf", conf, "--events", labels, "--out", out)
     labels.write_text("id\nnobody\nnowhere\n")
-    said = f"none of the 2 events of --events {labels} is in the archive; check its ids"
-    assert one_line(buckets(*asked), 1) == said
+    assert as_worded(one_line(buckets(*asked), 1))
     assert not (conf.parent / out).exists()
     labels.write_text("id\ne3\nnobody\ne1\n")
     ran = buckets(*asked)
-    assert (ran.code, ran.err) == (0, "1 of 3 events of --events are not in the archive\n")
+    assert ran.code == 0
+    assert as_worded(ran.err)
     assert "2 rows" in ran.out
     labels.write_text("id\ne3\n")
     assert buckets(*asked, "--overwrite").err == ""

@@ -69,12 +69,12 @@ def test_json_on_standard_output_is_all_that_is_printed(buckets, files):
     assert report["by_day"] == [{"day": "2026-01-02", "alerts": 2, "rules": {"payer-1h": 2}}]
 
 
-def test_an_expectation_that_is_not_met_is_exit_code_1(buckets, files, tmp_path):
+def test_an_expectation_that_is_not_met_is_exit_code_1(buckets, files, tmp_path, as_worded):
     ran = buckets(
         "backtest", *files, "--expect", "alerts < 6", "--expect", "alerts of payer-1h < 7", "--junit", "out.xml"
     )
     assert ran.code == 1
-    assert ran.err.endswith("error: 1 of 2 expectations is not met\n")
+    assert as_worded(ran.err)
     assert "not met: alerts < 6 (it is 6)" in ran.out
     assert 'failures="1"' in (tmp_path / "out.xml").read_text()
 
@@ -98,60 +98,54 @@ def test_recorded_alerts_are_those_of_a_folder(buckets, files, tmp_path):
 
 @pytest.mark.parametrize("option", ["--json", "--junit", "--html"])
 @pytest.mark.parametrize("read", ["rules.yaml", "day.jsonl", "schema.yaml", "fraud.csv"])
-def test_nothing_that_is_read_is_replaced_by_a_report(buckets, files, tmp_path, option, read):
+def test_nothing_that_is_read_is_replaced_by_a_report(buckets, files, tmp_path, option, read, as_worded):
     before = (tmp_path / read).read_bytes()
     error = one_line(buckets("backtest", *files, "--fraud", "fraud.csv", option, f"./{read}"), 1)
-    assert error == f"{option} {read}: is read by this command, and would be replaced; name another file"
+    assert as_worded(error)
     assert (tmp_path / read).read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    "options",
     [
-        (("rules.yaml",), "give either --conf, a job with an archive, or --events"),
-        (("rules.yaml", "--events", "nothing.jsonl", "--schema", "schema.yaml"), "no such file"),
-        (("rules.yaml", "--conf", "a.yaml", "--schema", "schema.yaml"), "--schema goes with --events"),
+        ("rules.yaml",),
+        ("rules.yaml", "--events", "nothing.jsonl", "--schema", "schema.yaml"),
+        ("rules.yaml", "--conf", "a.yaml", "--schema", "schema.yaml"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(buckets, files, options, reason):
-    assert reason in one_line(buckets("backtest", *options), 1)
+def test_options_that_do_not_go_together_are_refused(buckets, files, options, as_worded):
+    assert as_worded(one_line(buckets("backtest", *options), 1))
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    "options",
     [
-        (
-            ("--from", "2027-01-01"),
-            "no event lies in the range from 2027-01-01 00:00:00 to any time; those that were read",
-        ),
-        (("--from", "2026-01-02", "--to", "2026-01-02"), "is not before --to"),
-        (("--from", "soon"), "--from: 'soon' is no moment"),
-        (("--history", "1h"), "give --from too"),
-        (("--from", "2026-01-02", "--history", "59m"), "--history 59m is shorter than 1h"),
-        (("--from", "2026-01-02", "--history", "long"), "--history: 'long' is not a duration"),
-        (("--amount", "fee"), "amount: 'fee' is no measure"),
-        (("--sweep", "payer-2h.limit=1,2"), "no rule and parameter"),
-        (
-            ("--sweep", "payer-1h.limit=1..2000:1000", "--sweep", "window=1h,2h"),
-            "2,000 combinations are more than 1,000",
-        ),
-        (("--expect", "alerts"), "cannot be read"),
-        (("--expect", "precision > 0.5"), "give --fraud"),
-        (("--expect", "only new < 5"), "needs recorded alerts"),
-        (("--fraud", "rules.yaml"), "is of an unknown kind"),
-        (("--recorded", "."), "has no tables or files of alerts"),
-        (("--list", "known"), "write NAME=FILE"),
+        ("--from", "2027-01-01"),
+        ("--from", "2026-01-02", "--to", "2026-01-02"),
+        ("--from", "soon"),
+        ("--history", "1h"),
+        ("--from", "2026-01-02", "--history", "59m"),
+        ("--from", "2026-01-02", "--history", "long"),
+        ("--amount", "fee"),
+        ("--sweep", "payer-2h.limit=1,2"),
+        ("--sweep", "payer-1h.limit=1..2000:1000", "--sweep", "window=1h,2h"),
+        ("--expect", "alerts"),
+        ("--expect", "precision > 0.5"),
+        ("--expect", "only new < 5"),
+        ("--fraud", "rules.yaml"),
+        ("--recorded", "."),
+        ("--list", "known"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(buckets, files, options, reason):
-    assert reason in one_line(buckets("backtest", *files, *options), 1)
+def test_what_cannot_be_answered_is_one_line(buckets, files, options, as_worded):
+    assert as_worded(one_line(buckets("backtest", *files, *options), 1))
 
 
-def test_a_list_that_is_not_given_is_named(buckets, files, tmp_path):
+def test_a_list_that_is_not_given_is_named(buckets, files, tmp_path, as_worded):
     (tmp_path / "rules.yaml").write_text(
         RULES.replace("group_by: [payer]", "group_by: [payer]\n    where: payer IN LIST known", 1)
     )
-    assert "has no list 'known'" in one_line(buckets("backtest", *files), 1)
+    assert as_worded(one_line(buckets("backtest", *files), 1))
     (tmp_path / "known.csv").write_text("key\np1\n")
     assert (
         json.loads(buckets("backtest", *files, "--list", "known=known.csv", "--json", "-").out)["total"]["alerts"] == 6

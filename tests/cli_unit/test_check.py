@@ -113,7 +113,7 @@ def test_a_job_is_looked_at_and_nothing_is_written(buckets, conf):
     assert list(things(buckets("check", conf, "--json", "--offline"))) == ["configuration", "event schema", "rules"]
 
 
-def test_each_thing_that_cannot_be_used_is_named(buckets, conf):
+def test_each_thing_that_cannot_be_used_is_named(buckets, conf, as_worded):
     folder = conf.parent
     (folder / "file").touch()
     (folder / "payroll.csv").write_text("key\np1\np1\n")
@@ -128,32 +128,23 @@ def test_each_thing_that_cannot_be_used_is_named(buckets, conf):
     found = things(buckets("check", conf, "--json"))
     wrong = {thing: faults[0] for thing, faults in found.items() if isinstance(faults, list)}
     assert {thing: len(faults) for thing, faults in found.items() if thing in wrong} == dict.fromkeys(wrong, 1)
-    assert "source.path: " in wrong["source"]
-    assert "does not exist" in wrong["source"]
-    assert "the key 'p1' stands there twice" in wrong["list payroll"]
-    assert "is not a Delta table" in wrong["list gone"]
-    assert f"{folder / 'file'} is a file; name a folder" in wrong["checkpoint"]
-    assert "holds tables of another checkpoint" in wrong["output"]
-    assert "archive.cluster_by: the event schema has no field 'colour'" in wrong["archive"]
+    assert set(wrong) == {"source", "list payroll", "list gone", "checkpoint", "output", "archive"}
+    assert as_worded("\n".join(wrong.values()))
     assert set(found) - set(wrong) == {"configuration", "event schema", "rules"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "thing", "fault"),
+    ("changes", "thing"),
     [
-        ({"engine": {"shards": 3}}, "checkpoint", "was made with engine.shards 16, not 3"),
-        ({"source": {"kind": "csv", "path": "gone"}}, "checkpoint", "was made for source json "),
-        (
-            {"engine": {"precision": {"tail": "1h", "groups": [{"group_by": ["colour"]}]}}},
-            "configuration",
-            "no rule has the group",
-        ),
-        ({"archive": {"path": "gone/archive"}}, "configuration", "lies in source.path"),
+        ({"engine": {"shards": 3}}, "checkpoint"),
+        ({"source": {"kind": "csv", "path": "gone"}}, "checkpoint"),
+        ({"engine": {"precision": {"tail": "1h", "groups": [{"group_by": ["colour"]}]}}}, "configuration"),
+        ({"archive": {"path": "gone/archive"}}, "configuration"),
     ],
 )
-def test_what_does_not_fit_together_is_named(buckets, conf, changes, thing, fault):
+def test_what_does_not_fit_together_is_named(buckets, conf, changes, thing, as_worded):
     found = things(buckets("check", changed(conf, **changes), "--json"))
-    assert any(fault in each for each in found[thing]), found
+    assert as_worded("\n".join(found[thing]))
 
 
 def test_tables_are_opened(buckets, conf):
@@ -185,7 +176,7 @@ def filled(conf):
     return tables
 
 
-def test_tables_of_results_that_are_not_whole_are_named(buckets, conf, filled):
+def test_tables_of_results_that_are_not_whole_are_named(buckets, conf, filled, as_worded):
     def fault() -> str:
         (found,) = things(buckets("check", conf, "--json"))["output"]
         return found
@@ -194,35 +185,33 @@ def test_tables_of_results_that_are_not_whole_are_named(buckets, conf, filled):
     gone = sorted((filled / "late_events").glob("day=a*/*.parquet"))[0]
     kept = gone.read_bytes()
     gone.unlink()
-    assert "late_events: file day=a" in fault()
-    assert fault().endswith("with rows of it is gone; restore the table from a copy")
+    assert as_worded(fault())
 
     gone.write_bytes(kept)
     log = filled / "late_events" / "_delta_log" / f"{1:020d}.json"
     kept = log.read_bytes()
     log.write_bytes(kept[:-20])
-    assert "cannot be read" in fault()
+    assert as_worded(fault())
     log.write_bytes(kept)
     (filled / "batches" / "_delta_log" / f"{2:020d}.json").unlink()
-    assert "the end of its log is gone; restore the table from a copy" in fault()
+    assert as_worded(fault())
 
 
 @pytest.mark.parametrize("name", ["alerts", "batches", "duplicates", "held_alerts"])
 @pytest.mark.parametrize("part", ["", "_delta_log"])
-def test_a_table_that_is_gone_is_named(buckets, conf, filled, name, part):
+def test_a_table_that_is_gone_is_named(buckets, conf, filled, name, part, as_worded):
     shutil.rmtree(filled / name / part)
     found = things(buckets("check", conf, "--json"))["output"]
     if (name, part) == ("held_alerts", ""):
         assert found == "goes on", "an earlier release did not have it"
     else:
-        assert f"does not hold the table {name} that checkpoint" in found[0]
+        assert as_worded(found[0])
 
 
-def test_the_topics_of_a_configuration_are_checked_together(buckets, conf):
+def test_the_topics_of_a_configuration_are_checked_together(buckets, conf, as_worded):
     parts = {"verdicts": {"topic": "verdicts"}, "partitions": 99, "audit": {"path": "a", "checkpoint": "b"}}
     (fault,) = things(buckets("check", changed(conf, **parts), "--json"))["configuration"]
-    for said in ("verdicts.topic needs Kafka", "partitions: 99 is more than engine.shards", "audit: keeps topics"):
-        assert said in fault
+    assert as_worded(fault)
 
 
 def test_the_help_has_examples(buckets):

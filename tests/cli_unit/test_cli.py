@@ -76,33 +76,33 @@ def test_without_a_command_there_is_the_list_of_commands(buckets, arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "arguments",
     [
-        (["runn"], "runn"),
-        (["rules"], "Missing command"),
-        (["rules", "lint"], "lint"),
-        (["run"], "'conf'"),
-        (["run", "a", "b"], "b"),
-        (["rules", "check"], "'file'"),
-        (["rules", "check", "f", "--stricter"], "--stricter"),
-        (["alerts"], "DIR"),
-        (["alerts", "d", "--limit", "0"], "--limit"),
-        (["alerts", "d", "--limit", "many"], "--limit"),
-        (["evaluate"], "--events"),
-        (["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--batch-rows", "0"], "--batch-rows"),
-        (["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--shards", "9999"], "--shards"),
-        (["generate"], "--out"),
-        (["state"], "Missing command"),
-        (["state", "stats"], "CHECKPOINT"),
-        (["state", "stats", "c", "--largest", "-1"], "--largest"),
-        (["state", "show", "c"], "--group"),
-        (["state", "show", "c", "--group", "g", "--limit", "0"], "--limit"),
-        (["demo", "--transactions", "5"], "--transactions"),
-        (["--version-of-everything"], "--version-of-everything"),
+        ["runn"],
+        ["rules"],
+        ["rules", "lint"],
+        ["run"],
+        ["run", "a", "b"],
+        ["rules", "check"],
+        ["rules", "check", "f", "--stricter"],
+        ["alerts"],
+        ["alerts", "d", "--limit", "0"],
+        ["alerts", "d", "--limit", "many"],
+        ["evaluate"],
+        ["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--batch-rows", "0"],
+        ["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--shards", "9999"],
+        ["generate"],
+        ["state"],
+        ["state", "stats"],
+        ["state", "stats", "c", "--largest", "-1"],
+        ["state", "show", "c"],
+        ["state", "show", "c", "--group", "g", "--limit", "0"],
+        ["demo", "--transactions", "5"],
+        ["--version-of-everything"],
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(buckets, arguments, named):
-    assert named in one_line(buckets(*arguments), 2)
+def test_a_wrong_option_is_one_line_and_exit_code_2(buckets, arguments, as_worded):
+    assert as_worded(one_line(buckets(*arguments), 2))
 
 
 # rules check, rules show
@@ -128,31 +128,27 @@ def test_rules_show_tells_each_rule_in_english(buckets, rules):
 
 @pytest.mark.parametrize("command", ["check", "show"])
 @pytest.mark.parametrize(
-    ("old", "new", "fault"),
+    ("old", "new"),
     [
-        ("24h", "1 day", ":5: rules[1].window.length: '1 day' is not a duration"),
-        ('">"', ">", ":6: broken YAML: "),
-        ("rule_id: many", "rule_id: big-sum", ":7: rule_id 'big-sum' is already used on line 2"),
-        ("[payerId]", "[payer]", ":3: rules[1].group_by: 'payer' is no attribute of event schema 'transaction'"),
-        (GOOD_RULES, "", ": is empty"),
-        (
-            "rule_id: big-sum",
-            'rule_id: big-sum\n    description: "[/red] [bold"\n    x: 1',
-            ":4: rules[1].x: unknown field",
-        ),
+        ("24h", "1 day"),
+        ('">"', ">"),
+        ("rule_id: many", "rule_id: big-sum"),
+        ("[payerId]", "[payer]"),
+        (GOOD_RULES, ""),
+        ("rule_id: big-sum", 'rule_id: big-sum\n    description: "[/red] [bold"\n    x: 1'),
     ],
 )
-def test_a_bad_rule_file_is_one_line(buckets, rules, command, old, new, fault):
+def test_a_bad_rule_file_is_one_line(buckets, rules, command, old, new, as_worded):
     rules.write_text(GOOD_RULES.replace(old, new, 1))
-    assert one_line(buckets("rules", command, rules, "--schema", SCHEMA), 1).startswith(f"rule file {rules}{fault}")
+    assert as_worded(one_line(buckets("rules", command, rules, "--schema", SCHEMA), 1))
 
 
-def test_a_missing_file_is_one_line(buckets, tmp_path, rules):
+def test_a_missing_file_is_one_line(buckets, tmp_path, rules, as_worded):
     none = tmp_path / "none.yaml"
-    assert one_line(buckets("rules", "check", none), 1) == f"rule file {none}: no such file; check the path"
+    assert as_worded(one_line(buckets("rules", "check", none), 1))
     missing = one_line(buckets("rules", "check", rules, "--schema", none), 1)
-    assert missing == f"event schema {none}: no such file; check the path"
-    assert one_line(buckets("run", none), 1) == f"configuration {none}: no such file; check the path"
+    assert as_worded(missing)
+    assert as_worded(one_line(buckets("run", none), 1))
 
 
 def test_square_brackets_in_rules_are_shown_as_they_are(buckets, rules):
@@ -211,7 +207,7 @@ def test_alerts_may_be_narrowed_to_a_rule_and_a_number(buckets, tmp_path):
     assert buckets("alerts", tmp_path, "--rule", "none") == (0, f"no alerts in {tmp_path} of rule none\n", "")
 
 
-def test_alerts_may_be_narrowed_to_a_key_and_a_time(buckets, tmp_path):
+def test_alerts_may_be_narrowed_to_a_key_and_a_time(buckets, tmp_path, as_worded):
     keys = [{"payerId": "p1", "vip": True}, {"payerId": "p1", "vip": False}, {}, {"payerId": "p1", "vip": True}]
     write(tmp_path, "alerts", [alert(n, key=key, event_time=n * 3_600_000) for n, key in enumerate(keys)])
 
@@ -226,10 +222,8 @@ def test_alerts_may_be_narrowed_to_a_key_and_a_time(buckets, tmp_path):
     assert chosen("--key", '{"payerId": "p1", "vip": false}') == ["e1"]
     assert chosen("--from", "1970-01-01T01:00", "--to", "1970-01-01T03:00Z") == ["e2", "e1"]
     assert chosen("--limit", "1", "--key", "vip=true") == ["e3"]
-    assert "is not of the form FIELD=VALUE" in one_line(buckets("alerts", tmp_path, "--key", "p1"), 1)
-    assert "is not before --to" in one_line(
-        buckets("alerts", tmp_path, "--from", "2026-01-02", "--to", "2026-01-01"), 1
-    )
+    assert as_worded(one_line(buckets("alerts", tmp_path, "--key", "p1"), 1))
+    assert as_worded(one_line(buckets("alerts", tmp_path, "--from", "2026-01-02", "--to", "2026-01-01"), 1))
 
 
 def test_alerts_as_json_are_whole(buckets, tmp_path):
@@ -256,7 +250,7 @@ def test_alerts_of_rules_on_trial_are_apart(buckets, tmp_path):
     assert "e7" in buckets("alerts", tmp_path, "--shadow").out
 
 
-def test_alerts_that_were_held_back_say_by_what_and_others_how_many_there_were(buckets, tmp_path):
+def test_alerts_that_were_held_back_say_by_what_and_others_how_many_there_were(buckets, tmp_path, as_worded):
     write(tmp_path, "alerts", [alert(1, severity="high", tags=["cards"], held_back=1_200), alert(2)])
     write(tmp_path, "held_alerts", [alert(7, held_by="cooldown", severity=None, tags=[], held_back=0)])
     assert "high, cards, 1,200 held back before it" in buckets("alerts", tmp_path).out
@@ -264,7 +258,7 @@ def test_alerts_that_were_held_back_say_by_what_and_others_how_many_there_were(b
     assert "held back by cooldown" in held
     assert "e7" in held
     both = one_line(buckets("alerts", tmp_path, "--held", "--shadow"), 1)
-    assert both == "--shadow and --held are two outputs; ask for one of them"
+    assert as_worded(both)
 
 
 @pytest.mark.parametrize(
@@ -281,12 +275,9 @@ def test_an_alert_that_is_not_exact_says_between_what_its_value_lies(buckets, tm
     assert ran.out.count("between") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "fault"),
-    [("none", "no such folder; name the output folder"), (".", "neither a table alerts nor a file alerts.jsonl")],
-)
-def test_a_folder_without_alerts_is_one_line(buckets, tmp_path, name, fault):
-    assert fault in one_line(buckets("alerts", tmp_path / name), 1)
+@pytest.mark.parametrize("name", ["none", "."])
+def test_a_folder_without_alerts_is_one_line(buckets, tmp_path, name, as_worded):
+    assert as_worded(one_line(buckets("alerts", tmp_path / name), 1))
 
 
 @pytest.mark.parametrize("text", ['{"event_time": 1, "ru', '{"event_time": null}', "{}"])
@@ -309,22 +300,22 @@ def test_a_value_is_shown_without_the_zeros_of_its_column(value, shown):
 # evaluate, generate, demo: what is refused before any work
 
 
-def test_evaluate_refuses_bad_input_before_it_starts_spark(buckets, tmp_path, rules, monkeypatch):
+def test_evaluate_refuses_bad_input_before_it_starts_spark(buckets, tmp_path, rules, monkeypatch, as_worded):
     monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
     events, out = tmp_path / "day.jsonl", tmp_path / "out"
     asked = ["evaluate", "--rules", rules, "--out", out, "--events"]
-    assert "no such file" in one_line(buckets(*asked, events), 1)
-    assert "is a directory" in one_line(buckets(*asked, tmp_path), 1)
+    assert as_worded(one_line(buckets(*asked, events), 1))
+    assert as_worded(one_line(buckets(*asked, tmp_path), 1))
     events.write_text('{"when": 1}\n')
-    assert "no field 'transactionId'" in one_line(buckets(*asked, events), 1)
+    assert as_worded(one_line(buckets(*asked, events), 1))
     assert not out.exists()
     events.write_text('{"transactionId": "a", "eventTime": 1}\n')
     out.write_text("a file")
-    assert "is a file; name a folder" in one_line(buckets(*asked, events), 1)
+    assert as_worded(one_line(buckets(*asked, events), 1))
     assert out.read_text() == "a file"
 
 
-def test_evaluate_writes_all_outputs_without_spark(buckets, tmp_path, rules, monkeypatch):
+def test_evaluate_writes_all_outputs_without_spark(buckets, tmp_path, rules, monkeypatch, as_worded):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     events, out = tmp_path / "day.jsonl", tmp_path / "out"
     known = {"payerId": "p", "beneficiaryId": "b", "cardId": "c", "paymentType": "X", "paymentAmount": "1000000"}
@@ -334,7 +325,7 @@ def test_evaluate_writes_all_outputs_without_spark(buckets, tmp_path, rules, mon
     (out / "alerts.jsonl").write_text("of an earlier run\n")
     ran = buckets("evaluate", "--rules", rules, "--out", out, "--events", events, "--batch-rows", 2)
     assert ran.code == 0, ran.err
-    assert "1 of 6 rows is no event" in ran.err
+    assert as_worded(ran.err.splitlines()[-1])
     lines = {path.name: path.read_text().splitlines() for path in out.iterdir()}
     assert len(lines) == 8
     evaluated = [json.loads(line) for line in lines["evaluations.jsonl"]]
@@ -344,45 +335,45 @@ def test_evaluate_writes_all_outputs_without_spark(buckets, tmp_path, rules, mon
     assert "of an earlier run" not in lines["alerts.jsonl"]
 
 
-def test_evaluate_refuses_a_rule_that_needs_events_which_are_not_kept(buckets, tmp_path, rules):
+def test_evaluate_refuses_a_rule_that_needs_events_which_are_not_kept(buckets, tmp_path, rules, as_worded):
     events, conf, out = tmp_path / "day.jsonl", tmp_path / "conf.yaml", tmp_path / "out"
     events.write_text('{"transactionId": "a", "eventTime": 1}\n')
     conf.write_text("engine: {precision: {tail: 1m}, allowed_lateness: 1m}\n")
     rules.write_text(GOOD_RULES.replace("    group_by:", "    reset_on_alert: true\n    group_by:", 1))
     ran = buckets("evaluate", "--rules", rules, "--out", out, "--events", events, "--conf", conf)
-    assert "reset_on_alert: the window may begin at any event, and these are kept for 1m" in one_line(ran, 1)
+    assert as_worded(one_line(ran, 1))
     assert list(out.iterdir()) == []
 
 
-def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules):
+def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules, as_worded):
     rules.write_text(GOOD_RULES.replace("measure: paymentAmount", "measure: total"))
     events = tmp_path / "day.jsonl"
     events.write_text("{}\n")
     ran = buckets("evaluate", "--rules", rules, "--out", tmp_path / "out", "--events", events)
-    assert f"rule file {rules}:4: rules[1].aggregate.measure: 'total' is no measure" in one_line(ran, 1)
+    assert as_worded(one_line(ran, 1))
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    "text",
     [
-        ("engine: {shards: 0}", ":1: engine.shards: Input should be greater than or equal to 1, not '0'"),
-        ("engine: {precision: {tail: 2x}}", ":1: engine.precision.tail: '2x' is not a duration"),
-        ("engine: {late: never}", ":1: engine.late: Input should be 'add', 'evaluate' or 'drop', not 'never'"),
-        ("engine: {sharts: 4}", ":1: engine.sharts: unknown field; did you mean shards?"),
-        ("- engine", ": must be a mapping of fields, not list"),
+        "engine: {shards: 0}",
+        "engine: {precision: {tail: 2x}}",
+        "engine: {late: never}",
+        "engine: {sharts: 4}",
+        "- engine",
     ],
 )
-def test_evaluate_names_a_bad_engine_part(buckets, tmp_path, rules, text, fault):
+def test_evaluate_names_a_bad_engine_part(buckets, tmp_path, rules, text, as_worded):
     conf, events = tmp_path / "conf.yaml", tmp_path / "day.jsonl"
     conf.write_text(text)
     events.write_text("{}\n")
     ran = buckets("evaluate", "--rules", rules, "--out", tmp_path / "out", "--events", events, "--conf", conf)
-    assert one_line(ran, 1).startswith(f"configuration {conf}{fault}")
+    assert as_worded(one_line(ran, 1))
 
 
-def test_demo_replaces_nothing_but_a_demo(buckets, tmp_path):
+def test_demo_replaces_nothing_but_a_demo(buckets, tmp_path, as_worded):
     (tmp_path / "letter.txt").write_text("dear")
-    assert "holds something that is no earlier demo" in one_line(buckets("demo", "--out", tmp_path), 1)
+    assert as_worded(one_line(buckets("demo", "--out", tmp_path), 1))
     assert (tmp_path / "letter.txt").read_text() == "dear"
 
 
@@ -421,61 +412,31 @@ def run_with(buckets, tmp_path, rules, monkeypatch) -> Callable[[dict], Ran]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "location", "said"),
+    "precision",
     [
-        (
-            {"tail": "1h", "resolution": "7m", "tiers": [DAY_TIER]},
-            "",
-            "tiers[1].resolution: 1h is not a multiple of the 7m of resolution",
-        ),
-        (
-            {"tail": "1h", "tiers": [DAY_TIER, {"after": "9d", "resolution": "90m"}]},
-            "",
-            "tiers[2].resolution: 90m is not a multiple of the 1h of tiers[1]",
-        ),
-        (
-            {"tail": "1h", "resolution": "1h", "tiers": [DAY_TIER]},
-            "",
-            "tiers[1].resolution: 1h is not a multiple of the 1h of resolution",
-        ),
-        (
-            {"tail": "1h", "tiers": [{"after": "9d", "resolution": "1h"}, {"after": "2d", "resolution": "1d"}]},
-            "",
-            "tiers[2].after: 2d is not further back than the 9d before it; list tiers from the youngest to the oldest",
-        ),
-        ({"tail": "2d", "tiers": [DAY_TIER]}, "", "tiers[1].after: 2d is not further back than the 2d before it"),
-        ({"tail": "all", "tiers": [DAY_TIER]}, "", "tiers: with `tail: all` there are no buckets"),
-        ({"tiers": [DAY_TIER]}, "", "tiers: with `tail: all` there are no buckets"),
-        ({"tail": "1h", "resolution": "0ms"}, "", "resolution: 0ms is no width of a bucket; it may be 1ms to 7d"),
-        ({"tail": "1h", "resolution": "8d"}, "", "resolution: 8d is no width of a bucket; it may be 1ms to 7d"),
-        (
-            {"tail": "1h", "tiers": [{"after": "9d", "resolution": "8d"}]},
-            "",
-            "tiers[1].resolution: 8d is no width of a bucket",
-        ),
-        ({"tail": "ever"}, ".tail", "'ever' is not a duration"),
-        ({"tail": 3600}, ".tail", "'3600' is not a duration"),
-        ({"tail": "1h", "resolution": "1 minute"}, ".resolution", "'1 minute' is not a duration"),
-        ({"tail": "1h", "edge": "guess"}, ".edge", "Input should be 'include', 'exclude' or 'prorate', not 'guess'"),
-        ({"tail": "1h", "tier": []}, ".tier", "unknown field"),
-        ({"groups": [{"tail": "1h"}]}, ".groups[1].group_by", "is missing"),
-        (
-            {"groups": [{"group_by": ["payerId"], "tail": "1h", "resolution": "8d"}]},
-            ".groups[1]",
-            "resolution: 8d is no width of a bucket",
-        ),
-        (
-            {"groups": [{"group_by": ["cardId"]}, {"group_by": ["cardId"], "tail": "1h"}]},
-            "",
-            "groups[2]: the same group is given twice",
-        ),
+        {"tail": "1h", "resolution": "7m", "tiers": [DAY_TIER]},
+        {"tail": "1h", "tiers": [DAY_TIER, {"after": "9d", "resolution": "90m"}]},
+        {"tail": "1h", "resolution": "1h", "tiers": [DAY_TIER]},
+        {"tail": "1h", "tiers": [{"after": "9d", "resolution": "1h"}, {"after": "2d", "resolution": "1d"}]},
+        {"tail": "2d", "tiers": [DAY_TIER]},
+        {"tail": "all", "tiers": [DAY_TIER]},
+        {"tiers": [DAY_TIER]},
+        {"tail": "1h", "resolution": "0ms"},
+        {"tail": "1h", "resolution": "8d"},
+        {"tail": "1h", "tiers": [{"after": "9d", "resolution": "8d"}]},
+        {"tail": "ever"},
+        {"tail": 3600},
+        {"tail": "1h", "resolution": "1 minute"},
+        {"tail": "1h", "edge": "guess"},
+        {"tail": "1h", "tier": []},
+        {"groups": [{"tail": "1h"}]},
+        {"groups": [{"group_by": ["payerId"], "tail": "1h", "resolution": "8d"}]},
+        {"groups": [{"group_by": ["cardId"]}, {"group_by": ["cardId"], "tail": "1h"}]},
     ],
-    ids=lambda value: "-" if isinstance(value, dict) or not value or value.startswith(".") else value[:40],
 )
-def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, location, said):
+def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, as_worded):
     fault = one_line(run_with({"precision": precision}), 1)
-    assert fault.startswith(f"configuration {tmp_path / 'conf.yaml'}:")
-    assert f"engine.precision{location}: {said}" in fault
+    assert as_worded(fault)
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -484,32 +445,30 @@ def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, l
     "precision", [{"tail": "59m"}, {"groups": [{"group_by": ["payerId"], "tail": "59m"}]}], ids=["job", "group"]
 )
 def test_a_tail_shorter_than_the_allowed_lateness_is_one_line_where_a_policy_needs_raw_events(
-    run_with, policy, precision
+    run_with, policy, precision, as_worded
 ):
-    ((name, value),) = policy.items()
     fault = one_line(run_with({"allowed_lateness": "1h", "precision": precision} | policy), 1)
-    assert f"59m is shorter than allowed_lateness 1h, and `{name}: {value}` needs raw events for so long" in fault
+    assert as_worded(fault)
 
 
-def test_a_precision_for_a_group_that_no_rule_has_is_one_line_with_the_groups_that_there_are(run_with):
+def test_a_precision_for_a_group_that_no_rule_has_is_one_line_with_the_groups_that_there_are(run_with, as_worded):
     groups = [{"group_by": ["cardId"], "tail": "1h"}, {"group_by": ["payerId", "cardId"], "tail": "1h"}]
     fault = one_line(run_with({"precision": {"groups": groups}}), 1)
-    said = "engine.precision.groups[2]: no rule has the group 'payerId, cardId'; groups of the rules: cardId; payerId"
-    assert said in fault
+    assert as_worded(fault)
 
 
-def test_a_group_whose_filter_is_written_in_two_ways_stands_there_twice(run_with, rules):
+def test_a_group_whose_filter_is_written_in_two_ways_stands_there_twice(run_with, rules, as_worded):
     text = rules.read_text()
     rules.write_text(text.replace("    aggregate:", "    where: {paymentAmount: 100}\n    aggregate:"))
     groups = [{"group_by": ["cardId"], "where": {"paymentAmount": amount}} for amount in ("100.00", "1e2")]
     fault = one_line(run_with({"precision": {"groups": groups}}), 1)
-    assert "engine.precision.groups[2]: the same group is given twice" in fault
+    assert as_worded(fault)
 
 
-def test_a_group_with_a_filter_is_another_group(run_with):
+def test_a_group_with_a_filter_is_another_group(run_with, as_worded):
     groups = [{"group_by": ["cardId"], "where": {"channel": "ATM"}, "tail": "1h"}]
     fault = one_line(run_with({"precision": {"groups": groups}}), 1)
-    assert "no rule has the group 'cardId where channel is ATM'" in fault
+    assert as_worded(fault)
 
 
 # state: what is refused before Spark is started
@@ -554,36 +513,31 @@ def test_the_state_of_what_is_no_checkpoint_is_one_line(buckets, tmp_path, comma
 
 
 @pytest.mark.parametrize(
-    ("group", "said"),
+    "group",
     [
-        ("payerId", "--group: 'payerId' is not a group of this checkpoint; write one of: all events; cardId where"),
-        (
-            "cardId",
-            "--group: 'cardId' names several groups; write one of: cardId where paymentType is CARD; cardId ",
-        ),
-        ("payerId,beneficiaryId,cardId", "is not a group of this checkpoint"),
+        "payerId",
+        "cardId",
+        "payerId,beneficiaryId,cardId",
     ],
 )
-def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, checkpoint, group, said):
-    assert said in one_line(buckets("state", "show", checkpoint, "--group", group, "--key", "x"), 1)
+def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, checkpoint, group, as_worded):
+    assert as_worded(one_line(buckets("state", "show", checkpoint, "--group", group, "--key", "x"), 1))
 
 
 @pytest.mark.parametrize(
-    ("key", "fault"),
+    "key",
     [
-        ("p1", "1 values for 2 fields"),
-        ("", "1 values for 2 fields"),
-        ("p1,b1,x", "3 values for 2 fields"),
-        ('["p1"]', "1 values for 2 fields"),
-        ('["p1", "b1"', "Expecting"),
-        ('{"payerId": "p1"}', "it names payerId"),
+        "p1",
+        "",
+        "p1,b1,x",
+        '["p1"]',
+        '["p1", "b1"',
+        '{"payerId": "p1"}',
     ],
 )
-def test_a_key_without_a_value_for_each_field_is_one_line(buckets, checkpoint, key, fault):
+def test_a_key_without_a_value_for_each_field_is_one_line(buckets, checkpoint, key, as_worded):
     said = one_line(buckets("state", "show", checkpoint, "--group", "payerId,beneficiaryId", "--key", key), 1)
-    assert said.startswith(f"--key: {key!r} is not a key of group 'payerId, beneficiaryId' ({fault}")
-    wanted = "write a value for each of payerId, beneficiaryId, with commas between them, in this order"
-    assert said.endswith(f"{wanted}, or the key as `stats` shows it")
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize("written", ["payerId,beneficiaryId", "beneficiaryId, payerId", "payerId, beneficiaryId"])

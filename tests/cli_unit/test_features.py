@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -121,45 +120,27 @@ def test_flags_say_of_each_feature_whether_it_is_exact_and_warm(folder, buckets)
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    "asked",
     [
-        (["--out", "f.parquet"], "there are no events; name a file or table with --events"),
-        (["--events", "none.csv", "--out", "f.parquet"], "none.csv: no such file"),
-        (["--events", "rules.yaml", "--out", "f.parquet"], "unknown kind '.yaml'"),
-        (
-            ["--events", "events.parquet", "--out", "taken.parquet"],
-            "taken.parquet: is there; name another, or --overwrite",
-        ),
-        (["--events", "events.parquet", "--out", "full"], "full: is there; name another, or --overwrite"),
-        (
-            ["--events", "events.parquet", "--out", "full", "--overwrite"],
-            "full: is there and is not a Delta table that",
-        ),
-        (
-            ["--events", "events.parquet", "--out", "events.delta", "--overwrite"],
-            "events.delta: is there and is not a Delta table that `buckets features` wrote",
-        ),
-        (
-            ["--events", "events.delta", "--out", "events.parquet", "--overwrite"],
-            "events.parquet: is there and is not a file that `buckets features` wrote",
-        ),
-        (["--events", "events.delta", "--out", "taken.parquet", "--overwrite"], "taken.parquet: is there and is not"),
-        (["--events", "events.parquet", "--out", "events.parquet", "--overwrite"], "holds the events"),
-        (["--events", "events.parquet", "--out", "f", "--arrival", "at"], "--arrival at: is for Delta tables"),
-        (["--events", "events.delta", "--out", "f", "--arrival", "no"], "no column 'no'"),
-        (
-            ["--events", "events.delta", "--out", "f", "--arrival", "amount"],
-            "'amount' is of type .* and cannot order rows",
-        ),
-        (["--events", "full", "--out", "f.parquet"], "full: no files with events in this folder"),
-        (["--events", "other.csv", "--out", "f.parquet"], "no column 'at'"),
-        (
-            ["--conf", "conf.yaml", "--out", "f.parquet", "--arrival", "at"],
-            "--arrival: goes with events of a file or table",
-        ),
+        ["--out", "f.parquet"],
+        ["--events", "none.csv", "--out", "f.parquet"],
+        ["--events", "rules.yaml", "--out", "f.parquet"],
+        ["--events", "events.parquet", "--out", "taken.parquet"],
+        ["--events", "events.parquet", "--out", "full"],
+        ["--events", "events.parquet", "--out", "full", "--overwrite"],
+        ["--events", "events.parquet", "--out", "events.delta", "--overwrite"],
+        ["--events", "events.delta", "--out", "events.parquet", "--overwrite"],
+        ["--events", "events.delta", "--out", "taken.parquet", "--overwrite"],
+        ["--events", "events.parquet", "--out", "events.parquet", "--overwrite"],
+        ["--events", "events.parquet", "--out", "f", "--arrival", "at"],
+        ["--events", "events.delta", "--out", "f", "--arrival", "no"],
+        ["--events", "events.delta", "--out", "f", "--arrival", "amount"],
+        ["--events", "full", "--out", "f.parquet"],
+        ["--events", "other.csv", "--out", "f.parquet"],
+        ["--conf", "conf.yaml", "--out", "f.parquet", "--arrival", "at"],
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(asked, reason, folder, buckets, monkeypatch):
+def test_what_cannot_be_done_is_refused_in_one_line(asked, folder, buckets, monkeypatch, as_worded):
     monkeypatch.chdir(folder.path)
     folder.events("parquet"), folder.events("delta")
     (folder.path / "full").mkdir()
@@ -167,26 +148,24 @@ def test_what_cannot_be_done_is_refused_in_one_line(asked, reason, folder, bucke
     (folder.path / "taken.parquet").touch()
     (folder.path / "other.csv").write_text("id,when\ne1,2\n")
     error = one_line(buckets("features", "rules.yaml", "--schema", "schema.yaml", *asked), 1)
-    assert re.search(reason, error), error
+    assert as_worded(error)
     assert not (folder.path / "f.parquet").exists()
 
 
-def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(folder, buckets):
+def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(folder, buckets, as_worded):
     asked = ["--events", folder.events("csv"), "--schema", folder.schema, "--out", folder.path / "out"]
     folder.write_rules(written_rule(rule_id="with blanks"))
-    assert "column 'with blanks.value' cannot be in a Delta table" in one_line(
-        buckets("features", folder.rules, *asked), 1
-    )
+    assert as_worded(one_line(buckets("features", folder.rules, *asked), 1))
     folder.write_rules(written_rule(on="alerts"))
-    assert "is over alerts, and features are of events" in one_line(buckets("features", folder.rules, *asked), 1)
+    assert as_worded(one_line(buckets("features", folder.rules, *asked), 1))
 
 
-def test_rules_over_alerts_are_left_out_and_that_is_told(folder, buckets):
+def test_rules_over_alerts_are_left_out_and_that_is_told(folder, buckets, as_worded):
     folder.write_rules(written_rule(), written_rule(rule_id="often", on="alerts"))
     asked = ["--events", folder.events("csv"), "--schema", folder.schema, "--out", folder.path / "f.parquet"]
     ran = buckets("features", folder.rules, *asked)
     assert ran.code == 0
-    assert ran.err == "features are of events, so rules over alerts are left out: often\n"
+    assert as_worded(ran.err)
     assert "r.value" in pq.read_schema(folder.path / "f.parquet").names
     assert not any(name.startswith("often.") for name in pq.read_schema(folder.path / "f.parquet").names)
 
@@ -202,7 +181,7 @@ def test_what_an_earlier_run_wrote_is_replaced_also_with_other_columns(out, fold
         assert ("r.value.exact" in names) == (flags == more)
 
 
-def test_nothing_is_left_of_an_output_that_could_not_be_finished(folder, buckets):
+def test_nothing_is_left_of_an_output_that_could_not_be_finished(folder, buckets, as_worded):
     spread = {"spread": {"function": "variance", "of": "amount", "window": "1h"}}
     folder.write_rules({"rule_id": "r", "group_by": ["payer"], "features": spread, "when": "spread > 1"})
     rows = [ROWS[n] | {"amount": Decimal(n) * 10**16} for n in (0, 3, 6, 9)]
@@ -210,23 +189,23 @@ def test_nothing_is_left_of_an_output_that_could_not_be_finished(folder, buckets
     before = sorted(folder.path.iterdir())
     for out in ("out.parquet", "out"):
         asked = ["--events", folder.path / "large.parquet", "--schema", folder.schema, "--out", folder.path / out]
-        assert "more than 38 digits" in one_line(buckets("features", folder.rules, *asked), 1)
+        assert as_worded(one_line(buckets("features", folder.rules, *asked), 1))
     assert sorted(folder.path.iterdir()) == before
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "delta"])
-def test_ids_are_read_from_every_kind_of_table(kind, folder):
+def test_ids_are_read_from_every_kind_of_table(kind, folder, as_worded):
     assert sorted(read_ids(folder.events(kind), "id").to_pylist()) == sorted(row["id"] for row in ROWS)
-    with pytest.raises(library.BucketsError, match="no column 'event', which names the events"):
+    with pytest.raises(library.BucketsError, check=as_worded):
         read_ids(folder.events(kind) if kind == "parquet" else folder.path / f"events.{kind}", "event")
 
 
-def test_numbers_are_ids_as_they_are_written_and_what_is_no_table_is_refused(tmp_path):
+def test_numbers_are_ids_as_they_are_written_and_what_is_no_table_is_refused(tmp_path, as_worded):
     (tmp_path / "ids.jsonl").write_text('{"id": 7}\n\n{"id": null}\n{"id": 7}\n{"id": "8"}\n')
     assert read_ids(tmp_path / "ids.jsonl", "id").to_pylist() == ["7", "8"]
     pq.write_table(pa.table({"id": [7, None, 8]}), tmp_path / "ids.parquet")
     assert read_ids(tmp_path / "ids.parquet", "id").to_pylist() == ["7", "8"]
     (tmp_path / "broken.jsonl").write_text("[1]\n")
-    for name, reason in (("none.csv", "check the path"), ("broken.jsonl", "cannot be read")):
-        with pytest.raises(library.BucketsError, match=reason):
+    for name in ("none.csv", "broken.jsonl"):
+        with pytest.raises(library.BucketsError, check=as_worded):
             read_ids(tmp_path / name, "id")

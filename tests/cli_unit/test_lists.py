@@ -59,55 +59,53 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (("show", "payroll", "p1"), "no batch has seen it yet"),
-        (("show", "payroll"), "name a key of it"),
-        (("show", "other", "p1"), "there is no list 'other'; lists of the configuration: blocked, payroll"),
-        (("put", "payroll", "p3"), "this command changes lists in topics"),
-        (("put", "blocked", "p3", "--until", "soon"), "--until: 'soon' is no moment"),
-        (("put", "blocked", "p3", "--value", "until=2"), "--value until=2: write NAME=TEXT"),
-        (("put", "blocked", ""), "a key has 1 to 1,000 characters, and 0 are given"),
-        (("remove", "payroll", "p3"), "this command changes lists in topics"),
+        ("show", "payroll", "p1"),
+        ("show", "payroll"),
+        ("show", "other", "p1"),
+        ("put", "payroll", "p3"),
+        ("put", "blocked", "p3", "--until", "soon"),
+        ("put", "blocked", "p3", "--value", "until=2"),
+        ("put", "blocked", ""),
+        ("remove", "payroll", "p3"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(buckets, conf, arguments, said):
-    assert said in one_line(buckets("lists", *arguments, "--conf", str(conf)), 1)
+def test_what_cannot_be_done_is_refused_in_one_line(buckets, conf, arguments, as_worded):
+    assert as_worded(one_line(buckets("lists", *arguments, "--conf", str(conf)), 1))
 
 
-def test_a_name_like_that_of_a_list_is_taken_for_a_slip(buckets, conf):
+def test_a_name_like_that_of_a_list_is_taken_for_a_slip(buckets, conf, as_worded):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "pay_rol"))
     said = one_line(buckets("run", str(conf)), 1)
-    assert said.endswith("there is no list 'pay_rol'; lists there: blocked, payroll; did you mean payroll?")
+    assert as_worded(said)
 
 
-def test_a_variable_of_the_environment_is_refused_where_it_is_not_replaced(buckets, conf):
+def test_a_variable_of_the_environment_is_refused_where_it_is_not_replaced(buckets, conf, as_worded):
     conf.write_text(CONF.replace("checkpoint: checkpoint", "checkpoint: ${HOME}/checkpoint"))
     said = one_line(buckets("run", str(conf)), 1)
-    assert said == (
-        f"configuration {conf}:7: checkpoint: ${{HOME}} is replaced in kafka, spark only; write the value itself"
-    )
+    assert as_worded(said)
 
 
-def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf):
+def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf, as_worded):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "wages"))
     said = one_line(buckets("run", str(conf)), 1)
-    assert "rule 'r': there is no list 'wages'; lists there: blocked, payroll; add it under `lists`" in said
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        (["payroll"], "write NAME=FILE, as in payroll=payroll.csv"),
-        (["a b=x.csv"], "write NAME=FILE, as in payroll=payroll.csv"),
-        (["payroll=none.csv"], "list none.csv: no such file"),
-        ([], "--list: rule 'r': there is no list 'payroll'; lists there: none"),
+        ["payroll"],
+        ["a b=x.csv"],
+        ["payroll=none.csv"],
+        [],
     ],
 )
-def test_evaluate_refuses_what_is_no_list(buckets, conf, given, said):
+def test_evaluate_refuses_what_is_no_list(buckets, conf, given, as_worded):
     options = [word for each in given for word in ("--list", each)]
     folder = conf.parent
     (folder / "events.jsonl").write_text('{"id": "e", "at": 0, "payer": "p", "amount": "1"}\n')
     named = [f"--{name}={folder / file}" for name, file in (("events", "events.jsonl"), ("out", "out"))]
     named += [f"--rules={folder / 'rules.yaml'}", f"--schema={folder / 'schema.yaml'}"]
-    assert said in one_line(buckets("evaluate", *named, *options), 1)
+    assert as_worded(one_line(buckets("evaluate", *named, *options), 1))

@@ -26,24 +26,24 @@ def conf(tmp_path):
     return path
 
 
-def test_a_configuration_without_archive_is_one_line(buckets, conf):
-    assert one_line(buckets("replay", conf), 1).startswith("the configuration has no `archive`")
+def test_a_configuration_without_archive_is_one_line(buckets, conf, as_worded):
+    assert as_worded(one_line(buckets("replay", conf), 1))
 
 
-def test_a_job_that_has_not_run_is_one_line(buckets, conf):
+def test_a_job_that_has_not_run_is_one_line(buckets, conf, as_worded):
     conf.write_text(conf.read_text() + "archive: {path: archive}\n")
-    assert "has no record of where the stream was cut into batches" in one_line(buckets("replay", conf), 1)
+    assert as_worded(one_line(buckets("replay", conf), 1))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        (("--from", "soon"), "--from: 'soon' is no moment"),
-        (("--from", "2026-02-01", "--to", "2026-01-01"), "--from 2026-02-01 is not before --to 2026-01-01"),
+        ("--from", "soon"),
+        ("--from", "2026-02-01", "--to", "2026-01-01"),
     ],
 )
-def test_a_time_that_is_none_is_one_line(buckets, conf, options, said):
-    assert one_line(buckets("replay", conf, *options), 1).startswith(said)
+def test_a_time_that_is_none_is_one_line(buckets, conf, options, as_worded):
+    assert as_worded(one_line(buckets("replay", conf, *options), 1))
 
 
 def test_other_cuts_than_these_are_a_wrong_option(buckets, conf):

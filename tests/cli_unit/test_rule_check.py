@@ -140,38 +140,34 @@ def test_events_show_what_the_rules_alone_do_not(buckets, tmp_path, rules):
     assert messages["B504", "[red]unused[/red]"].startswith("would have fired at 255 of 300 events (85%); ")
 
 
-def test_bad_input_is_one_line(buckets, tmp_path, rules):
+def test_bad_input_is_one_line(buckets, tmp_path, rules, as_worded):
     events = events_file(tmp_path, 3)
     check = ("rules", "check", rules)
     none = tmp_path / "none.jsonl"
     missing = one_line(buckets(*check, "--schema", SCHEMA, "--events", none), 1)
-    assert missing == f"events {none}: no such file; check the path"
+    assert as_worded(missing)
     events.write_text('{"transactionId": "", "eventTime": 1}\n')
     broken = one_line(buckets(*check, "--schema", SCHEMA, "--events", events), 1)
-    assert broken == (
-        f"--events {events}: less than half can be read: 1 of 1 rows is no event: "
-        f'1 of "transactionId: is empty", first at {events.name}:1; correct the rows or the event schema'
-    )
+    assert as_worded(broken)
     unknown = one_line(buckets("rules", "check", "--explain", "B000"), 1)
-    assert unknown == "--explain B000: there is no such code; `buckets rules check --codes` lists them"
-    assert one_line(buckets("rules", "check", "--strict"), 2) == "Missing argument 'file'."
+    assert as_worded(unknown)
+    assert as_worded(one_line(buckets("rules", "check", "--strict"), 2))
 
 
-def test_the_schema_that_is_taken_where_none_is_named_is_told(buckets, rules, monkeypatch):
+def test_the_schema_that_is_taken_where_none_is_named_is_told(buckets, rules, monkeypatch, as_worded):
     without_error(rules)
     assert buckets("rules", "check", rules).err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
     ran = buckets("rules", "check", rules)
     assert ran.code == 0
-    assert ran.err == "event schema transaction is taken, the default; --schema names another one\n"
+    assert as_worded(ran.err)
     monkeypatch.delenv("FORCE_COLOR")
     rules.write_text(rules.read_text().replace("cardId", "card"))
     said = one_line(buckets("rules", "check", rules), 1)
-    assert "'card' is no attribute of event schema 'transaction'" in said
-    assert said.endswith("; that is the default, name yours with --schema")
+    assert as_worded(said)
 
 
-def test_lists_are_looked_up_and_tried(buckets, tmp_path, rules):
+def test_lists_are_looked_up_and_tried(buckets, tmp_path, rules, as_worded):
     without_error(rules)
     rules.write_text(
         rules.read_text().replace("    when: recent > 5", "    when: recent > 5 AND cardId IN LIST watched")
@@ -179,7 +175,7 @@ def test_lists_are_looked_up_and_tried(buckets, tmp_path, rules):
     (tmp_path / "watched.csv").write_text("key\n" + "".join(f"c{at}\n" for at in range(9)))
     check = ("rules", "check", rules, "--schema", SCHEMA, "--events", events_file(tmp_path, 300), "--json")
     other = one_line(buckets(*check, "--list", f"watche={tmp_path / 'watched.csv'}"), 1)
-    assert other.endswith("there is no list 'watched'; lists there: watche; did you mean watche?")
+    assert as_worded(other)
     ran = buckets(*check, "--list", f"watched={tmp_path / 'watched.csv'}")
     assert ran.code == 0, ran.err
     fired = {

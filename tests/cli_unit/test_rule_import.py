@@ -42,14 +42,12 @@ def test_the_rules_are_printed_as_a_rule_file(buckets, tmp_path):
     assert load_rules(copy) == load_rules(RULES)
 
 
-def test_a_new_file_is_written_once(buckets, tmp_path):
+def test_a_new_file_is_written_once(buckets, tmp_path, as_worded):
     out = tmp_path / "rules.yaml"
-    assert told(buckets("rules", "import", RULES, "--out", out)) == f"{out}: 4 rules of {RULES}\n"
+    assert as_worded(told(buckets("rules", "import", RULES, "--out", out)))
     assert load_rules(out) == load_rules(RULES)
     before = out.read_bytes()
-    assert (
-        one_line(buckets("rules", "import", RULES, "--out", out), 1) == f"--out {out}: exists already; name a new file"
-    )
+    assert as_worded(one_line(buckets("rules", "import", RULES, "--out", out), 1))
     assert out.read_bytes() == before
 
 
@@ -59,11 +57,12 @@ def test_plain_lines_are_imported_from_a_file_of_any_name(buckets, tmp_path):
     assert told(buckets("rules", "import", file, "--out", tmp_path / "o.yaml")).endswith(f": 1 rule of {file}\n")
 
 
-def test_commands_that_change_no_rule_are_named(buckets, tmp_path):
+def test_commands_that_change_no_rule_are_named(buckets, tmp_path, as_worded):
     file = tmp_path / "topic.jsonl"
     file.write_text(PLAIN + json.dumps({"ruleState": "CONTROL", "controlType": "CLEAR_STATE_ALL"}))
     ran = buckets("rules", "import", file)
-    assert (ran.code, ran.err) == (0, f"{file}:2: CLEAR_STATE_ALL changes no rule, and is left out\n")
+    assert ran.code == 0
+    assert as_worded(ran.err)
     assert ran.out.startswith("rules:\n  - rule_id: '1'\n")
 
 
@@ -88,11 +87,11 @@ def test_a_fault_is_one_line_and_nothing_is_written(buckets, tmp_path, text, sai
     assert not out.exists()
 
 
-def test_a_file_that_cannot_be_written_is_one_line(buckets, tmp_path):
+def test_a_file_that_cannot_be_written_is_one_line(buckets, tmp_path, as_worded):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "out.yaml"
     said = one_line(buckets("rules", "import", RULES, "--out", out), 1)
-    assert said.startswith(f"--out {out}: cannot be written (")
+    assert as_worded(said)
 
 
 def test_the_help_has_an_example_that_works(buckets):
@@ -101,8 +100,8 @@ def test_the_help_has_an_example_that_works(buckets):
     assert resource(examples[0].split()[3]) == RULES
 
 
-def test_such_a_file_is_checked_and_shown_as_it_is(buckets):
-    assert told(buckets("rules", "check", RULES, "--schema", SCHEMA)) == f"{RULES}: 4 rules in 3 groups are valid\n"
+def test_such_a_file_is_checked_and_shown_as_it_is(buckets, as_worded):
+    assert as_worded(told(buckets("rules", "check", RULES, "--schema", SCHEMA)))
     assert "is above 20,000,000" in told(buckets("rules", "show", RULES))
 
 
@@ -118,12 +117,10 @@ def test_such_a_file_is_applied_and_deletes_what_it_says(buckets, conf, tmp_path
     assert [rule.rule_id for rule in load_rules(tmp_path / "rules.yaml")] == ["2", "3", "4", "1"]
 
 
-def test_such_a_file_can_be_that_of_a_job_but_no_command_changes_it(buckets, conf, tmp_path):
+def test_such_a_file_can_be_that_of_a_job_but_no_command_changes_it(buckets, conf, tmp_path, as_worded):
     (tmp_path / "rules.json").write_bytes(RULES.read_bytes())
     conf.write_text(conf.read_text().replace("rules.yaml", "rules.json"))
     assert "4 rules of file" in told(buckets("rules", "list", "--conf", conf))
     assert told(buckets("rules", "export", "--conf", conf)) == told(buckets("rules", "import", RULES))
     said = one_line(buckets("rules", "pause", "1", "--conf", conf), 1)
-    assert said.startswith(
-        f"rule file {tmp_path / 'rules.json'}: holds rules of the Flink demo, which no command changes"
-    )
+    assert as_worded(said)

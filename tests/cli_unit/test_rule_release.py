@@ -50,7 +50,7 @@ def test_the_help_has_examples_that_begin_with_the_command(buckets, command):
 # promote
 
 
-def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin):
+def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin, as_worded):
     set_state(origin, buckets, "many", "DRAFT")
     before = origin.read()
 
@@ -65,7 +65,7 @@ def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin):
     (difference,) = rules_that_differ(before.values(), origin.read().values())
     assert (difference.rule_id, list(map(str, difference.fields))) == ("many", ["state: DRAFT → ACTIVE"])
     said = one_line(buckets("rules", "promote", "many", "--conf", origin.conf), 1)
-    assert said.endswith("is ACTIVE for all keys already, which is the last step")
+    assert as_worded(said)
 
 
 def test_only_the_lines_of_the_state_and_the_rollout_change_in_a_file(buckets, file):
@@ -84,21 +84,21 @@ def test_a_state_further_on_can_be_named(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        (["many", "--to", "PAUSE"], "--to: 'PAUSE' is no step of a release; write one of DRAFT, SHADOW, ACTIVE"),
-        (["many", "--to", "DRAFT"], "is SHADOW already; promote goes forward, and `buckets rules apply` back to"),
-        (["many", "--rollout", "0%"], "--rollout: '0%' is not a share of keys; write 0.01% to 100%, as in 10%"),
-        (["many", "--require-warm"], "is not complete: not in force yet; wait, or leave out --require-warm"),
-        (["x"], "there is no rule 'x' in file"),
+        ["many", "--to", "PAUSE"],
+        ["many", "--to", "DRAFT"],
+        ["many", "--rollout", "0%"],
+        ["many", "--require-warm"],
+        ["x"],
     ],
 )
-def test_a_step_that_cannot_be_is_one_line_and_changes_nothing(buckets, file, options, said):
-    assert said in one_line(buckets("rules", "promote", *options, "--conf", file.conf), 1)
+def test_a_step_that_cannot_be_is_one_line_and_changes_nothing(buckets, file, options, as_worded):
+    assert as_worded(one_line(buckets("rules", "promote", *options, "--conf", file.conf), 1))
     assert file.rules.read_text() == RULES
 
 
-def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buckets, file):
+def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buckets, file, as_worded):
     big_sum = RULES[: RULES.index("\n  - rule_id: many")]
     file.rules.write_text(big_sum)
     batch(file, 0, 5 * DAY_MS)
@@ -109,7 +109,7 @@ def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buck
     assert "its windows: complete from 1970-01-19 00:01 (in event time), 12 d to go" in out
     batch(file, 2, 7 * DAY_MS)
     said = one_line(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"), 1)
-    assert "is not complete: complete from 1970-01-19 00:01 (in event time), 11 d to go" in said
+    assert as_worded(said)
     batch(file, 3, 19 * DAY_MS)
     write_delta(file.root / "tables", "shadow_alerts", rows("many", {"e3": "p1", "e6": "p1"}))
     out = told(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"))
@@ -172,7 +172,7 @@ def test_a_draft_is_listed_and_has_no_group(buckets, file):
 # diff
 
 
-def test_diff_shows_rules_and_state_of_two_versions(buckets, origin):
+def test_diff_shows_rules_and_state_of_two_versions(buckets, origin, as_worded):
     batch(origin, 0)
     told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     told(buckets("rules", "delete", "big-sum", "--conf", origin.conf))
@@ -188,9 +188,7 @@ def test_diff_shows_rules_and_state_of_two_versions(buckets, origin):
     out = told(buckets("rules", "diff", "1", "--conf", origin.conf))
     assert "limit: >= 5 → >= 7" in out
     assert "reaches back 1h, not 24h: older events are evicted" in out
-    assert told(buckets("rules", "diff", "2", "2", "--conf", origin.conf)) == (
-        "version 2 → version 2: the rules are the same\n"
-    )
+    assert as_worded(told(buckets("rules", "diff", "2", "2", "--conf", origin.conf)))
 
 
 def test_diff_takes_files_too(buckets, file):
@@ -205,23 +203,23 @@ def test_diff_takes_files_too(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["1"], "version 1 of the rules: is in the checkpoint of a job; give its --conf, or two files"),
-        (["1", "9", "--conf", "CONF"], "there is no version 9 of the rules; there are 1 to 1"),
-        (["none.yaml", "1", "--conf", "CONF"], "rule file none.yaml: no such file"),
+        ["1"],
+        ["1", "9", "--conf", "CONF"],
+        ["none.yaml", "1", "--conf", "CONF"],
     ],
 )
-def test_what_cannot_be_compared_is_one_line(buckets, file, arguments, said):
+def test_what_cannot_be_compared_is_one_line(buckets, file, arguments, as_worded):
     batch(file, 0)
     arguments = [file.conf if each == "CONF" else each for each in arguments]
-    assert said in one_line(buckets("rules", "diff", *arguments), 1)
+    assert as_worded(one_line(buckets("rules", "diff", *arguments), 1))
 
 
 # rollback
 
 
-def test_after_a_rollback_the_rules_are_those_of_the_version_and_numbers_go_on(buckets, origin):
+def test_after_a_rollback_the_rules_are_those_of_the_version_and_numbers_go_on(buckets, origin, as_worded):
     then = batch(origin, 0)
     told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     batch(origin, 1)
@@ -236,7 +234,7 @@ def test_after_a_rollback_the_rules_are_those_of_the_version_and_numbers_go_on(b
     assert now.version == 4
     assert rules_that_differ(then.rules, now.rules) == []
     assert {rule.rule_id: rule.version for rule in now.rules} == {"many": before["many"] + 1, "big-sum": 2}
-    assert told(buckets("rules", "rollback", "1", "--conf", origin.conf)).startswith("no difference: the rules of ")
+    assert as_worded(told(buckets("rules", "rollback", "1", "--conf", origin.conf)))
     assert "ann\nrollback to version 1" in "\n".join(
         f"{change.author}\n{change.reason}"
         for version in Checkpoint(load_job(origin.conf).checkpoint).versions.history(after=3)
@@ -253,15 +251,13 @@ def test_a_rollback_leaves_the_comments_of_a_file(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
-    [("x", "'x' is no version of the rules; write its number, as in 3"), ("2", "there is no version 2 of the rules")],
+    "version",
+    ["x", "2"],
 )
-def test_a_version_that_is_not_there_is_one_line(buckets, file, version, said):
-    assert "there are no versions of the rules yet" in one_line(
-        buckets("rules", "rollback", "1", "--conf", file.conf), 1
-    )
+def test_a_version_that_is_not_there_is_one_line(buckets, file, version, as_worded):
+    assert as_worded(one_line(buckets("rules", "rollback", "1", "--conf", file.conf), 1))
     batch(file, 0)
-    assert said in one_line(buckets("rules", "rollback", version, "--conf", file.conf), 1)
+    assert as_worded(one_line(buckets("rules", "rollback", version, "--conf", file.conf), 1))
 
 
 # compare
@@ -294,27 +290,27 @@ def test_compare_tells_what_each_rule_caught(buckets, compared):
     assert "both caught 50.0 % of all" in out
 
 
-def test_compare_without_alerts_names_those_that_have_some(buckets, compared):
+def test_compare_without_alerts_names_those_that_have_some(buckets, compared, as_worded):
     said = told(buckets("rules", "compare", "big-sum", "many", "--conf", compared, "--from", "2100-01-01"))
-    assert said == "neither big-sum nor many has an alert there in that time; with alerts: big-sum, many\n"
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize("origin", ["--conf", "--output"])
-def test_a_rule_that_there_is_not_is_no_rule_that_caught_nothing(buckets, compared, origin):
+def test_a_rule_that_there_is_not_is_no_rule_that_caught_nothing(buckets, compared, origin, as_worded):
     where = compared if origin == "--conf" else compared.parent / "tables"
-    assert "there is no rule 'nope' " in one_line(buckets("rules", "compare", "big-sum", "nope", origin, where), 1)
+    assert as_worded(one_line(buckets("rules", "compare", "big-sum", "nope", origin, where), 1))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["a", "a", "--conf", "CONF"], "'a' is given twice; name two different rules"),
-        (["a", "b"], "give either --conf, a job's configuration, or --output, an output folder"),
-        (["a", "b", "--conf", "CONF", "--from", "May"], "--from: 'May' is no moment; write a day or a time in UTC"),
-        (["a", "b", "--conf", "CONF", "--from", "2026-02-01", "--to", "2026-02-01"], "is not before --to 2026-02-01"),
-        (["a", "b", "--conf", "CONF"], "there are no tables of alerts; name the output folder of a job that has run"),
+        ["a", "a", "--conf", "CONF"],
+        ["a", "b"],
+        ["a", "b", "--conf", "CONF", "--from", "May"],
+        ["a", "b", "--conf", "CONF", "--from", "2026-02-01", "--to", "2026-02-01"],
+        ["a", "b", "--conf", "CONF"],
     ],
 )
-def test_what_cannot_be_compared_of_alerts_is_one_line(buckets, file, arguments, said):
+def test_what_cannot_be_compared_of_alerts_is_one_line(buckets, file, arguments, as_worded):
     arguments = [file.conf if each == "CONF" else each for each in arguments]
-    assert said in one_line(buckets("rules", "compare", *arguments), 1)
+    assert as_worded(one_line(buckets("rules", "compare", *arguments), 1))

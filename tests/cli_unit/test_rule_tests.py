@@ -89,31 +89,30 @@ def test_tests_that_pass_are_shown_and_rules_without_one_are_named(buckets, file
     assert "2 passed\n" in said
 
 
-def test_a_failure_is_said_in_plain_lines_and_the_exit_code_is_1(buckets, file):
+def test_a_failure_is_said_in_plain_lines_and_the_exit_code_is_1(buckets, file, as_worded):
     file.write_text(file.read_text().replace("alerts: []", "alerts: [{event: 1}]"))
     ran = buckets("rules", "test", file)
-    assert (ran.code, ran.err) == (1, f"error: {file}: 1 of 2 tests failed\n")
+    assert ran.code == 1
+    assert as_worded(ran.err)
     assert "\nfailed: does not fire at a hundred\n" in ran.out
     assert f"\n  {file}:20: expected an alert of payer-24h at event 1 (e1); it did not fire: 100 > 100 is" in ran.out
     assert "2 tests in " in ran.out
 
 
-def test_tests_are_chosen_by_rule_and_by_name(buckets, file):
+def test_tests_are_chosen_by_rule_and_by_name(buckets, file, as_worded):
     assert ": 1 passed\n" in told(buckets("rules", "test", file, "-k", "does not"))
     assert ": 2 passed\n" in told(buckets("rules", "test", file, "--rule", "payer-24h"))
     assert "no test:" not in told(buckets("rules", "test", file, "--rule", "payer-24h"))
     ran = buckets("rules", "test", file, "--rule", "busy-card", "-k", "fires")
-    assert (
-        one_line(ran, 1) == f"{file}: no test fits --rule busy-card and -k fires; leave the option out to run all tests"
-    )
+    assert as_worded(one_line(ran, 1))
     ran = buckets("rules", "test", file, "--rule", "nobody")
-    assert one_line(ran, 1).startswith(f"--rule nobody: no such rule in {file}; ")
+    assert as_worded(one_line(ran, 1))
 
 
-def test_a_rule_without_a_test_is_an_error_where_tests_are_required(buckets, file):
+def test_a_rule_without_a_test_is_an_error_where_tests_are_required(buckets, file, as_worded):
     ran = buckets("rules", "test", file, "--require")
     assert ran.code == 1
-    assert ran.err == f"error: {file}: 1 of the rules have no test, and --require asks for one of each; write them\n"
+    assert as_worded(ran.err)
     assert told(buckets("rules", "test", DEMO_RULES, "--require"))
 
 
@@ -123,7 +122,7 @@ def test_a_file_without_tests_says_so(buckets, file):
     assert buckets("rules", "test", file, "--require").code == 1
 
 
-def test_the_junit_report_is_xml_that_says_the_same(buckets, file, tmp_path):
+def test_the_junit_report_is_xml_that_says_the_same(buckets, file, tmp_path, as_worded):
     told(buckets("rules", "test", file, "--junit", tmp_path / "new" / "report.xml"))
     root = ElementTree.parse(tmp_path / "new" / "report.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("2", "0")
@@ -132,17 +131,19 @@ def test_the_junit_report_is_xml_that_says_the_same(buckets, file, tmp_path):
     root = ElementTree.parse(tmp_path / "new" / "report.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
     ran = buckets("rules", "test", file, "--junit", file / "report.xml")
-    assert one_line(ran, 1).startswith(f"--junit {file / 'report.xml'}: cannot be written (")
+    assert as_worded(one_line(ran, 1))
 
 
-def test_a_folder_is_tested_file_by_file_and_a_rule_stands_in_one_of_them(buckets, file, tmp_path):
+def test_a_folder_is_tested_file_by_file_and_a_rule_stands_in_one_of_them(buckets, file, tmp_path, as_worded):
     said = told(buckets("rules", "test", resource("conf/rules"), "--schema", resource("schemas/card-payment.yaml")))
     assert "spike-over-own-average.yaml:" in said
     (tmp_path / "second.yaml").write_text(RULES)
-    assert "'payer-24h' is already used in" in one_line(buckets("rules", "test", tmp_path), 1)
+    assert as_worded(one_line(buckets("rules", "test", tmp_path), 1))
 
 
-def test_schema_and_engine_come_from_the_configuration_and_nothing_else_of_it_is_needed(buckets, file, tmp_path):
+def test_schema_and_engine_come_from_the_configuration_and_nothing_else_of_it_is_needed(
+    buckets, file, tmp_path, as_worded
+):
     schema = yaml.safe_load(DEFAULT_SCHEMA.read_text())
     (tmp_path / "schema.yml").write_text(yaml.safe_dump(schema | {"name": "mine"}))
     conf = tmp_path / "conf.yml"
@@ -158,26 +159,22 @@ def test_schema_and_engine_come_from_the_configuration_and_nothing_else_of_it_is
     assert buckets("rules", "test", file).code == 1
     told(buckets("rules", "test", file, "--conf", conf))
     file.write_text(file.read_text().replace("payerId: p1, paymentAmount: 101", "payer: p1"))
-    assert "event schema 'mine' has" in one_line(buckets("rules", "test", file, "--conf", conf), 1)
-    assert "event schema 'transaction' has" in one_line(
-        buckets("rules", "test", file, "--conf", conf, "--schema", DEFAULT_SCHEMA), 1
-    )
+    assert as_worded(one_line(buckets("rules", "test", file, "--conf", conf), 1))
+    assert as_worded(one_line(buckets("rules", "test", file, "--conf", conf, "--schema", DEFAULT_SCHEMA), 1))
 
 
-def test_other_commands_take_a_rule_file_with_tests_and_refuse_broken_ones(buckets, file):
+def test_other_commands_take_a_rule_file_with_tests_and_refuse_broken_ones(buckets, file, as_worded):
     assert "2 rules in 2 groups are valid" in told(buckets("rules", "check", file))
     assert "payer-24h" in told(buckets("rules", "show", file))
     file.write_text(file.read_text().replace("alerts: []", "alarms: []"))
-    assert one_line(buckets("rules", "check", file), 1) == (
-        f"rule file {file}:20: tests[2].expect.alarms: unknown field"
-    )
+    assert as_worded(one_line(buckets("rules", "check", file), 1))
 
 
-def test_a_draft_is_valid_and_passes_its_tests(buckets, events, tmp_path):
+def test_a_draft_is_valid_and_passes_its_tests(buckets, events, tmp_path, as_worded):
     out = tmp_path / "drafts" / "new.yaml"
     printed = told(buckets("rules", "new", "mine", "--from-file", events))
     said = told(buckets("rules", "new", "mine", "--from-file", events, "--out", out))
-    assert said == f"rule mine and its tests are in {out}; try them: buckets rules test {out}\n"
+    assert as_worded(said)
     assert out.read_text() == printed
     (rule,) = library.load_rules(out)
     assert (rule.group_by, rule.window.length_ms, str(rule.limit.value)) == (("payerId",), 6 * 3_600_000, "109.08")
@@ -198,52 +195,44 @@ def test_options_say_what_the_draft_is(buckets, events, tmp_path):
     assert ": 2 passed\n" in told(buckets("rules", "test", out))
 
 
-def test_a_draft_replaces_no_file_that_it_is_not_told_to(buckets, events, file):
+def test_a_draft_replaces_no_file_that_it_is_not_told_to(buckets, events, file, as_worded):
     before = file.read_text()
     ran = buckets("rules", "new", "mine", "--from-file", events, "--out", file)
-    assert one_line(ran, 1) == f"--out {file}: exists already; name a new file, or replace it with --overwrite"
+    assert as_worded(one_line(ran, 1))
     assert file.read_text() == before
     told(buckets("rules", "new", "mine", "--from-file", events, "--out", file, "--overwrite"))
     assert [rule.rule_id for rule in library.load_rules(file)] == ["mine"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code"),
     [
-        ([], 2, "give either --from-alert or --from-file"),
-        (["--from-alert", "x", "--from-file", "EVENTS"], 2, "give either --from-alert or --from-file"),
-        (["--from-alert", "x"], 2, "--from-alert needs --conf, the job that raised the alert"),
-        (["--from-file", "EVENTS", "--events", "EVENTS"], 2, "--events goes with --from-alert"),
-        (["--from-file", "none.jsonl"], 1, "events none.jsonl: no such file; check the path"),
-        (
-            ["--from-file", "EVENTS", "--window", "1 day"],
-            1,
-            "--window: length: '1 day' is not a duration; write digits",
-        ),
-        (["--from-file", "EVENTS", "--window", "0s"], 1, "--window: length: a window is at least 1ms long"),
-        (["--from-file", "EVENTS", "--aggregate", "sum"], 1, "--aggregate sum: is no aggregate; write it as in"),
-        (["--from-file", "EVENTS", "--aggregate", "mean:x"], 1, "--aggregate mean:x: is no aggregate; write it as"),
-        (["--from-file", "EVENTS", "--aggregate", "sum:x"], 1, "rule 'mine': aggregate.measure: "),
-        (["--from-file", "EVENTS", "--group-by", "x"], 1, "rule 'mine': group_by: "),
-        (
-            ["--from-file", "EVENTS", "--group-by", "payerId,payerId"],
-            1,
-            "rule 'mine': group_by: a field is named twice",
-        ),
-        (["--from-file", "EVENTS", "--group-by", "cardId"], 1, "event 1 is malformed: cardId: is missing or null"),
+        ([], 2),
+        (["--from-alert", "x", "--from-file", "EVENTS"], 2),
+        (["--from-alert", "x"], 2),
+        (["--from-file", "EVENTS", "--events", "EVENTS"], 2),
+        (["--from-file", "none.jsonl"], 1),
+        (["--from-file", "EVENTS", "--window", "1 day"], 1),
+        (["--from-file", "EVENTS", "--window", "0s"], 1),
+        (["--from-file", "EVENTS", "--aggregate", "sum"], 1),
+        (["--from-file", "EVENTS", "--aggregate", "mean:x"], 1),
+        (["--from-file", "EVENTS", "--aggregate", "sum:x"], 1),
+        (["--from-file", "EVENTS", "--group-by", "x"], 1),
+        (["--from-file", "EVENTS", "--group-by", "payerId,payerId"], 1),
+        (["--from-file", "EVENTS", "--group-by", "cardId"], 1),
     ],
 )
-def test_what_cannot_be_drafted_is_one_line(buckets, events, arguments, code, said):
+def test_what_cannot_be_drafted_is_one_line(buckets, events, arguments, code, as_worded):
     ran = buckets("rules", "new", "mine", *(str(events) if each == "EVENTS" else each for each in arguments))
-    assert one_line(ran, code).removeprefix("Invalid value: ").startswith(said)
+    assert as_worded(one_line(ran, code))
 
 
-def test_a_name_that_no_rule_may_have_is_one_line(buckets, events):
-    assert one_line(buckets("rules", "new", "!mine", "--from-file", events), 1).startswith("rule '!mine': rule_id: ")
-    assert one_line(buckets("rules", "new", "", "--from-file", events), 1).startswith("rule '': rule_id: ")
+def test_a_name_that_no_rule_may_have_is_one_line(buckets, events, as_worded):
+    assert as_worded(one_line(buckets("rules", "new", "!mine", "--from-file", events), 1))
+    assert as_worded(one_line(buckets("rules", "new", "", "--from-file", events), 1))
 
 
-def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path, events):
+def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path, events, as_worded):
     (tmp_path / "source").mkdir()
     other = EVENTS[0] | {"transactionId": "z", "payerId": "p2"}
     lines = "".join(json.dumps(each) + "\n" for each in [other, *EVENTS])
@@ -274,4 +263,4 @@ def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path
     again = ["rules", "new", "mine", "--from-alert", alert["alert_id"], "--conf", conf, "--events", events]
     assert told(buckets(*again)) == out.read_text()
     missing = one_line(buckets("rules", "new", "mine", "--from-alert", "nobody", "--conf", conf), 1)
-    assert missing == f"there is no alert nobody in {tmp_path / 'tables'}; see the column alert_id of its tables"
+    assert as_worded(missing)

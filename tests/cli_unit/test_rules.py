@@ -146,13 +146,13 @@ def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_without_a_configuration_is_one_line(buckets, command, tmp_path):
+def test_a_command_without_a_configuration_is_one_line(buckets, command, tmp_path, as_worded):
     rule = {"apply": ["f"], "pause": ["r"], "resume": ["r"], "shadow": ["r"], "delete": ["r"], "clear-state": ["r"]}
     arguments = rule.get(command, [])
     assert "--conf" in one_line(buckets("rules", command, *arguments), 2)
     none = tmp_path / "none.yaml"
     said = one_line(buckets("rules", command, *arguments, "--conf", none), 1)
-    assert said == f"configuration {none}: no such file; check the path"
+    assert as_worded(said)
 
 
 # States
@@ -174,12 +174,12 @@ def test_a_rule_gets_a_state_and_the_others_stay_as_they_are(buckets, origin, co
         assert difference(before[rule_id], rule) in ("", f"state: {before[rule_id].state} → {state}")
 
 
-def test_a_rule_is_deleted_and_comes_again(buckets, origin):
+def test_a_rule_is_deleted_and_comes_again(buckets, origin, as_worded):
     told(buckets("rules", "delete", "many", "--conf", origin.conf))
     assert set(origin.read()) == {"big-sum"}
     told(buckets("rules", "delete", "big-sum", "--conf", origin.conf))
     assert origin.read() == {}
-    assert told(buckets("rules", "list", "--conf", origin.conf)).startswith("no rules in")
+    assert as_worded(told(buckets("rules", "list", "--conf", origin.conf)))
     told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     assert set(origin.read()) == {"many", "big-sum", "largest"}
 
@@ -193,9 +193,9 @@ def test_only_the_line_of_the_state_changes_in_a_file(buckets, file):
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "shadow", "delete"])
-def test_a_rule_that_is_not_there_is_one_line_with_those_that_are(buckets, origin, command):
+def test_a_rule_that_is_not_there_is_one_line_with_those_that_are(buckets, origin, command, as_worded):
     said = one_line(buckets("rules", command, "x", "--conf", origin.conf), 1)
-    assert said == f"there is no rule 'x' in {origin.kind} {origin.rules}; rules there: big-sum, many"
+    assert as_worded(said)
 
 
 def test_a_table_keeps_who_and_why_also_of_a_deletion(buckets, table):
@@ -219,9 +219,9 @@ def test_a_file_too_keeps_who_changed_a_rule_and_why(buckets, file):
 
 
 @pytest.mark.parametrize("option", ["--author", "--reason"])
-def test_a_text_that_is_too_long_is_one_line(buckets, table, option):
+def test_a_text_that_is_too_long_is_one_line(buckets, table, option, as_worded):
     said = one_line(buckets("rules", "pause", "many", "--conf", table.conf, option, "x" * 2001), 1)
-    assert said == f"{option}: 2,001 characters are too many, 2,000 is the limit; make it shorter"
+    assert as_worded(said)
 
 
 # apply
@@ -242,13 +242,13 @@ def test_apply_shows_what_changes_and_changes_it(buckets, origin):
     }
 
 
-def test_apply_with_backfill_asks_the_job_for_the_history_of_the_rules_of_the_file(buckets, origin):
+def test_apply_with_backfill_asks_the_job_for_the_history_of_the_rules_of_the_file(buckets, origin, as_worded):
     refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
-    assert refused.startswith("--backfill: the configuration has no `archive`")
+    assert as_worded(refused)
     settings = yaml.safe_load(origin.conf.read_text())
     origin.conf.write_text(yaml.safe_dump(settings | {"archive": {"path": "archive"}}))
     refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
-    assert "holds no batch yet" in refused
+    assert as_worded(refused)
     job = load_job(origin.conf)
     book = RuleBook(Checkpoint(job.checkpoint), FixedRules([]), job.event_schema, EngineSettings())
     book.for_batch(0)
@@ -337,12 +337,12 @@ def test_a_rule_that_loses_a_feature_is_written_whole_and_the_others_stay(bucket
     assert text.endswith(COMMENTED[COMMENTED.index("  - rule_id: other") :])
 
 
-def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
+def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets, as_worded):
     schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
     one = rules / "hour-against-month.yaml"
-    assert told(buckets("rules", "check", one, "--schema", schema)) == f"{one}: 1 rule in 2 groups is valid\n"
+    assert as_worded(told(buckets("rules", "check", one, "--schema", schema)))
     of_folder = told(buckets("rules", "check", rules, "--schema", schema, "--strict"))
-    assert of_folder == f"{rules}: 8 rules in 5 groups are valid\n1 silenced (--all shows them)\n"
+    assert as_worded(of_folder)
     assert "countries is above 3" in told(buckets("rules", "show", rules))
 
 
@@ -360,14 +360,14 @@ def test_apply_keeps_the_rest_of_a_file(buckets, file):
     assert "value: '7'" in text
 
 
-def test_new_rules_have_a_file_of_their_own_in_a_folder(buckets, make):
+def test_new_rules_have_a_file_of_their_own_in_a_folder(buckets, make, as_worded):
     folder = make("folder")
     told(buckets("rules", "apply", folder.new, "--conf", folder.conf))
     assert [rule.rule_id for rule in load_rules(folder.rules / "new.yaml")] == ["largest"]
     other = folder.new.rename(folder.root / "new.txt")
     other.write_text(NEW.replace("largest", "newest"))
     said = one_line(buckets("rules", "apply", other, "--conf", folder.conf)._replace(out=""), 1)
-    assert "new rules go into a file 'new.txt' there, which must end in .yaml" in said
+    assert as_worded(said)
 
 
 def test_a_rule_that_is_applied_as_deleted_goes(buckets, origin):
@@ -377,24 +377,24 @@ def test_a_rule_that_is_applied_as_deleted_goes(buckets, origin):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new"),
     [
-        ("90s", "soon", ":6: rules[1].window.length: 'soon' is not a duration"),
-        ("max, measure: paymentAmount", "max, measure: total", "rules[3].aggregate.measure: 'total' is no measure"),
-        ("rule_id: largest", "rule_id: many", "rule_id 'many' is already used on line 2"),
+        ("90s", "soon"),
+        ("max, measure: paymentAmount", "max, measure: total"),
+        ("rule_id: largest", "rule_id: many"),
     ],
 )
-def test_nothing_is_written_unless_all_is_valid(buckets, origin, old, new, said):
+def test_nothing_is_written_unless_all_is_valid(buckets, origin, old, new, as_worded):
     before = origin.read()
     origin.new.write_text(NEW.replace(old, new))
-    assert said in one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
+    assert as_worded(one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1))
     assert origin.read() == before
 
 
-def test_a_version_that_cannot_be_is_one_line(buckets, origin):
+def test_a_version_that_cannot_be_is_one_line(buckets, origin, as_worded):
     origin.new.write_text(NEW.replace("rule_id: largest", "rule_id: largest\n    version: 2147483648"))
     said = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
-    assert said.endswith("new.yaml:14: rules[3].version: 2147483648 is more than 2147483647; write a smaller one")
+    assert as_worded(said)
 
 
 def test_apply_makes_the_table_where_there_is_none(buckets, tmp_path):
@@ -403,11 +403,11 @@ def test_apply_makes_the_table_where_there_is_none(buckets, tmp_path):
     assert len(origin.read()) == 3
 
 
-def test_something_else_in_the_place_of_the_table_is_one_line(buckets, tmp_path):
+def test_something_else_in_the_place_of_the_table_is_one_line(buckets, tmp_path, as_worded):
     origin = Origin(tmp_path, "table")
     origin.rules.mkdir()
     said = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
-    assert said.startswith(f"rules {origin.rules}: is not a Delta table")
+    assert as_worded(said)
 
 
 # list, export
@@ -429,9 +429,9 @@ def test_an_export_can_be_applied_elsewhere(buckets, origin, tmp_path):
     assert "0 of 3 rules are changed" in told(buckets("rules", "apply", out, "--conf", origin.conf))
 
 
-def test_export_replaces_no_file(buckets, file):
+def test_export_replaces_no_file(buckets, file, as_worded):
     said = one_line(buckets("rules", "export", "--conf", file.conf, "--out", file.rules), 1)
-    assert said == f"--out {file.rules}: exists already; name a new file"
+    assert as_worded(said)
     assert file.rules.read_text() == RULES
 
 
@@ -439,11 +439,9 @@ def test_export_replaces_no_file(buckets, file):
 
 
 @pytest.mark.parametrize("command", [["clear-state", "many"], ["clear-all-state"], ["delete-all"]])
-def test_messages_to_the_job_need_a_topic(buckets, origin, command):
+def test_messages_to_the_job_need_a_topic(buckets, origin, command, as_worded):
     said = one_line(buckets("rules", *command, "--conf", origin.conf), 1)
-    from_where = f"rules come from {origin.kind} {origin.rules}"
-    assert said.startswith(f"{command[0]}: {from_where}, which says what rules there are")
-    assert "set `rules.topic` in the configuration, or " in said
+    assert as_worded(said)
 
 
 # history
@@ -463,8 +461,8 @@ def run_job(origin: Origin, rules: list[Rule], batch_id: int, with_table: bool) 
 
 
 @pytest.mark.parametrize("with_table", [True, False], ids=["table", "checkpoint"])
-def test_history_shows_what_changed_newest_first(buckets, file, with_table):
-    assert told(buckets("rules", "history", "--conf", file.conf)).startswith("no changes yet in checkpoint")
+def test_history_shows_what_changed_newest_first(buckets, file, with_table, as_worded):
+    assert as_worded(told(buckets("rules", "history", "--conf", file.conf)))
     run_job(file, list(load_rules(file.rules)), 0, with_table)
     run_job(file, list(load_rules(file.new)), 1, with_table)
     assert rule_changes_path(load_job(file.conf)).exists() is with_table
@@ -472,7 +470,7 @@ def test_history_shows_what_changed_newest_first(buckets, file, with_table):
     assert "4 of 4 changes, newest first" in out
     assert out.index("largest") < out.index(">= 5 → >= 7") < out.index("The number of events")
     assert "1 of 2 changes of rule many" in told(buckets("rules", "history", "many", "--conf", file.conf, "--limit", 1))
-    assert told(buckets("rules", "history", "x", "--conf", file.conf)).startswith("no changes of rule x yet")
+    assert as_worded(told(buckets("rules", "history", "x", "--conf", file.conf)))
 
 
 def test_history_has_what_is_not_in_the_table_yet(buckets, file):

@@ -80,7 +80,7 @@ def test_snoozes_are_listed_with_who_why_and_whether_they_are_over(file, buckets
     assert "to come" in of_key
 
 
-def test_a_snooze_is_ended_and_one_that_has_not_begun_goes(origin, buckets):
+def test_a_snooze_is_ended_and_one_that_has_not_begun_goes(origin, buckets, as_worded):
     rule = ("--rule", "big-sum", "--conf", origin.conf)
     buckets("snooze", "--until", "2999-01-01", *rule, *NOTE)
     buckets("snooze", "--from", "2998-01-01", "--until", "2999-01-01", *rule, *NOTE)
@@ -92,41 +92,32 @@ def test_a_snooze_is_ended_and_one_that_has_not_begun_goes(origin, buckets):
     assert ended.until <= datetime.now(UTC)
     assert (ended.key, ended.author) == (None, "ann")
     assert other.until == datetime(2999, 1, 1, tzinfo=UTC)
-    assert "nothing to change in " in one_line(buckets("snooze", "--end", *rule, *NOTE), 1)
+    assert as_worded(one_line(buckets("snooze", "--end", *rule, *NOTE), 1))
 
 
 WRONG = [
-    (("--until", "24h"), "name a rule with --rule, a key with --key, or both; --list shows the snoozes there are"),
-    (
-        ("--rule", "many"),
-        "--until: when is it over? Write a time, as in 2027-01-02T06:00Z, or how long from now, as in",
-    ),
-    (
-        ("--rule", "many", "--until", "soon"),
-        "--until: 'soon' is no time; write it as in 2027-01-02T06:00Z, or how long",
-    ),
-    (("--rule", "many", "--until", "9999-12-31T23:59:59-05:00"), "--until: '9999-12-31T23:59:59-05:00' is no time"),
-    (("--rule", "many", "--key", "cardId=1", "--key", "cardId=2", "--until", "1h"), "--key is given more than once"),
-    (("--list", "--end"), "--list shows snoozes and --end ends them; give one of the two"),
-    (("--rule", "x", "--until", "1h"), "there is no rule 'x' in file "),
-    (("--rule", "many", "--until", "1h", "--reason", ""), "--reason: why are alerts held back?"),
-    (("--rule", "many", "--until", "1h", "--from", "2h"), "--from: "),
-    (
-        ("--rule", "many", "--key", "payerId=p", "--until", "1h"),
-        "--key: names payerId, and the rule groups by cardId; name exactly these (rule 'many')",
-    ),
-    (("--key", "cardId=1,payerId=2", "--until", "1h"), "--key: no rule in file "),
-    (("--rule", "many", "--key", "cardId", "--until", "1h"), "--key: 'cardId' is not of the form FIELD=VALUE"),
-    (("--rule", "many", "--key", '{"cardId": 1.5}', "--until", "1h"), "--key: cardId must be a text, a whole number"),
-    (("--rule", "many", "--key", '{"cardId"', "--until", "1h"), "--key: '{\"cardId\"' is no JSON: "),
-    (("--rule", "many", "--key", '{"cardId": 5}', "--until", "1h"), '--key: cardId: 5 is no text; write "p-17"'),
+    ("--until", "24h"),
+    ("--rule", "many"),
+    ("--rule", "many", "--until", "soon"),
+    ("--rule", "many", "--until", "9999-12-31T23:59:59-05:00"),
+    ("--rule", "many", "--key", "cardId=1", "--key", "cardId=2", "--until", "1h"),
+    ("--list", "--end"),
+    ("--rule", "x", "--until", "1h"),
+    ("--rule", "many", "--until", "1h", "--reason", ""),
+    ("--rule", "many", "--until", "2998-01-01", "--from", "2999-01-01"),
+    ("--rule", "many", "--key", "payerId=p", "--until", "1h"),
+    ("--key", "cardId=1,payerId=2", "--until", "1h"),
+    ("--rule", "many", "--key", "cardId", "--until", "1h"),
+    ("--rule", "many", "--key", '{"cardId": 1.5}', "--until", "1h"),
+    ("--rule", "many", "--key", '{"cardId"', "--until", "1h"),
+    ("--rule", "many", "--key", '{"cardId": 5}', "--until", "1h"),
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
-def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(file, buckets, options, message):
+@pytest.mark.parametrize("options", WRONG)
+def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(file, buckets, options, as_worded):
     before = file.rules.read_text()
-    assert one_line(buckets("snooze", *NOTE, *options, "--conf", file.conf), 1).startswith(message)
+    assert as_worded(one_line(buckets("snooze", *NOTE, *options, "--conf", file.conf), 1))
     assert file.rules.read_text() == before
 
 

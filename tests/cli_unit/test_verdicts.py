@@ -85,31 +85,31 @@ def test_an_event_without_an_alert_has_what_is_said_of_it(buckets, say, job):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "reason"),
+    ("words", "code"),
     [
-        (["nope", "fraud"], 1, "there is no alert nope in "),
-        (["a1", "Fraud"], 2, "Fraud is no verdict; write one of fraud, legitimate, unclear"),
-        (["a1"], 2, "1 words are given; write ALERT_ID VERDICT"),
-        ([], 2, "0 words are given"),
-        (["a1", "fraud", "more"], 2, "3 words are given"),
-        (["", "fraud"], 2, "the id of the alert or event is empty"),
-        (["fraud", "--event", ""], 2, "the id of the alert or event is empty"),
-        (["a1", "fraud", "--event", "e1"], 2, "2 words are given"),
-        (["a1", "fraud", "--at", "2026-01-01"], 2, "--at, --key and --amount go with --event"),
-        (["a1", "fraud", "--from-file", "cases.csv"], 2, "--from-file says all"),
-        (["a1", "fraud", "--by", " "], 1, "--by: is empty"),
-        (["a1", "fraud", "--by", "x" * 201], 1, "by: "),
-        (["a1", "fraud", "--note", "x" * 100_000], 1, "is not a text of 0 to 10000 characters"),
-        (["a1", "fraud", "--note", "\udcff"], 1, "holds half of a character"),
-        (["fraud", "--event", "e1", "--at", "yesterday"], 1, "event_time: yesterday is no moment"),
-        (["fraud", "--event", "e1", "--key", "p1"], 1, "is not of the form FIELD=VALUE"),
-        (["fraud", "--event", "e1", "--amount", "much"], 1, "amount: 'much' is not a decimal number"),
-        (["fraud", "--event", "e1", "--amount", "1" * 25], 1, "is not a decimal of up to 20 digits before"),
+        (["nope", "fraud"], 1),
+        (["a1", "Fraud"], 2),
+        (["a1"], 2),
+        ([], 2),
+        (["a1", "fraud", "more"], 2),
+        (["", "fraud"], 2),
+        (["fraud", "--event", ""], 2),
+        (["a1", "fraud", "--event", "e1"], 2),
+        (["a1", "fraud", "--at", "2026-01-01"], 2),
+        (["a1", "fraud", "--from-file", "cases.csv"], 2),
+        (["a1", "fraud", "--by", " "], 1),
+        (["a1", "fraud", "--by", "x" * 201], 1),
+        (["a1", "fraud", "--note", "x" * 100_000], 1),
+        (["a1", "fraud", "--note", "\udcff"], 1),
+        (["fraud", "--event", "e1", "--at", "yesterday"], 1),
+        (["fraud", "--event", "e1", "--key", "p1"], 1),
+        (["fraud", "--event", "e1", "--amount", "much"], 1),
+        (["fraud", "--event", "e1", "--amount", "1" * 25], 1),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
 )
-def test_what_is_no_verdict_is_one_line_and_writes_nothing(buckets, job, words, code, reason):
-    assert reason in one_line(buckets("verdict", *words, "--conf", job.conf), code)
+def test_what_is_no_verdict_is_one_line_and_writes_nothing(buckets, job, words, code, as_worded):
+    assert as_worded(one_line(buckets("verdict", *words, "--conf", job.conf), code))
     assert not job.verdicts.exists()
 
 
@@ -127,24 +127,24 @@ def test_verdicts_are_where_the_configuration_says(buckets, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    "settings",
     [
-        ({"table": "t", "topic": "v"}, "give one of `table` and `topic`"),
-        ({"topic": "v"}, "verdicts.topic needs Kafka"),
-        ({"table": "source/t"}, "verdicts.table: "),
-        ({"path": "t"}, "unknown field"),
+        {"table": "t", "topic": "v"},
+        {"topic": "v"},
+        {"table": "source/t"},
+        {"path": "t"},
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_are_refused(buckets, tmp_path, settings, reason):
+def test_settings_that_cannot_be_are_refused(buckets, tmp_path, settings, as_worded):
     job = filled(tmp_path / "job", verdicts=settings)
-    assert reason in one_line(buckets("verdict", "a1", "fraud", "--conf", job.conf), 1)
+    assert as_worded(one_line(buckets("verdict", "a1", "fraud", "--conf", job.conf), 1))
 
 
-def test_a_table_that_is_none_of_verdicts_stays_as_it_is(buckets, job):
+def test_a_table_that_is_none_of_verdicts_stays_as_it_is(buckets, job, as_worded):
     write_deltalake(job.verdicts, pa.table({"rule_id": ["large"]}))
     for command in (["verdict", "a1", "fraud", "--conf"], ["verdicts"], ["rules", "quality"]):
-        assert "is no table of verdicts, for it has no column 'id'" in one_line(buckets(*command, job.conf), 1)
+        assert as_worded(one_line(buckets(*command, job.conf), 1))
     assert DeltaTable(job.verdicts).version() == 0
 
 
@@ -206,76 +206,64 @@ a3,,unclear,soon,
 a1,,legitimate,,
 a3,,fraud,1769940000,
 """
-BAD_LINES = {
-    4: "there is no alert nope in ",
-    5: 'verdict: "perhaps" is none of fraud, legitimate, unclear',
-    6: "alert a2 is of event e2, not e1",
-    7: "names neither alert_id nor event_id",
-    8: "has 3 of 5 columns",
-    9: "made_at: 2999-01-01 is yet to come",
-    10: "made_at: soon is no moment",
-    11: "key: is no JSON object",
-    12: "says legitimate, and line 2 says fraud of the same; say with made_at which is the later one",
-    13: "made_at: 1769940000 is before the year 2000; write ms since 1970, not seconds",
-}
+BAD_LINES = range(4, 14)
 
 
-def test_every_bad_line_is_named_and_nothing_of_the_file_is_written(buckets, job):
+def test_every_bad_line_is_named_and_nothing_of_the_file_is_written(buckets, job, as_worded):
     ran = take(buckets, job, BAD_CSV)
-    *lines, last = ran.err.splitlines()
+    *lines, _ = ran.err.splitlines()
     assert (ran.code, ran.out) == (1, "")
-    assert "10 of 12 lines are wrong; nothing has been written, correct them" in last
-    for line, (number, reason) in zip(lines, BAD_LINES.items(), strict=True):
-        assert line.startswith(f"{job.root / 'cases.csv'}:{number}: {reason}")
+    for line, number in zip(lines, BAD_LINES, strict=True):
+        assert line.startswith(f"{job.root / 'cases.csv'}:{number}: ")
+    assert as_worded(ran.err)
     assert not job.verdicts.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "reason"),
+    ("text", "name"),
     [
-        ('alert_id,verdict,note\na1,fraud,"half of a no', "cases.csv", ":2: is broken CSV (unexpected end of data)"),
-        ("alert_id,verdict,note\na1,fraud,n\na2,fra", "cases.csv", ":3: has 2 of 3 columns"),
-        ("alert_id,verdict\na1,fra", "cases.csv", ':2: verdict: "fra" is none of'),
-        ('{"alert_id": "a1", "verdict": "fraud"}\n{"alert_id": "a2", "ver', "cases.jsonl", ":2: is broken JSON ("),
-        ("[1]\n", "cases.jsonl", ":1: is no JSON object"),
-        ('{"alert_id": "a1", "verdict": "fraud", "mood": 1}\n', "cases.jsonl", ":1: mood: unknown field"),
-        ('{"alert_id": [1], "verdict": "fraud"}\n', "cases.jsonl", ":1: alert_id: [1] is not a text"),
-        ('{"alert_id": "a1", "verdict": {}}\n', "cases.jsonl", ":1: verdict: {} is not a text"),
-        ('{"event_id": "e1", "verdict": "fraud", "amount": true}\n', "cases.jsonl", ":1: amount: True is not a"),
+        ('alert_id,verdict,note\na1,fraud,"half of a no', "cases.csv"),
+        ("alert_id,verdict,note\na1,fraud,n\na2,fra", "cases.csv"),
+        ("alert_id,verdict\na1,fra", "cases.csv"),
+        ('{"alert_id": "a1", "verdict": "fraud"}\n{"alert_id": "a2", "ver', "cases.jsonl"),
+        ("[1]\n", "cases.jsonl"),
+        ('{"alert_id": "a1", "verdict": "fraud", "mood": 1}\n', "cases.jsonl"),
+        ('{"alert_id": [1], "verdict": "fraud"}\n', "cases.jsonl"),
+        ('{"alert_id": "a1", "verdict": {}}\n', "cases.jsonl"),
+        ('{"event_id": "e1", "verdict": "fraud", "amount": true}\n', "cases.jsonl"),
     ],
     ids=range(9),
 )
-def test_a_file_that_was_cut_off_or_holds_something_else_is_not_taken(buckets, job, text, name, reason):
+def test_a_file_that_was_cut_off_or_holds_something_else_is_not_taken(buckets, job, text, name, as_worded):
     ran = take(buckets, job, text, name)
     assert ran.code == 1
-    assert reason in ran.err
+    assert as_worded(ran.err)
     assert "Traceback" not in ran.err
-    assert "nothing has been written" in ran.err
     assert not job.verdicts.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "reason"),
+    ("text", "name"),
     [
-        ("alert_id,mood\na1,fraud\n", "cases.csv", "has an unknown column mood; columns are alert_id"),
-        ("alert_id,note\na1,fraud\n", "cases.csv", "has no column verdict"),
-        ("alert_id,verdict,verdict\na1,fraud,fraud\n", "cases.csv", "has the column verdict twice"),
-        (b"alert_id,verdict\n\xff,fraud\n", "cases.csv", "is not valid UTF-8 at byte 17"),
-        ("", "cases.txt", "is neither .csv nor .jsonl"),
-        ("\n", "cases.csv", "is empty; the first line names the columns"),
-        ("alert_id,verdict\n", "cases.csv", "is empty below its first line, which names the columns"),
-        ("alert_id,verdict\n\n", "cases.csv", "is empty below its first line, which names the columns"),
+        ("alert_id,mood\na1,fraud\n", "cases.csv"),
+        ("alert_id,note\na1,fraud\n", "cases.csv"),
+        ("alert_id,verdict,verdict\na1,fraud,fraud\n", "cases.csv"),
+        (b"alert_id,verdict\n\xff,fraud\n", "cases.csv"),
+        ("", "cases.txt"),
+        ("\n", "cases.csv"),
+        ("alert_id,verdict\n", "cases.csv"),
+        ("alert_id,verdict\n\n", "cases.csv"),
     ],
     ids=range(8),
 )
-def test_a_file_that_cannot_be_read_at_all_is_one_line(buckets, job, text, name, reason):
-    assert reason in one_line(take(buckets, job, text, name), 1)
+def test_a_file_that_cannot_be_read_at_all_is_one_line(buckets, job, text, name, as_worded):
+    assert as_worded(one_line(take(buckets, job, text, name), 1))
 
 
-def test_a_file_may_name_alerts_that_are_elsewhere(buckets, job):
+def test_a_file_may_name_alerts_that_are_elsewhere(buckets, job, as_worded):
     text = "alert_id,verdict\nelsewhere,fraud\n"
     assert told(take(buckets, job, text, "cases.csv", "--unchecked")).startswith("1 verdict of ")
-    assert "cannot be read" in one_line(buckets("verdict", "--from-file", job.root / "no.csv", "--conf", job.conf), 1)
+    assert as_worded(one_line(buckets("verdict", "--from-file", job.root / "no.csv", "--conf", job.conf), 1))
 
 
 # the list of verdicts
@@ -300,7 +288,7 @@ def test_the_latest_verdicts_are_listed_and_all_are_kept(buckets, say, job, monk
     assert "1 of 1 verdicts on alerts of rule large" in told(buckets("verdicts", job.conf, "--rule", "large"))
 
 
-def test_alerts_wait_until_they_or_their_event_have_a_verdict(buckets, say, job):
+def test_alerts_wait_until_they_or_their_event_have_a_verdict(buckets, say, job, as_worded):
     def waiting(*options: str) -> list[str]:
         shown = told(buckets("verdicts", job.conf, "--open", "--json", *options))
         return [each["alert_id"] for each in json.loads(shown)]
@@ -313,7 +301,7 @@ def test_alerts_wait_until_they_or_their_event_have_a_verdict(buckets, say, job)
     say("s2", "unclear")
     assert waiting() == []
     assert "no alerts wait for a verdict" in told(buckets("verdicts", job.conf, "--open"))
-    assert "give one of the two" in one_line(buckets("verdicts", job.conf, "--open", "--all"), 1)
+    assert as_worded(one_line(buckets("verdicts", job.conf, "--open", "--all"), 1))
 
 
 # the quality of rules
@@ -380,43 +368,44 @@ def test_a_table_of_fraud_counts_for_recall_and_not_for_precision(buckets, say, 
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    "options",
     [
-        (["--fraud", "none.csv"], "cannot be read"),
-        (["--fraud", "rules.yaml"], "is of an unknown kind; name a .csv, .jsonl or .parquet file, or a Delta table"),
-        (["--keep", "much"], "--keep: 'much' is no share"),
-        (["--retire", "50%"], "--retire 50% is above --keep 30 %"),
-        (["--from", "soon"], "--from: 'soon' is no moment"),
-        (["--measure", "weight"], "--measure weight: the events have no such measure; there are amount"),
-        (["--html", "rules.yaml/page.html"], "--html rules.yaml/page.html: cannot be written"),
+        ["--fraud", "none.csv"],
+        ["--fraud", "rules.yaml"],
+        ["--keep", "much"],
+        ["--retire", "50%"],
+        ["--from", "soon"],
+        ["--measure", "weight"],
+        ["--html", "rules.yaml/page.html"],
     ],
     ids=lambda value: value[0] + value[1][:8] if isinstance(value, list) else None,
 )
-def test_what_cannot_be_asked_is_one_line(buckets, job, monkeypatch, options, reason):
+def test_what_cannot_be_asked_is_one_line(buckets, job, monkeypatch, options, as_worded):
     monkeypatch.chdir(job.root)
-    assert reason in one_line(buckets("rules", "quality", job.conf, *options), 1)
+    assert as_worded(one_line(buckets("rules", "quality", job.conf, *options), 1))
 
 
 @pytest.mark.parametrize("options", [(), ("--open",)])
-def test_a_rule_that_there_is_not_is_an_error_and_one_without_verdicts_is_none(buckets, job, options):
+def test_a_rule_that_there_is_not_is_an_error_and_one_without_verdicts_is_none(buckets, job, options, as_worded):
     said = one_line(buckets("verdicts", job.conf, "--rule", "nosuch", *options), 1)
-    assert said.startswith("there is no rule 'nosuch' in the job, and none with alerts; there are: ")
+    assert as_worded(said)
     assert "quiet" in told(buckets("verdicts", job.conf, "--rule", "quiet", *options))
 
 
-def test_a_job_without_tables_of_alerts_says_so(buckets, tmp_path):
+def test_a_job_without_tables_of_alerts_says_so(buckets, tmp_path, as_worded):
     job = VerdictJob(tmp_path / "job")
-    assert "there are no tables of alerts" in one_line(buckets("rules", "quality", job.conf), 1)
+    assert as_worded(one_line(buckets("rules", "quality", job.conf), 1))
 
 
-def test_tables_fit_80_columns_and_the_page_is_whole_and_escaped(buckets, say, job, monkeypatch, tmp_path):
+def test_tables_fit_80_columns_and_the_page_is_whole_and_escaped(buckets, say, job, monkeypatch, tmp_path, as_worded):
     job.write("alerts", [alert(f"x{n}", "<b>payer-to-beneficiary-24h</b>", f"x{n}", n, "p3") for n in range(30)])
     lines = [f"x{number},{'fraud' if number % 10 == 0 else 'legitimate'}" for number in range(30)]
     told(take(buckets, job, "\n".join(["alert_id,verdict", *lines])))
     monkeypatch.setenv("COLUMNS", "80")
     page = tmp_path / "quality.html"
     ran = buckets("rules", "quality", job.conf, "--html", page)
-    assert (ran.code, ran.err) == (0, f"the page is {page}\n")
+    assert ran.code == 0
+    assert as_worded(ran.err)
     assert max(map(len, ran.out.splitlines())) <= 80
     why = "3 of 30 were fraud: with 95 % confidence 3.5 % to 26 %, and at least 30 % is asked for; it caught 3 frauds"
     assert f"tune; {why} alone" in " ".join(ran.out.split())
@@ -453,17 +442,15 @@ def test_the_beginning_of_an_id_is_enough_where_it_names_one_alert(say, job):
     assert say("c0ffee1", "fraud").startswith("alert c0ffee11 of large")
 
 
-def test_the_beginning_of_several_ids_is_refused_with_them(buckets, job):
+def test_the_beginning_of_several_ids_is_refused_with_them(buckets, job, as_worded):
     rows = [alert(f"c0ffee{n}", "large", f"e {n}", 6) for n in range(5)]
     job.write("alerts", rows[:2])
     job.write("held_alerts", rows[2:])
     said = one_line(buckets("verdict", "c0", "fraud", "--conf", job.conf), 1)
-    assert "alert c0 is ambiguous: 5 ids in" in said
-    assert 'c0ffee0 (large at event "e 0"), c0ffee1 (large at event "e 1"), ' in said
-    assert said.endswith("and 2 more; give more of the id")
+    assert as_worded(said)
     assert not job.verdicts.exists()
     drafted = buckets("rules", "new", "r", "--from-alert", "c0", "--conf", job.conf)
-    assert "alert c0 is ambiguous: 5 ids in" in one_line(drafted, 1)
+    assert as_worded(one_line(drafted, 1))
 
 
 def test_a_whole_id_is_not_ambiguous_though_others_begin_with_it(say, job):

@@ -82,11 +82,10 @@ def change(checkpoint: Path, **fields: Any) -> None:
     path.write_text(json.dumps(written_in(path) | fields))
 
 
-def test_a_job_that_never_ran_is_one_line_and_a_failure(buckets, conf):
+def test_a_job_that_never_ran_is_one_line_and_a_failure(buckets, conf, as_worded):
     ran = buckets("watch", conf, "--once")
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert "has never run" in ran.err
-    assert f"buckets run {conf}" in ran.err
+    assert as_worded(ran.err)
 
 
 def test_once_shows_rate_delay_rules_and_alerts(buckets, conf, checkpoint):
@@ -204,10 +203,10 @@ def test_a_view_with_no_batch_and_no_rule_is_drawn(conf, checkpoint):
 
 
 @pytest.mark.parametrize("every", ["99ms", "often", "1"])
-def test_an_interval_that_is_none_is_refused_in_one_line(buckets, conf, every):
+def test_an_interval_that_is_none_is_refused_in_one_line(buckets, conf, every, as_worded):
     ran = buckets("watch", conf, "--every", every)
     assert (ran.code, ran.err.count("\n")) == (1, 1)
-    assert ran.err.startswith("error: --every: ")
+    assert as_worded(ran.err)
 
 
 def test_help_has_examples(buckets):

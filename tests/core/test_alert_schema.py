@@ -111,23 +111,21 @@ def test_an_alert_without_a_field_that_a_rule_over_alerts_groups_by_is_left_out_
 
 
 @pytest.mark.parametrize("name", ALERT_FIELDS)
-def test_events_with_a_field_that_alerts_have_themselves_have_no_rules_over_alerts(name):
+def test_events_with_a_field_that_alerts_have_themselves_have_no_rules_over_alerts(name, as_worded):
     schema = SCHEMA.model_copy(update={"attributes": SCHEMA.attributes | {name: "string"}})
     assert check_against_schema(BIG, schema) is None
-    assert check_against_schema(over_alerts(), schema) == (
-        ("on",),
-        f"event schema 'event' has a field '{name}', which alerts as events have themselves; rename the field to have "
-        "rules over alerts",
-    )
+    location, reason = check_against_schema(over_alerts(), schema)
+    assert location == ("on",)
+    assert as_worded(reason)
 
 
-def test_only_rules_over_alerts_know_the_fields_of_alerts():
+def test_only_rules_over_alerts_know_the_fields_of_alerts(as_worded):
     location, reason = check_against_schema(BIG.model_copy(update={"group_by": ("alert_rule",)}), SCHEMA)
     assert location == ("group_by",)
-    assert reason.startswith("'alert_rule' is no attribute of event schema 'event'")
+    assert as_worded(reason)
     assert check_against_schema(over_alerts(group_by=["alert_rule", "id", "card"]), SCHEMA) is None
     location, reason = check_against_schema(over_alerts(group_by=["amount"]), SCHEMA)
-    assert reason.startswith("'amount' is no attribute of event schema 'alerts of event'")
+    assert as_worded(reason)
 
 
 def test_sentences_speak_of_alerts():
@@ -247,7 +245,7 @@ def test_a_new_rule_over_alerts_is_warm_once_its_window_begins_after_what_had_ar
     assert found == [("e1", 60, False), ("e2", 120, False), ("e3", 180, True)]
 
 
-def test_an_alert_with_which_a_sum_would_pass_64_bits_is_a_dead_letter_of_the_rules_over_alerts_alone():
+def test_an_alert_with_which_a_sum_would_pass_64_bits_is_a_dead_letter_of_the_rules_over_alerts_alone(as_worded):
     most = "90000000000000000"
     of_amounts = over_alerts(aggregate={"function": "sum", "measure": "amount"})
     counted = of_events("counted", {"function": "count"}, "0")
@@ -257,5 +255,5 @@ def test_an_alert_with_which_a_sum_would_pass_64_bits_is_a_dead_letter_of_the_ru
     found = [(row["event_id"], row["rule_id"]) for row in results.alerts.to_pylist()]
     assert found == [("e1", "counted"), ("e1", "score"), ("e2", "counted")]
     (dead_letter,) = results.dead_letters.to_pylist()
-    assert "64 bits" in dead_letter["reason"]
+    assert as_worded(dead_letter["reason"])
     assert json.loads(dead_letter["raw"])["alert_rule"] == "counted"

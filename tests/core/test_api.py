@@ -165,19 +165,17 @@ def test_outputs_without_rows_have_the_columns_of_those_with_rows():
         assert getattr(empty, output).schema == getattr(full, output).schema
 
 
-def test_what_is_wrong_with_rules_or_columns_is_said():
-    with pytest.raises(buckets.BucketsError, match=r"^rule 'r': another rule has the same rule_id; rename one of them"):
+def test_what_is_wrong_with_rules_or_columns_is_said(as_worded):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule(), rule()], PAYMENTS)
-    with pytest.raises(buckets.BucketsError, match=r"^rule 'r': aggregate\.measure: 'tip' is no measure of event sch"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule(measure="tip")], PAYMENTS)
-    with pytest.raises(buckets.BucketsError, match=r"^rule '!r': rule_id: '!r' begins with !"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule("!r")], PAYMENTS)
-    with pytest.raises(buckets.BucketsError, match=r"^events table: no column 'amount', which event schema 'payment'"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.evaluate(payments(id=["e"]).drop_columns("amount"), [rule()], PAYMENTS)
     twice = payments(id=["e"]).append_column("amount", pa.array(["1.00"]))
-    with pytest.raises(
-        buckets.BucketsError, match=r"^events table: has two columns 'amount'; each needs a name of its"
-    ):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.evaluate(twice, [rule()], PAYMENTS)
 
 
@@ -199,43 +197,40 @@ def test_rules_and_schema_are_read_from_files(tmp_path):
     ]
 
 
-def test_a_schema_that_accepts_no_time_is_refused(tmp_path):
+def test_a_schema_that_accepts_no_time_is_refused(tmp_path, as_worded):
     (tmp_path / "schema.yaml").write_text(
         "event_id: id\nevent_time: {field: at, earliest: 2027-01-01, latest: 2026-01-01}\n"
     )
-    with pytest.raises(buckets.BucketsError, match=r"earliest 2027-01-01.* is not before latest 2026-01-01"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.load_event_schema(tmp_path / "schema.yaml")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        ((rule(), PAYMENTS), "rules: must be several of type Rule, as a list, not Rule"),
-        (("rules.yaml", PAYMENTS), "rules: must be several of type Rule, as a list, not str"),
-        (([{"rule_id": "a"}], PAYMENTS), "rules: must be several of type Rule, as a list, not dict"),
-        ((PAYMENTS, [rule()]), "schema: must be of type EventSchema, not list"),
-        (([rule()], {}), "schema: must be of type EventSchema, not dict"),
-        (([rule()], PAYMENTS, {}), "engine: must be of type EngineSettings, not dict"),
+        (rule(), PAYMENTS),
+        ("rules.yaml", PAYMENTS),
+        ([{"rule_id": "a"}], PAYMENTS),
+        (PAYMENTS, [rule()]),
+        ([rule()], {}),
+        ([rule()], PAYMENTS, {}),
     ],
 )
-def test_an_argument_of_another_kind_is_refused_in_one_line(arguments, said):
-    with pytest.raises(buckets.BucketsError) as refused:
+def test_an_argument_of_another_kind_is_refused_in_one_line(arguments, as_worded):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator(*arguments)
-    assert refused.value.message == said
 
 
 @pytest.mark.parametrize("events", [[{"id": "a"}], {"id": ["a"]}, pa.record_batch({"id": ["a"]})])
-def test_events_that_are_not_a_table_are_refused_in_one_line(events):
-    with pytest.raises(buckets.BucketsError, match=r"events: must be a pyarrow.Table, not "):
+def test_events_that_are_not_a_table_are_refused_in_one_line(events, as_worded):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule()], PAYMENTS).evaluate(events)
 
 
-def test_a_precision_for_a_group_that_no_rule_has_is_refused():
+def test_a_precision_for_a_group_that_no_rule_has_is_refused(as_worded):
     groups = [{"group_by": ["cardId"], "tail": "1h"}]
     engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1d", "groups": groups}})
-    with pytest.raises(
-        buckets.BucketsError, match=r"engine settings: engine.precision.groups\[1\]: no rule has the group"
-    ):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule()], PAYMENTS, engine)
 
 

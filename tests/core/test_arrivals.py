@@ -87,14 +87,16 @@ def test_what_no_rule_needs_may_be_null():
 
 
 @pytest.mark.parametrize("field", ["kind", "account", "vip", "fee"])
-def test_what_a_rule_needs_may_not_be_null(field):
+def test_what_a_rule_needs_may_not_be_null(field, as_worded):
     _, dead_letters = parsed(GOOD | {field: None}, needed=NEEDED | {field})
-    assert [each.reason for each in dead_letters] == [f"{field}: is missing or null"]
+    (dead_letter,) = dead_letters
+    assert as_worded(dead_letter.reason)
 
 
-def test_what_no_rule_needs_must_still_fit_the_schema():
+def test_what_no_rule_needs_must_still_fit_the_schema(as_worded):
     _, dead_letters = parsed(GOOD | {"fee": "x"})
-    assert [each.reason for each in dead_letters] == ["fee: 'x' is not a decimal number"]
+    (dead_letter,) = dead_letters
+    assert as_worded(dead_letter.reason)
 
 
 def test_empty_text_is_a_value_of_an_attribute():
@@ -112,7 +114,7 @@ def test_every_row_is_an_event_or_a_dead_letter(changes):
     assert all(len(values) == len(events) for values in (*events.attributes.values(), *events.measures.values()))
 
 
-def test_a_typed_row_without_text_is_shown_as_json():
+def test_a_typed_row_without_text_is_shown_as_json(as_worded):
     rows = arrivals([GOOD, GOOD], SCHEMA)
     rows = rows.drop_columns([RAW])
     at = rows.schema.get_field_index(field_column(SCHEMA.field_names.index("amount")))
@@ -120,11 +122,8 @@ def test_a_typed_row_without_text_is_shown_as_json():
     _, (dead_letter,) = parse(rows, SCHEMA, NEEDED)
     shown = json.loads(dead_letter.raw)
     assert list(shown) == SCHEMA.field_names
-    assert (shown["id"], shown["amount"], dead_letter.reason) == (
-        "e",
-        "1.005",
-        "amount: 1.005 has more than 2 digits after the point",
-    )
+    assert (shown["id"], shown["amount"]) == ("e", "1.005")
+    assert as_worded(dead_letter.reason)
 
 
 def test_an_event_as_json_has_numbers_as_they_are_declared():
@@ -134,11 +133,9 @@ def test_an_event_as_json_has_numbers_as_they_are_declared():
     )
 
 
-def test_columns_that_the_schema_and_the_rules_need_must_be_there():
+def test_columns_that_the_schema_and_the_rules_need_must_be_there(as_worded):
     check_columns(["at", "amount", "id", "more"], SCHEMA, frozenset({"amount"}), "f.csv")
     for missing in ("id", "at", "amount"):
         there = [name for name in ("id", "at", "amount") if name != missing]
-        with pytest.raises(BucketsError) as error:
+        with pytest.raises(BucketsError, check=as_worded):
             check_columns(there, SCHEMA, frozenset({"amount"}), "f.csv")
-        assert error.value.message.startswith(f"events f.csv: no column {missing!r}, which event schema 'payment'")
-        assert error.value.message.endswith(f"columns there: {', '.join(there)}")

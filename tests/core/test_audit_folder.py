@@ -78,44 +78,44 @@ def test_a_new_topic_whose_table_was_not_made_before_the_crash_is_no_fault(tmp_p
     assert folder(tmp_path).topics(TOPICS) == TOPICS
 
 
-def test_a_table_that_is_gone_is_told(tmp_path):
+def test_a_table_that_is_gone_is_told(tmp_path, as_worded):
     audit_folder = folder(tmp_path)
     audit_folder.open()
     make_tables(audit_folder)
     audit_folder.keep_topics(TOPICS)
     run_a_batch(audit_folder)
     (tmp_path / "tables" / columns.ALERTS / "_delta_log" / "00000000000000000000.json").unlink()
-    with pytest.raises(BucketsError, match="does not hold the table alerts that checkpoint"):
+    with pytest.raises(BucketsError, check=as_worded):
         audit_folder.open()
 
 
-def test_a_topic_that_changes_its_role_is_told(tmp_path):
+def test_a_topic_that_changes_its_role_is_told(tmp_path, as_worded):
     audit_folder = folder(tmp_path)
     audit_folder.open()
     audit_folder.keep_topics(TOPICS)
-    with pytest.raises(BucketsError, match="has read topic fraud into table alerts, not collisions"):
+    with pytest.raises(BucketsError, check=as_worded):
         audit_folder.topics({"fraud": columns.COLLISIONS})
 
 
 @pytest.mark.parametrize(
     ("path", "checkpoint"), [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a/../b", "b/c")], ids=lambda each: each
 )
-def test_folders_that_lie_in_each_other_are_refused(tmp_path, path, checkpoint):
-    with pytest.raises(BucketsError, match="lie in each other; name two folders"):
+def test_folders_that_lie_in_each_other_are_refused(tmp_path, path, checkpoint, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         folder(tmp_path, path, checkpoint).open()
 
 
-def test_tables_of_another_checkpoint_are_refused(tmp_path):
+def test_tables_of_another_checkpoint_are_refused(tmp_path, as_worded):
     folder(tmp_path).open()
-    with pytest.raises(BucketsError, match="holds tables of another checkpoint"):
+    with pytest.raises(BucketsError, check=as_worded):
         folder(tmp_path, checkpoint="other").open()
 
 
-def test_a_checkpoint_of_a_later_release_is_refused(tmp_path):
+def test_a_checkpoint_of_a_later_release_is_refused(tmp_path, as_worded):
     folder(tmp_path).open()
     audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
     audit.write_text(json.dumps(written_in(audit) | {"format": 2}))
-    with pytest.raises(BucketsError, match="has format 2, and this release reads format 1"):
+    with pytest.raises(BucketsError, check=as_worded):
         folder(tmp_path).open()
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_a_later_release_is_refused(tmp_path):
         ([], "read_uncommitted", False),
     ],
 )
-def test_topics_are_kept_as_the_job_has_read_them(tmp_path, before, now, refused):
+def test_topics_are_kept_as_the_job_has_read_them(tmp_path, before, now, refused, as_worded):
     for batch_id, isolation in enumerate(before):
         terms = Terms(
             event_schema=SCHEMA, engine=EngineSettings(), evaluations=False, output="kafka", isolation=isolation
@@ -148,5 +148,5 @@ def test_topics_are_kept_as_the_job_has_read_them(tmp_path, before, now, refused
     if not refused:
         check_isolation(job)
         return
-    with pytest.raises(BucketsError, match="has read read_uncommitted until now"):
+    with pytest.raises(BucketsError, check=as_worded):
         check_isolation(job)

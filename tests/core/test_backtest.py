@@ -270,32 +270,32 @@ def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(row
     assert inside[0] == inside[1]
 
 
-def test_a_history_shorter_than_the_windows_is_refused_and_one_with_cooldowns_says_so():
+def test_a_history_shorter_than_the_windows_is_refused_and_one_with_cooldowns_says_so(as_worded):
     rows = [{"id": "e1", "t": 1_000, "payer": "p", "card": "c", "amount": "1", "position": 1}]
     rules = [rule("r", cooldown="1h")]
-    with pytest.raises(BucketsError, match="--history 19ms is shorter than 20ms"):
+    with pytest.raises(BucketsError, check=as_worded):
         backtest(rules, span=(1_000, None), history_ms=19)
     report = run(backtest(rules, span=(1_000, None), history_ms=20), rows)
     assert any("cooldowns, resets and rules over alerts" in note for note in report.notes)
-    with pytest.raises(BucketsError, match="give --from too"):
+    with pytest.raises(BucketsError, check=as_worded):
         backtest(rules, history_ms=20)
 
 
-def test_nothing_in_the_range_is_one_line_and_no_alert_is_none():
+def test_nothing_in_the_range_is_one_line_and_no_alert_is_none(as_worded):
     rows = [{"id": "e1", "t": 1_000, "payer": "p", "card": "c", "amount": "1", "position": 1}]
-    with pytest.raises(BucketsError, match="no event lies in the range from 1970-01-01 00:00:02 to any time"):
+    with pytest.raises(BucketsError, check=as_worded):
         run(backtest([rule("r")], span=(2_000, None)), rows)
-    with pytest.raises(BucketsError, match=r"from 1970-01-01 00:00:01\.001 to 1970-01-01 00:00:01\.002; those"):
+    with pytest.raises(BucketsError, check=as_worded):
         run(backtest([rule("r")], span=(1_001, 1_002)), rows)
-    with pytest.raises(BucketsError, match="no event has been read"):
+    with pytest.raises(BucketsError, check=as_worded):
         run(backtest([rule("r")]), [])
     report = run(backtest([rule("r")]), rows)
     assert (report.total.alerts, report.days_with_alerts) == (0, {})
     elsewhere = {"x1": None, "x2": Decimal(1)}
-    with pytest.raises(BucketsError, match="none of the 2 events of --fraud is among those that were read; see that"):
+    with pytest.raises(BucketsError, check=as_worded):
         run(backtest([rule("r")], confirmed=elsewhere), rows)
     assert run(backtest([rule("r")], confirmed={"x1": None, "e1": None}), rows).unknown_fraud == 1
-    with pytest.raises(BucketsError, match="no rule is evaluated"):
+    with pytest.raises(BucketsError, check=as_worded):
         backtest([rule("r", state="DRAFT")])
 
 

@@ -80,11 +80,11 @@ def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
     assert sum(len(piece.rows) for piece in archive_pieces(history, scoring, end)) == 21
 
 
-def test_a_rule_that_looks_into_a_list_needs_it(tmp_path):
+def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
     _, history = archived_job(tmp_path, ROWS)
     listed = rule("listed", where="payer IN LIST known")
     asked = backtest([listed])
-    with pytest.raises(BucketsError, match=r"batch 0 has no list 'known'.*give --list known=FILE"):
+    with pytest.raises(BucketsError, check=as_worded):
         asked.run(archive_pieces(history, asked.scoring, None))
     (tmp_path / "known.csv").write_text("key\np1\n")
     given_list = backtest([listed])
@@ -111,26 +111,26 @@ def test_events_of_every_kind_raise_the_same(tmp_path, kind):
     assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
 
 
-def test_in_python_a_backtest_is_one_call():
+def test_in_python_a_backtest_is_one_call(as_worded):
     table, fraud = pa.Table.from_pylist(ROWS), {"e05": Decimal("99")}
     begin = datetime.fromtimestamp(ROWS[5]["t"] / 1000, UTC)
     report = buckets.backtest(table, RULES, SCHEMA, begin=begin, fraud=fraud, sweeps=["sums.limit=0,100"])
     assert (report.arrivals, report.total.events, report.total.fraud.saved_amount) == (15, 15, Decimal("99"))
     assert [each.figures.alerts for each in report.variants] == [15, 0]
-    with pytest.raises(BucketsError, match="lists has no list 'known'"):
+    with pytest.raises(BucketsError, check=as_worded):
         buckets.backtest(table, [rule("r", where="payer IN LIST known")], SCHEMA)
 
 
-def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path):
+def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
     table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
     write_deltalake(tmp_path / "events", table)
     asked = backtest([rule("sums")])
     by_time = asked.run(event_pieces(tmp_path / "events", None, asked.scoring)).total.alerts
     backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked.scoring)).total.alerts
     assert by_time > backwards  # nearly all of them are late then
-    with pytest.raises(BucketsError, match="no column 'nothing', which event schema"):
+    with pytest.raises(BucketsError, check=as_worded):
         asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring))
-    with pytest.raises(BucketsError, match="is for Delta tables; the rows of"):
+    with pytest.raises(BucketsError, check=as_worded):
         asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring))
 
 

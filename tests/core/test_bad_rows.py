@@ -66,37 +66,35 @@ def test_every_bad_row_is_counted_under_one_reason_with_its_first_line(drawn):
 
 
 @pytest.mark.parametrize(
-    ("field", "values", "reason"),
+    ("field", "values"),
     [
-        ("amount", ["1.234", "2.3456", "0.001"], "amount: 1.234 has more than 2 digits after the point"),
-        ("amount", ['"a"', '"b is c"', '"it\'s"', '"' + "x" * 90 + '"'], "amount: 'a' is not a decimal number"),
-        ("age", ["1.5", "2.25"], "age: '1.5' is not a 64-bit integer"),
-        ("t", ["99999999999999", "99999999999998"], None),
-        ("id", ["null", "null"], "id: is missing or null"),
+        ("amount", ["1.234", "2.3456", "0.001"]),
+        ("amount", ['"a"', '"b is c"', '"it\'s"', '"' + "x" * 90 + '"']),
+        ("age", ["1.5", "2.25"]),
+        ("t", ["99999999999999", "99999999999998"]),
+        ("id", ["null", "null"]),
     ],
 )
-def test_rows_that_differ_in_the_value_alone_have_one_reason(field, values, reason):
+def test_rows_that_differ_in_the_value_alone_have_one_reason(field, values, as_worded):
     bad = bad_rows([line(number, field, value) for number, value in enumerate(values)])
     assert [(each.rows, each.position) for each in bad.reasons] == [(len(values), 1)]
-    assert reason is None or bad.reasons[0].reason == reason
+    assert as_worded(bad.reasons[0].reason)
 
 
-def test_lines_that_are_not_utf_8_are_counted_and_named():
+def test_lines_that_are_not_utf_8_are_counted_and_named(as_worded):
     lines = [line(number, "payer", '"p"') for number in range(3)] + [b"\xff\xfe", b'{"id": "\xe9"}']
     bad = bad_rows(lines)
-    assert bad.text == '2 of 5 rows are no events: 2 of "is not valid UTF-8", first at day.jsonl:4'
+    assert as_worded(bad.text)
     bad.check("--events day.jsonl")
 
 
-def test_less_than_half_that_can_be_read_is_an_error_and_half_is_none():
+def test_less_than_half_that_can_be_read_is_an_error_and_half_is_none(as_worded):
     good, wrong = line(1, "payer", '"p"'), line(2, "amount", '"a\\u001bb"')
     bad_rows([good, wrong]).check("--events day.jsonl")
-    with pytest.raises(
-        BucketsError, match=r"--events day\.jsonl: less than half can be read: 2 of 3 rows are no events"
-    ):
+    with pytest.raises(BucketsError, check=as_worded):
         bad_rows([good, wrong, wrong]).check("--events day.jsonl")
 
 
-def test_many_reasons_are_not_all_shown():
+def test_many_reasons_are_not_all_shown(as_worded):
     lines = [line(0, field, values[0]) for field, values in FAULTS.items()]
-    assert "; and 1 more reasons" in bad_rows(lines).text
+    assert as_worded(bad_rows(lines).text)

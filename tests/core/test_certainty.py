@@ -208,6 +208,6 @@ def test_numbers_of_any_length_stay_exact():
 
 
 @pytest.mark.parametrize("value", [between(2, 1), frozenset()])
-def test_bounds_that_nothing_lies_between_are_refused(value):
-    with pytest.raises(ValueError, match="flag: nothing is"):
+def test_bounds_that_nothing_lies_between_are_refused(value, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         possible_truths(parse_expression("flag IS NULL"), {"flag": value})

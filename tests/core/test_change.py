@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -47,58 +46,56 @@ def test_a_message_without_a_time_has_that_of_the_broker_or_none(time_ms):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value"),
     [
-        (None, None, "there is no key"),
-        ("", None, "there is no key"),
-        ("r", "{", "broken JSON: Expecting"),
-        ("r", "", "broken JSON: Expecting"),
-        ("r", "\\xff\\x00", "broken JSON: Expecting"),
-        ("r", "[" * 100_000, "broken JSON: "),
-        ("r", '{"rule_id": "r", "rule_id": "r"}', "broken JSON: key 'rule_id' is given twice"),
-        ("r", '{"limit": NaN}', "broken JSON: NaN is no number"),
-        ("r", '{"rule_id": "\\ud800"}', "broken JSON: '\\ud800' is half a character"),
-        ("r", "[1]", "a change is a JSON object, not list"),
-        ("r", "null", "a change is a JSON object, not NoneType"),
-        ("r", "{}", "rule.rule_id: is missing (and 1 more)"),
-        ("r", {**PUT, "origin": "elsewhere"}, "origin: unknown field"),
-        ("r", {**RULE, "windw": 1}, "rule.windw: unknown field"),
-        ("r", {**RULE, "window": {"length": "soon"}}, "rule.window.length: 'soon' is not a duration"),
-        ("r", {**RULE, "state": "OFF"}, "rule.state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE', 'DRAFT' or 'DELETE'"),
-        ("r", {"change": "explode"}, "change: Input should be 'put', 'state'"),
-        ("r", {"change": "put"}, "a change 'put' needs the field 'rule'"),
-        (None, {"change": "state", "rule_id": "r"}, "a change 'state' needs the field 'state'"),
-        (None, {"change": "state", "rule_id": "r", "state": "DELETE"}, "ask for the change 'delete'"),
-        (None, {"change": "delete"}, "a change 'delete' needs the field 'rule_id'"),
-        (None, {"change": "delete_all", "rule_id": "r"}, "a change 'delete_all' has no field 'rule_id'"),
-        ("r", {**PUT, "author": "a" * (LONGEST_TEXT + 1)}, "author: String should have at most 2000 characters"),
-        ("r", {**PUT, "author": "a\x1b[2J"}, "author: holds U+001B, which cannot be seen"),
-        ("r", {**PUT, "reason": "a\rb"}, "reason: holds U+000D, which cannot be seen"),
-        ("r", {**PUT, "time": 10**30}, "time: "),
-        ("!state r", {**RULE, "rule_id": "!state r"}, "rule.rule_id: '!state r' begins with !"),
-        ("r\n", {**RULE, "rule_id": "r\n"}, "rule.rule_id: 'r\\n' begins or ends with a blank"),
-        (" ", {**RULE, "rule_id": " "}, "rule.rule_id: ' ' begins or ends with a blank"),
-        ("r", {**RULE, "description": "\x1b]0;x\x07"}, "rule.description: holds U+001B"),
-        ("r", {**RULE, "a\nb": 1}, "rule.a\\nb: unknown field"),
-        ("r", {**RULE, "where": {"kind": nested(31)}}, "broken JSON: values are nested more than 32 deep"),
-        ("r", {**RULE, "where": {"kind": nested(900)}}, "broken JSON: values are nested more than 32 deep"),
-        ("r", {**RULE, "where": {"kind": nested(29)}}, "rule.where: where.kind: "),
-        ("r", json.dumps(RULE).replace('"r"', "9" * 5000), "broken JSON: Exceeds the limit"),
-        ("r", {**PUT, "time": -1}, "time: "),
-        ("r", json.dumps(RULE) + " " * LONGEST_MESSAGE, "a message has at most 500,000 characters, not 500,1"),
-        ("other", PUT, "the key 'other' is not the rule_id 'r': a compacted topic would mix the rules up"),
-        ("other", {"change": "delete", "rule_id": "r"}, "the key 'other' is not the rule_id 'r'"),
+        (None, None),
+        ("", None),
+        ("r", "{"),
+        ("r", ""),
+        ("r", "\\xff\\x00"),
+        ("r", "[" * 100_000),
+        ("r", '{"rule_id": "r", "rule_id": "r"}'),
+        ("r", '{"limit": NaN}'),
+        ("r", '{"rule_id": "\\ud800"}'),
+        ("r", "[1]"),
+        ("r", "null"),
+        ("r", "{}"),
+        ("r", {**PUT, "origin": "elsewhere"}),
+        ("r", {**RULE, "windw": 1}),
+        ("r", {**RULE, "window": {"length": "soon"}}),
+        ("r", {**RULE, "state": "OFF"}),
+        ("r", {"change": "explode"}),
+        ("r", {"change": "put"}),
+        (None, {"change": "state", "rule_id": "r"}),
+        (None, {"change": "state", "rule_id": "r", "state": "DELETE"}),
+        (None, {"change": "delete"}),
+        (None, {"change": "delete_all", "rule_id": "r"}),
+        ("r", {**PUT, "author": "a" * (LONGEST_TEXT + 1)}),
+        ("r", {**PUT, "author": "a\x1b[2J"}),
+        ("r", {**PUT, "reason": "a\rb"}),
+        ("r", {**PUT, "time": 10**30}),
+        ("!state r", {**RULE, "rule_id": "!state r"}),
+        ("r\n", {**RULE, "rule_id": "r\n"}),
+        (" ", {**RULE, "rule_id": " "}),
+        ("r", {**RULE, "description": "\x1b]0;x\x07"}),
+        ("r", {**RULE, "a\nb": 1}),
+        ("r", {**RULE, "where": {"kind": nested(31)}}),
+        ("r", {**RULE, "where": {"kind": nested(900)}}),
+        ("r", {**RULE, "where": {"kind": nested(29)}}),
+        ("r", json.dumps(RULE).replace('"r"', "9" * 5000)),
+        ("r", {**PUT, "time": -1}),
+        ("r", json.dumps(RULE) + " " * LONGEST_MESSAGE),
+        ("other", PUT),
+        ("other", {"change": "delete", "rule_id": "r"}),
         (
             "r",
-            {"change": "state", "rule_id": "r", "state": "PAUSE"},
-            "the key 'r' is that of a rule, which a compacted topic would forget for this message: write the key "
-            "'!state r', or put the whole rule with its new state",
+            {"change": "state", "rule_id": "r", "state": "PAUSE"}
         ),
-        ("r", {"change": "clear_state", "rule_id": "r"}, "write the key '!clear_state r'"),
+        ("r", {"change": "clear_state", "rule_id": "r"}),
     ],
 )  # fmt: skip
-def test_what_is_no_change_is_refused_with_the_reason(key, value, said):
-    with pytest.raises(ValueError, match=re.escape(said)) as error:
+def test_what_is_no_change_is_refused_with_the_reason(key, value, as_worded):
+    with pytest.raises(ValueError, check=as_worded) as error:
         parsed(key, value)
     assert len(str(error.value).encode()) < 400
 

@@ -128,11 +128,11 @@ def test_a_table_is_counted_and_read_without_its_events(tmp_path):
     assert rules_with_alerts(tmp_path) == ["a", "it's b"]
 
 
-def test_what_cannot_be_read_is_one_line(tmp_path):
+def test_what_cannot_be_read_is_one_line(tmp_path, as_worded):
     (tmp_path / "alerts.jsonl").write_text('{"rule_id": "a"}\n')
-    with pytest.raises(BucketsError, match=r"alerts\.jsonl:1: is not a result with event_id"):
+    with pytest.raises(BucketsError, check=as_worded):
         list(output_rows(tmp_path, "alerts", ["event_id"]))
     other = tmp_path / "other"
     write_deltalake(other / "alerts", pa.table({"rule_id": ["a"]}))
-    with pytest.raises(BucketsError, match="there is no column 'event_id'; there are rule_id"):
+    with pytest.raises(BucketsError, check=as_worded):
         list(output_rows(other, "alerts", ["event_id"]))

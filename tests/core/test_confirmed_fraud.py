@@ -47,30 +47,26 @@ def test_of_verdicts_only_fraud_counts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reason"),
+    ("name", "text"),
     [
-        (
-            "fraud.csv",
-            "payment,amount\ne1,3\n",
-            "has no column 'id', 'event_id' or 'event_ids'.*there: payment, amount",
-        ),
-        ("fraud.csv", "event_id\n", "names no event"),
-        ("fraud.csv", "event_id,amount\ne1,much\n", "row 1: the amount 'much' is no number"),
-        ("fraud.jsonl", "[1]\n", "line 1 is no JSON object"),
-        ("fraud.jsonl", "{\n", "cannot be read"),
-        ("fraud.txt", "e1\n", "is of an unknown kind"),
-        ("fraud.parquet", "e1\n", "cannot be read"),
+        ("fraud.csv", "payment,amount\ne1,3\n"),
+        ("fraud.csv", "event_id\n"),
+        ("fraud.csv", "event_id,amount\ne1,much\n"),
+        ("fraud.jsonl", "[1]\n"),
+        ("fraud.jsonl", "{\n"),
+        ("fraud.txt", "e1\n"),
+        ("fraud.parquet", "e1\n"),
     ],
 )
-def test_what_is_no_table_of_fraud_is_refused_in_one_line(tmp_path, name, text, reason):
+def test_what_is_no_table_of_fraud_is_refused_in_one_line(tmp_path, name, text, as_worded):
     (tmp_path / name).write_text(text)
-    with pytest.raises(BucketsError, match=reason) as refused:
+    with pytest.raises(BucketsError, check=as_worded) as refused:
         read(tmp_path / name)
     assert "\n" not in refused.value.message
 
 
-def test_a_table_that_is_not_there_is_refused_in_one_line(tmp_path):
-    with pytest.raises(BucketsError, match="cannot be read"):
+def test_a_table_that_is_not_there_is_refused_in_one_line(tmp_path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         read(tmp_path / "nothing.csv")
 
 
@@ -81,19 +77,19 @@ def test_amounts_of_a_program_count_by_their_shortest_text():
 
 
 @pytest.mark.parametrize(
-    ("fraud", "reason"),
+    "fraud",
     [
-        ({"a": float("nan")}, "the amount nan of 'a' is no number"),
-        ({"a": Decimal("Infinity")}, r"the amount Decimal\('Infinity'\) of 'a' is no number"),
-        ({"a": "much"}, "the amount 'much' of 'a' is no number"),
-        ({"a": True}, "the amount True of 'a' is no number"),
-        ({"a": [1]}, r"the amount \[1\] of 'a' is no number"),
-        ({7: 1}, "the id 7 is no text; give ids as str"),
-        (["a"], "must be amounts by id, as a dict, not list"),
+        {"a": float("nan")},
+        {"a": Decimal("Infinity")},
+        {"a": "much"},
+        {"a": True},
+        {"a": [1]},
+        {7: 1},
+        ["a"],
     ],
 )
-def test_what_a_program_cannot_give_is_one_line(fraud, reason):
-    with pytest.raises(BucketsError, match=f"^fraud: {reason}"):
+def test_what_a_program_cannot_give_is_one_line(fraud, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         given_fraud(fraud)
 
 

@@ -1,7 +1,6 @@
 """The published schemas: valid, fit for what is really sent, and the same to a validator as to the audit."""
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -87,31 +86,31 @@ def changed(message: Message, **fields: object) -> bytes:
 
 
 FAULTS = [
-    ({"version": 3}, "version: 3 is none of 1, 2"),
-    ({"alert_id": ""}, 'alert_id: "" is not a text of 1 to any number of characters'),
-    ({"alert_id": None}, "alert_id: is null"),
-    ({"rule_id": "x" * 201}, f'rule_id: "{"x" * 79}… is not a text of 1 to 200 characters'),
-    ({"rule_version": 0}, "rule_version: 0 is not an integer of at least 1"),
-    ({"rule_version": 2**31}, "rule_version: 2147483648 is not an integer of 32 bits"),
-    ({"count": True}, "count: true is not an integer of 64 bits"),
-    ({"count": 2**63}, "count: 9223372036854775808 is not an integer of 64 bits"),
-    ({"event_time": 10**16}, "event_time: 10000000000000000 is not a time in ms since 1970, in the years 1 to 9999"),
-    ({"event_time": 1.5}, "event_time: 1.5 is not a time in ms since 1970, in the years 1 to 9999"),
-    ({"value": 12.5}, "value: 12.5 is not a decimal of up to 20 digits before and 18 after the point"),
-    ({"value": "1e5"}, 'value: "1e5" is not a decimal of up to 20 digits before and 18 after the point'),
-    ({"exact": "yes"}, 'exact: "yes" is not true or false'),
-    ({"key": "p1"}, 'key: "p1" is not an object'),
-    ({"group_by": [1]}, "group_by: [1] is not a list of texts"),
-    ({"operator": "=>"}, 'operator: "=>" is none of >, >=, <, <=, =, !='),
-    ({"limit": "much"}, 'limit: "much" is not of the form that the schema gives'),
-    ({"rule": "\ud83d"}, "rule: holds half of a character, a lone surrogate"),
+    {"version": 3},
+    {"alert_id": ""},
+    {"alert_id": None},
+    {"rule_id": "x" * 201},
+    {"rule_version": 0},
+    {"rule_version": 2**31},
+    {"count": True},
+    {"count": 2**63},
+    {"event_time": 10**16},
+    {"event_time": 1.5},
+    {"value": 12.5},
+    {"value": "1e5"},
+    {"exact": "yes"},
+    {"key": "p1"},
+    {"group_by": [1]},
+    {"operator": "=>"},
+    {"limit": "much"},
+    {"rule": "\ud83d"},
 ]
 
 
-@pytest.mark.parametrize(("fields", "reason"), FAULTS, ids=[next(iter(fields)) for fields, _ in FAULTS])
-def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fields, reason):
+@pytest.mark.parametrize("fields", FAULTS, ids=[next(iter(fields)) for fields in FAULTS])
+def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fields, as_worded):
     value = changed(sent[columns.ALERTS][0], **fields)
-    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+    with pytest.raises(ValueError, check=as_worded):
         read_message(TABLES[columns.ALERTS], value)
     is_of_json = not any(isinstance(value, str) and "\ud83d" in value for value in fields.values())
     in_range = all(not isinstance(value, int) or abs(value) < 2**31 for value in fields.values())
@@ -120,36 +119,36 @@ def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fiel
 
 
 BROKEN = [
-    (None, "has no value"),
-    (b"\xff", "is not valid UTF-8 at byte 0"),
-    (b"[1]", "is not a JSON object"),
-    (b"{}", "version: is missing"),
-    (b'{"version": NaN}', "broken JSON: NaN is not a number in JSON"),
-    (b"[" * 100_000, "broken JSON: "),
-    (b"{", "broken JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    None,
+    b"\xff",
+    b"[1]",
+    b"{}",
+    b'{"version": NaN}',
+    b"[" * 100_000,
+    b"{",
 ]
 
 
-@pytest.mark.parametrize(("value", "reason"), BROKEN)
-def test_what_is_no_object_is_refused_with_the_reason(value, reason):
-    with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
+@pytest.mark.parametrize("value", BROKEN)
+def test_what_is_no_object_is_refused_with_the_reason(value, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         read_message(TABLES[columns.DUPLICATES], value)
 
 
-CHECKED = [
-    ({"lower": "99999", "exact": False}, "value_in_bounds"),
-    ({"upper": "99999", "exact": True}, "exact_is_one_value"),
-    ({"certain": False, "exact": True}, "exact_is_certain"),
-    ({"count_lower": 2**40}, "count_in_bounds"),
-    ({"window_start": 2**41}, "window_has_length"),
-    ({"window_end": 2**41}, "window_ends_with_event"),
-    ({"operator": ">", "limit": "9999999999"}, "fired"),
-]
+CHECKED = {
+    "value_in_bounds": {"lower": "99999", "exact": False},
+    "exact_is_one_value": {"upper": "99999", "exact": True},
+    "exact_is_certain": {"certain": False, "exact": True},
+    "count_in_bounds": {"count_lower": 2**40},
+    "window_has_length": {"window_start": 2**41},
+    "window_ends_with_event": {"window_end": 2**41},
+    "fired": {"operator": ">", "limit": "9999999999"},
+}
 
 
-@pytest.mark.parametrize(("fields", "name"), CHECKED, ids=[name for _, name in CHECKED])
-def test_a_message_that_contradicts_itself_is_refused_by_the_check_of_its_table(sent, fields, name):
-    with pytest.raises(ValueError, match=f"^does not fulfil {name}: "):
+@pytest.mark.parametrize("fields", CHECKED.values(), ids=CHECKED)
+def test_a_message_that_contradicts_itself_is_refused_by_the_check_of_its_table(sent, fields, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         read_message(TABLES[columns.ALERTS], changed(sent[columns.ALERTS][0], **fields))
 
 
@@ -166,11 +165,11 @@ def test_a_field_that_came_to_the_schema_later_is_null_in_messages_from_before(s
     ("operator", "limit", "is_refused"),
     [(">", "33.333333331", False), ("<", "33.333333331", False), (">", "33.333334", True), ("=", "33.333334", True)],
 )
-def test_an_average_may_have_crossed_a_limit_that_it_is_rounded_to(sent, operator, limit, is_refused):
+def test_an_average_may_have_crossed_a_limit_that_it_is_rounded_to(sent, operator, limit, is_refused, as_worded):
     value = dict.fromkeys(("value", "lower", "upper"), "33.333333")
     message = changed(sent[columns.ALERTS][0], operator=operator, limit=limit, **value)
     if is_refused:
-        with pytest.raises(ValueError, match=r"^does not fulfil fired: "):
+        with pytest.raises(ValueError, check=as_worded):
             read_message(TABLES[columns.ALERTS], message)
     else:
         assert read_message(TABLES[columns.ALERTS], message)["limit"] == limit
@@ -285,8 +284,8 @@ def test_what_is_a_change_of_rules_is_one_by_the_schema(change):
 
 
 @pytest.mark.parametrize("change", NO_CHANGES, ids=lambda change: change.get("change", "rule"))
-def test_what_is_no_change_of_rules_is_none_by_the_schema(change):
-    with pytest.raises(ValueError, match=r"."):
+def test_what_is_no_change_of_rules_is_none_by_the_schema(change, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_change(None, json.dumps(change), "rules@0", 0)
     assert not Draft202012Validator(schema("rule-change-v1")).is_valid(change)
 

@@ -48,25 +48,25 @@ OPENS = {
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut, empty])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_file_that_is_missing_or_cut_is_said(archive, damage, read):
+def test_a_file_that_is_missing_or_cut_is_said(archive, damage, read, as_worded):
     damage(sorted(archive.table_path.glob("*.parquet"))[0])
-    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: cannot be read .*; restore it from a copy"):
+    with pytest.raises(BucketsError, check=as_worded):
         read(archive)
 
 
 @pytest.mark.parametrize("read", (READS | OPENS).values(), ids=READS | OPENS)
 def test_a_log_that_is_cut_is_said(archive, read):
     cut(sorted((archive.table_path / "_delta_log").glob("*.json"))[-1])
-    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: cannot be read .*; restore it from a copy"):
+    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: "):
         read(archive)
 
 
 @pytest.mark.parametrize("text", ["", '{"checkpoint', "[]", "{}", "\x00"])
-def test_an_owner_that_cannot_be_read_is_said(tmp_path, text):
+def test_an_owner_that_cannot_be_read_is_said(tmp_path, text, as_worded):
     folder = OwnedFolder(tmp_path, "archive.path")
     folder.take("c1")
     assert folder.is_of("c1")
     (tmp_path / OWNER).write_text(text)
     for ask in (folder.identity, lambda: folder.is_of("c1")):
-        with pytest.raises(BucketsError, match=r"^archive\.path .*: _buckets\.json in it, .* cannot be read"):
+        with pytest.raises(BucketsError, check=as_worded):
             ask()

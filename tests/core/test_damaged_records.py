@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.imports import Import
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.seal import OTHER_CHECKSUM, seal_bytes, seal_json, unseal_bytes, unseal_json
+from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
@@ -71,11 +70,11 @@ def test_a_bit_that_is_another_and_what_is_cut_off_are_noticed(record: dict[str,
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_several_other_bytes_in_the_name_of_the_checksum_are_damage_too(number: int):
+def test_several_other_bytes_in_the_name_of_the_checksum_are_damage_too(number: int, as_worded):
     sealed = bytearray(seal_json({"a": 1}))
     for at in range(2, 2 + number + 1):
         sealed[at] ^= 1
-    with pytest.raises(ValueError, match=OTHER_CHECKSUM):
+    with pytest.raises(ValueError, check=as_worded):
         unseal_json(bytes(sealed))
 
 
@@ -207,13 +206,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_damaged_record_is_named_with_the_way_out_in_one_line(tmp_path: Path, kind: Kind):
+def test_a_damaged_record_is_named_with_the_way_out_in_one_line(tmp_path: Path, kind: Kind, as_worded):
     checkpoint, places = tmp_path / "checkpoint", random.Random(f"{kind.file}")
     kind.write(checkpoint)
     (file,) = (checkpoint / "buckets").glob(kind.file)
     whole = file.read_bytes()
     kind.read(checkpoint)
     bits = [*range(0, 64), *(places.randrange(len(whole) * 8) for _ in range(60))]
+    said = set()
     cuts = [0, 1, len(whole) - 2, *(places.randrange(len(whole) - 1) for _ in range(10))]
     for damaged in (*(whole[:cut] for cut in cuts), *(flipped(whole, bit) for bit in bits)):
         if ignores(kind, whole, damaged):
@@ -222,9 +222,9 @@ def test_a_damaged_record_is_named_with_the_way_out_in_one_line(tmp_path: Path, 
         with pytest.raises(BucketsError) as error:
             kind.read(checkpoint)
         assert str(file.relative_to(checkpoint)) in error.value.message
-        assert "cannot be read (" in error.value.message
-        assert "; " in error.value.message
         assert "\n" not in error.value.message
+        said.add(error.value.message)
+    assert as_worded("\n".join(sorted(said)))
     file.write_bytes(whole)
     kind.read(checkpoint)
 
@@ -251,12 +251,12 @@ def write_job(checkpoint: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("folder", NUMBERED)
-def test_a_record_in_the_place_of_another_of_its_kind_is_damage(tmp_path: Path, folder: str):
+def test_a_record_in_the_place_of_another_of_its_kind_is_damage(tmp_path: Path, folder: str, as_worded):
     found = write_job(tmp_path)
     paths = sorted(path for path in (tmp_path / "buckets" / folder).iterdir() if path.suffix in (".json", ".changes"))
     assert len(paths) > 1
     paths[-1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(BucketsError, match=re.escape(f"{paths[-1].relative_to(tmp_path)} cannot be read (its checks")):
+    with pytest.raises(BucketsError, check=as_worded):
         found.check()
 
 
@@ -275,11 +275,11 @@ NEEDED = (
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_record_that_is_gone_is_named_before_a_job_goes_on(tmp_path: Path, name: str):
+def test_a_record_that_is_gone_is_named_before_a_job_goes_on(tmp_path: Path, name: str, as_worded):
     found = write_job(tmp_path)
     (file,) = (tmp_path / "buckets").glob(name.replace("/000000", "/*"))
     file.unlink()
-    with pytest.raises(BucketsError, match=re.escape(f"{file.relative_to(tmp_path)} cannot be read (it is missing)")):
+    with pytest.raises(BucketsError, check=as_worded):
         go_on(found)
 
 
@@ -329,7 +329,7 @@ def test_imports_that_an_earlier_release_wrote_are_read_and_gone_on_with(tmp_pat
     assert imports.read() == [MADE, MADE]
 
 
-def test_what_a_crash_leaves_of_a_cut_is_no_damage_and_a_missing_one_is(tmp_path: Path):
+def test_what_a_crash_leaves_of_a_cut_is_no_damage_and_a_missing_one_is(tmp_path: Path, as_worded):
     write_cuts(tmp_path)
     cuts, (file,) = Checkpoint(tmp_path).cuts, (tmp_path / "buckets" / "cuts").iterdir()
     found, whole = cuts.read(), file.read_bytes()
@@ -341,11 +341,11 @@ def test_what_a_crash_leaves_of_a_cut_is_no_damage_and_a_missing_one_is(tmp_path
     assert [cut.batch_id for cut in cuts.read()] == [0, 1, 2, 3]
     for number in range(3):
         file.write_bytes(b"".join(line for line in lines if f'"batch_id": {number},'.encode() not in line))
-        with pytest.raises(BucketsError, match=f"the line of batch {number} is missing or damaged"):
+        with pytest.raises(BucketsError, check=as_worded):
             cuts.read()
 
 
-def test_the_owner_of_a_folder_and_the_status_of_a_job_are_checked_too(tmp_path: Path):
+def test_the_owner_of_a_folder_and_the_status_of_a_job_are_checked_too(tmp_path: Path, as_worded):
     folder = OwnedFolder(tmp_path / "tables", "output.path")
     folder.take("me")
     write_live(tmp_path / "checkpoint")
@@ -354,24 +354,26 @@ def test_the_owner_of_a_folder_and_the_status_of_a_job_are_checked_too(tmp_path:
         live_path(tmp_path / "checkpoint"): lambda: read_live(tmp_path / "checkpoint"),
     }
     for file, read in readers.items():
-        whole = file.read_bytes()
+        whole, said = file.read_bytes(), set()
         for damaged in (b"", whole[:-1], *(flipped(whole, bit) for bit in range(0, len(whole) * 8, 7))):
             file.write_bytes(damaged)
-            with pytest.raises(BucketsError, match=f"{file.name}.* cannot be read"):
+            with pytest.raises(BucketsError) as error:
                 read()
+            said.add(error.value.message)
+        assert as_worded("\n".join(sorted(said)))
 
 
-def test_a_record_that_arrow_alone_would_take_is_refused(tmp_path: Path):
+def test_a_record_that_arrow_alone_would_take_is_refused(tmp_path: Path, as_worded):
     """A bit in the middle of a list is noticed by its checksum, and by nothing else."""
     write_list(tmp_path)
     file = tmp_path / "buckets" / "lists" / "l" / "000000001.arrow"
     file.write_bytes(file.read_bytes().replace(b"ann", b"anm"))
     assert pa.ipc.open_file(file).read_all()["author"].to_pylist().count("anm") == 1
-    with pytest.raises(BucketsError, match=f"000000001.arrow cannot be read .{OTHER_CHECKSUM}"):
+    with pytest.raises(BucketsError, check=as_worded):
         ListVersions(tmp_path).index("l", 1)
 
 
-def test_the_newest_files_that_a_batch_is_recorded_with_may_not_be_missing(tmp_path: Path):
+def test_the_newest_files_that_a_batch_is_recorded_with_may_not_be_missing(tmp_path: Path, as_worded):
     """Without them the job would go on from older rules, lists or state, and nobody would know."""
     write_rules(tmp_path)
     write_list(tmp_path)
@@ -390,14 +392,14 @@ def test_the_newest_files_that_a_batch_is_recorded_with_may_not_be_missing(tmp_p
         file = tmp_path / "buckets" / name
         whole = file.read_bytes()
         file.unlink()
-        with pytest.raises(BucketsError, match=f"damaged: buckets/{name} cannot be read .it is missing.; restore it"):
+        with pytest.raises(BucketsError, check=as_worded):
             start()
         file.write_bytes(whole)
     for start in starts.values():
         start()
 
 
-def test_state_of_the_driver_that_a_batch_did_not_change_is_of_an_earlier_one(tmp_path: Path):
+def test_state_of_the_driver_that_a_batch_did_not_change_is_of_an_earlier_one(tmp_path: Path, as_worded):
     known = Checkpoint(tmp_path)
     write_driver(tmp_path)
     for number in range(4):
@@ -406,5 +408,5 @@ def test_state_of_the_driver_that_a_batch_did_not_change_is_of_an_earlier_one(tm
     known.batches.keep(4, BatchRecord(1, (), done=True))
     (tmp_path / "buckets" / "driver" / "000000002.changes").unlink()
     assert known.driver.read(1) == known.driver.read(4) == {("heads", b"k"): b"\1"}
-    with pytest.raises(BucketsError, match=r"buckets/driver/000000002\.changes cannot be read \(it is missing\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         known.driver.read(3)

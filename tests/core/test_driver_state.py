@@ -92,19 +92,15 @@ def test_a_store_is_as_its_entries_say_before_and_after_it_is_kept(tmp_path: Pat
         assert sorted(again.of_batch(1).alerts.heads.list_keys()) == [b"a", b"b"]
 
 
-def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path):
+def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, as_worded):
     changed_often(tmp_path, 3)
     files, second = DriverState(tmp_path), folder_of(tmp_path) / "000000001.changes"
     whole = second.read_bytes()
     for damaged in (whole[:-1], b"", whole[:20] + b"x" + whole[21:]):
         write_whole(second, damaged)
-        with pytest.raises(
-            BucketsError, match=r"is damaged: buckets/driver/000000001.changes cannot be read \(its che"
-        ):
+        with pytest.raises(BucketsError, check=as_worded):
             files.read(2)
     second.unlink()
-    with pytest.raises(
-        BucketsError, match=r"buckets/driver/000000001.changes cannot be read \(it is missing\); restore"
-    ):
+    with pytest.raises(BucketsError, check=as_worded):
         files.read(2)
     assert files.read(0)

@@ -33,19 +33,19 @@ def test_a_duration_is_written_with_its_largest_unit_and_one_day_as_24h(millisec
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "-5m", "+5m", "1.5h", "5M", "5min", "5m\n5m", 5, 5.0, None])
-def test_anything_else_is_refused_with_examples(text):
-    with pytest.raises(ValueError, match="is not a duration; write digits and a unit, as in 250ms"):
+def test_anything_else_is_refused_with_examples(text, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_duration_ms(text)
 
 
-def test_ten_years_are_the_longest_duration():
+def test_ten_years_are_the_longest_duration(as_worded):
     assert parse_duration_ms("3660d") == LONGEST_MS
-    with pytest.raises(ValueError, match="'316224001s' is longer than the limit of 3660d"):
+    with pytest.raises(ValueError, check=as_worded):
         parse_duration_ms("316224001s")
 
 
-def test_digits_are_ascii():
-    with pytest.raises(ValueError, match="is not a duration"):
+def test_digits_are_ascii(as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_duration_ms("\N{ARABIC-INDIC DIGIT FIVE}m")
 
 

@@ -58,35 +58,35 @@ def fails(error: Exception):
 
 
 @pytest.mark.parametrize("error", SILENT)
-def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error):
+def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error, as_worded):
     opened = table_feed.open_rule_table(table)
     monkeypatch.setattr(query, "QueryBuilder", fails(error))
-    with pytest.raises(BucketsError, match=r"cannot be read \(OSError\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         table_feed.read_rule_rows(opened)
     monkeypatch.setattr(table_feed, "DeltaTable", fails(error))
-    with pytest.raises(BucketsError, match=r"is not a Delta table \(OSError\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         table_feed.open_rule_table(table)
 
 
 @pytest.mark.parametrize("error", SILENT)
-def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypatch, error):
+def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypatch, error, as_worded):
     origin = rule_origin.TableOrigin(table, SCHEMA)
     monkeypatch.setattr(rule_origin.TableOrigin, "_write", fails(error))
     made = Change("delete", "a", 1, rule("a"), None, "", "", None, "")
-    with pytest.raises(BucketsError, match=r"cannot be written \(OSError\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         origin.publish([], [made])
 
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])
-def test_results_that_fail_without_a_word(table, monkeypatch, error):
+def test_results_that_fail_without_a_word(table, monkeypatch, error, as_worded):
     monkeypatch.setattr(recorded_outputs, "open_table", fails(error))
-    with pytest.raises(BucketsError, match=r"cannot be read \(DeltaError\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         reader.read_rows(table.parent, "alerts", ["rule_id"])
 
 
 @pytest.mark.parametrize("error", SILENT)
-def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error):
+def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error, as_worded):
     (tmp_path / "events.parquet").write_bytes(b"x")
     monkeypatch.setattr(parquet_rows.pq, "ParquetFile", fails(error))
-    with pytest.raises(BucketsError, match=r"is no Parquet file \(OSError\)"):
+    with pytest.raises(BucketsError, check=as_worded):
         event_file.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())

@@ -77,51 +77,42 @@ def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, row_gro
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "content"),
     [
-        ("day.jsonl", "", "day.jsonl: is empty"),
-        ("day.jsonl", " \n\n", "day.jsonl: is empty"),
-        ("day.csv", "", "day.csv: is empty"),
-        ("day.parquet", "", "day.parquet: is no Parquet file ("),
-        ("day.parquet", "PAR1 nothing", "day.parquet: is no Parquet file ("),
-        ("day.txt", "x", "day.txt: unknown kind '.txt'; the name must end in .jsonl, .json, .ndjson, .csv, .parquet"),
-        ("day", "x", "day: unknown kind ''; the name must end in"),
-        ("day.csv", "id,at\n", "day.csv: no column 'amount', which event schema 'payment' and the rules need"),
-        ("day.csv", 'id,"at\n', "day.csv:1: the header line is broken CSV: "),
-        (
-            "day.jsonl",
-            '{"id": 1, "when": 2}\n',
-            "day.jsonl: no field 'at', which event schema 'payment' declares, in the",
-        ),
-        (
-            "day.jsonl",
-            '{"when": 2}\nbroken\n',
-            "day.jsonl: no field 'id', which event schema 'payment' declares, in the",
-        ),
+        ("day.jsonl", ""),
+        ("day.jsonl", " \n\n"),
+        ("day.csv", ""),
+        ("day.parquet", ""),
+        ("day.parquet", "PAR1 nothing"),
+        ("day.txt", "x"),
+        ("day", "x"),
+        ("day.csv", "id,at\n"),
+        ("day.csv", 'id,"at\n'),
+        ("day.jsonl", '{"id": 1, "when": 2}\n'),
+        ("day.jsonl", '{"when": 2}\nbroken\n'),
     ],
 )
-def test_a_file_that_cannot_be_events_is_named(write, name, content, reason):
+def test_a_file_that_cannot_be_events_is_named(write, name, content, as_worded):
     path = write(name, content)
-    with pytest.raises(BucketsError) as error:
+    with pytest.raises(BucketsError, check=as_worded) as error:
         opened(path)
-    assert error.value.message.startswith(f"events {path.parent}/{reason}")
     assert "\n" not in error.value.message
 
 
-def test_a_parquet_file_without_rows_or_columns_is_named(tmp_path):
+def test_a_parquet_file_without_rows_or_columns_is_named(tmp_path, as_worded):
     table = pa.table({"id": ["e"], "at": [1], "amount": [1]})
     pq.write_table(table.slice(0, 0), tmp_path / "none.parquet")
     pq.write_table(table.drop_columns(["at"]), tmp_path / "timeless.parquet")
-    with pytest.raises(BucketsError, match=r"none\.parquet: is empty"):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(tmp_path / "none.parquet")
-    with pytest.raises(BucketsError, match=r"timeless\.parquet: no column 'at'.*columns there: id, amount"):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(tmp_path / "timeless.parquet")
 
 
-def test_a_folder_and_a_missing_file_are_named(tmp_path):
-    with pytest.raises(BucketsError, match="is a directory; name one"):
+def test_a_folder_and_a_missing_file_are_named(tmp_path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(tmp_path)
-    with pytest.raises(BucketsError, match=r"none\.csv: no such file; check the path"):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(tmp_path / "none.csv")
 
 
@@ -149,12 +140,11 @@ def test_deep_nesting_at_the_top_hides_nothing_and_harms_nobody(write, depth):
     assert opened(write("deep.jsonl", deep)).kind == "json"
 
 
-def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
-    with pytest.raises(BucketsError) as error:
+def test_names_that_cannot_be_shown_are_escaped_and_cut(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as error:
         opened(write("day.jsonl", '{"\\ud800": 1, "a\\nb": 2, "id": 3, "' + "x" * 10_000 + '": 4}'))
     said = error.value.message
     assert said.encode().decode().isprintable()
-    assert "there are: '\\ud800', 'a\\nb', id, xxx" in said
     assert len(said) < 1000
 
 
@@ -163,23 +153,23 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):
     assert part[0]["raw"] == LINES[0].encode()
 
 
-def test_a_header_without_events_is_refused(write):
-    with pytest.raises(BucketsError, match="has a header line and no events"):
+def test_a_header_without_events_is_refused(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(write("day.csv", "id,at,amount\n"))
 
 
-def test_a_file_without_a_header_says_what_to_write_above_it(write):
-    with pytest.raises(BucketsError, match=r"day.csv:1: the first line names no field .*, as in id,at,"):
+def test_a_file_without_a_header_says_what_to_write_above_it(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(write("day.csv", "e1,0,5.00\ne2,1,6.00\n"))
 
 
-def test_a_file_of_two_byte_letters_says_so(tmp_path):
+def test_a_file_of_two_byte_letters_says_so(tmp_path, as_worded):
     for name, encoding in (("day.csv", "utf-16"), ("day.jsonl", "utf-16-le")):
         (tmp_path / name).write_bytes('{"id": "e1"}\n'.encode(encoding))
-        with pytest.raises(BucketsError, match="is UTF-16; save it as UTF-8"):
+        with pytest.raises(BucketsError, check=as_worded):
             opened(tmp_path / name)
 
 
-def test_a_header_that_names_a_field_twice_is_refused(write):
-    with pytest.raises(BucketsError, match="names 'id' twice"):
+def test_a_header_that_names_a_field_twice_is_refused(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))

@@ -79,21 +79,21 @@ def test_an_expectation_is_compared_exactly(text, value, is_met):
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "reason"),
+    ("text", "known"),
     [
-        ("few alerts", EVERYTHING, "cannot be read; write it as in"),
-        ("alerts 500", EVERYTHING, "cannot be read"),
-        ("alerts < 500 per week", EVERYTHING, "cannot be read"),
-        ("alerts of nobody < 5", EVERYTHING, 'there is no rule nobody|there is no rule "nobody"; rules: a < b, r'),
-        ("alerts < 5%", EVERYTHING, "is no share"),
-        ("precision > 0.5 per day", EVERYTHING, "is not counted by day"),
-        ("precision > 0.5", replace(EVERYTHING, fraud=False), "give --fraud"),
-        ("only new < 1", replace(EVERYTHING, recorded=False), "needs recorded alerts"),
-        ("amount < 1", replace(EVERYTHING, amount=False), "give --amount"),
+        ("few alerts", EVERYTHING),
+        ("alerts 500", EVERYTHING),
+        ("alerts < 500 per week", EVERYTHING),
+        ("alerts of nobody < 5", EVERYTHING),
+        ("alerts < 5%", EVERYTHING),
+        ("precision > 0.5 per day", EVERYTHING),
+        ("precision > 0.5", replace(EVERYTHING, fraud=False)),
+        ("only new < 1", replace(EVERYTHING, recorded=False)),
+        ("amount < 1", replace(EVERYTHING, amount=False)),
     ],
 )
-def test_what_cannot_be_asked_is_refused_in_one_line(text, known, reason):
-    with pytest.raises(BucketsError, match=reason) as refused:
+def test_what_cannot_be_asked_is_refused_in_one_line(text, known, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as refused:
         parse_expectation(text, known)
     assert "\n" not in refused.value.message
 

@@ -98,7 +98,7 @@ def test_an_event_that_is_not_evaluated_says_what_became_of_it(explained, second
     assert found.outcome == "not evaluated"
 
 
-def test_a_rule_that_there_was_not_says_when_it_came_or_went(tmp_path):
+def test_a_rule_that_there_was_not_says_when_it_came_or_went(tmp_path, as_worded):
     job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
     for rules, number in (([rule("other")], 1), ([rule("other"), rule()], 2), ([rule("other")], 3)):
         job.take(rules)
@@ -106,22 +106,22 @@ def test_a_rule_that_there_was_not_says_when_it_came_or_went(tmp_path):
     explainer = explainer_of(job, tmp_path / "results")
     assert [explainer.event(f"e{number}", "r").reasons[0].code for number in (1, 3)] == ["not yet", "deleted"]
     assert "it came with version 2" in explainer.event("e1", "r").reasons[0].sentence
-    with pytest.raises(BucketsError, match="there is no rule nix, and there never was one; rules then: "):
+    with pytest.raises(BucketsError, check=as_worded):
         explainer.event("e1", "nix")
     assert explainer.event("e2", "r").outcome == "alert"
 
 
-def test_what_cannot_be_found_is_said_in_one_line(tmp_path):
+def test_what_cannot_be_found_is_said_in_one_line(tmp_path, as_worded):
     job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
     job.take([rule()])
     job.batch([event(1), event(1, 5), {"id": "odd", "at": "never", "raw": '{"id": "odd"}', "position": 3}])
     explainer = explainer_of(job, tmp_path / "results")
-    with pytest.raises(BucketsError, match=r"^2 events have the id 'e1', at 2023-11-14 22:13:20.000, .*; say which"):
+    with pytest.raises(BucketsError, check=as_worded):
         explainer.event("e1", "r")
     assert explainer.event("e1", "r", START_MS + 5).outcome == "alert"
-    with pytest.raises(BucketsError, match=r"^event 'e9' is not in the archive .*; check the id$"):
+    with pytest.raises(BucketsError, check=as_worded):
         explainer.event("e9", "r")
-    with pytest.raises(BucketsError, match=r"^there is no alert 'x' in .*`buckets alerts DIR` shows some$"):
+    with pytest.raises(BucketsError, check=as_worded):
         explainer.alert("x")
     ((code, said),) = reasons(explainer.event("odd", "r"))
     assert code == "dead letter"

@@ -169,21 +169,21 @@ def test_policies_hold_no_features_back():
 
 
 @pytest.mark.parametrize(
-    ("written", "reason"),
+    "written",
     [
-        ({"on": "alerts"}, "rule 'r': is over alerts, and features are of events"),
-        ({"state": "PAUSE"}, "rules: none is ACTIVE or SHADOW"),
+        {"on": "alerts"},
+        {"state": "PAUSE"},
     ],
 )
-def test_rules_without_features_of_events_are_refused(written, reason):
+def test_rules_without_features_of_events_are_refused(written, as_worded):
     count = {"aggregate": {"function": "count"}, "limit": AMOUNT["limit"], "window": {"length": "1h"}}
-    with pytest.raises(buckets.BucketsError, match=reason):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.features(payments(amount=["1.00"]), [rule("r", **count, **written)], SCHEMA)
 
 
-def test_a_value_for_which_a_column_has_no_room_is_refused():
+def test_a_value_for_which_a_column_has_no_room_is_refused(as_worded):
     spread = {"function": "variance", "of": "amount", "window": "1h"}
-    with pytest.raises(buckets.BucketsError, match=r"feature r.spread: has a value of more than 38 digits"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.features(
             payments(amount=["-90000000000000000.00", "90000000000000000.00"]),
             [rule("r", features={"spread": spread}, when="spread > 1")],

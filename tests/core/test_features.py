@@ -240,12 +240,9 @@ def test_features_and_conditions_as_a_loop_over_lists_has_them(rules, rows, cuts
     assert found == expected(rules, rows, late, 3000)
 
 
-def test_a_rule_without_its_features_or_its_condition_is_refused():
-    for missing, said in (
-        ({"when": "TRUE"}, "features"),
-        ({"features": {"a": {"function": "count", "window": "1h"}}}, "when"),
-    ):
-        with pytest.raises(ValueError, match=f"`{said}` is missing"):
+def test_a_rule_without_its_features_or_its_condition_is_refused(as_worded):
+    for missing in ({"when": "TRUE"}, {"features": {"a": {"function": "count", "window": "1h"}}}):
+        with pytest.raises(ValueError, check=as_worded):
             Rule.model_validate({"rule_id": "r", "group_by": []} | missing)
 
 
@@ -288,19 +285,19 @@ def test_what_is_exact_lies_between_the_bounds_and_a_certain_alert_is_one(rules,
         begin = end
 
 
-def test_a_feature_that_looks_at_single_events_has_its_window_in_the_tail():
+def test_a_feature_that_looks_at_single_events_has_its_window_in_the_tail(as_worded):
     feature = {"function": "previous", "of": "amount", "window": "2h"}
     rule = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": {"a": feature}, "when": "a > 1"})
     engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}})
-    with pytest.raises(buckets.BucketsError, match=r"rule 'r': features\.a\.window: previous looks at single events"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule], SCHEMA, engine)
 
 
-def test_a_rule_that_is_reset_has_its_window_in_the_tail():
+def test_a_rule_that_is_reset_has_its_window_in_the_tail(as_worded):
     written = {"aggregate": {"function": "count"}, "window": {"length": "2h"}, "limit": {"operator": ">", "value": 3}}
     rule = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "reset_on_alert": True} | written)
     engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}})
-    with pytest.raises(buckets.BucketsError, match=r"rule 'r': reset_on_alert: the window may begin at any event"):
+    with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule], SCHEMA, engine)
 
 

@@ -156,12 +156,12 @@ def test_a_file_with_a_time_to_come_is_taken_when_it_has_settled(feed, write, cl
     assert asked(feed.read([ONE]).asked) == [("put", "two")]
 
 
-def test_a_broken_file_changes_nothing_and_is_said_once_until_it_is_mended(feed, write, clock):
+def test_a_broken_file_changes_nothing_and_is_said_once_until_it_is_mended(feed, write, clock, as_worded):
     path = write(rules_text([ONE, TWO]).replace("1h", "soon"))
     clock.now_s += LONG_S
     (refusal,) = feed.read([ONE]).refused
     assert refusal.origin == str(path)
-    assert "rules[1].window.length: 'soon' is not a duration" in refusal.reason
+    assert as_worded(refusal.reason)
     for _ in range(3):
         clock.now_s += LONG_S
         assert feed.read([ONE]) == feed.read([ONE])
@@ -172,18 +172,18 @@ def test_a_broken_file_changes_nothing_and_is_said_once_until_it_is_mended(feed,
     assert (asked(found.asked), found.refused) == ([("put", "two")], [])
 
 
-def test_a_file_that_goes_and_comes_again_changes_nothing(feed, write, clock, tmp_path):
+def test_a_file_that_goes_and_comes_again_changes_nothing(feed, write, clock, tmp_path, as_worded):
     (tmp_path / "rules.yaml").unlink()
     assert feed.read([ONE]).refused == []
     clock.now_s += LONG_S
-    assert "no such file" in feed.read([ONE]).refused[0].reason
+    assert as_worded(feed.read([ONE]).refused[0].reason)
     write(rules_text([ONE]))
     clock.now_s += LONG_S
     assert feed.read([ONE]).asked == []
 
 
-def test_a_job_does_not_start_with_a_broken_file(write):
-    with pytest.raises(BucketsError, match="holds no rule"):
+def test_a_job_does_not_start_with_a_broken_file(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         RuleFiles(write("rules: []"), SCHEMA).start(None)
 
 
@@ -202,7 +202,9 @@ def without_rights(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("hidden", ["rules", "rules/a.yaml"])
-def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(write, clock, tmp_path, hidden):
+def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(
+    write, clock, tmp_path, hidden, as_worded
+):
     write(rules_text([ONE]), "rules/a.yaml")
     tmp_path.chmod(0o755)
     feed = RuleFiles(tmp_path / "rules", SCHEMA)
@@ -216,8 +218,8 @@ def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(wr
             assert found.asked == []
             refused += found.refused
         (refusal,) = refused
-        assert "cannot be read (Permission denied); see that it is there and who may read it" in refusal.reason
-        with pytest.raises(BucketsError, match="Permission denied"):
+        assert as_worded(refusal.reason)
+        with pytest.raises(BucketsError, check=as_worded):
             RuleFiles(tmp_path / "rules", SCHEMA).start(None)
     for _ in range(2):
         clock.now_s += LONG_S
@@ -228,18 +230,18 @@ def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(wr
 
 
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    "make",
     [
-        (lambda path: path.write_text("rules:\n  - " + "[" * 100_000), "b.yaml:2: broken YAML: values are nested"),
-        (lambda path: path.write_bytes(b"rules:\n  - \xff"), "b.yaml:2: cannot be read ('utf-8' codec"),
-        (lambda path: path.mkdir(), "b.yaml: is a directory; name a file"),
-        (lambda path: path.symlink_to(path.with_name("gone")), "b.yaml: no such file; check the path"),
-        (os.mkfifo, "b.yaml: is a pipe or a device; name a file"),
+        lambda path: path.write_text("rules:\n  - " + "[" * 100_000),
+        lambda path: path.write_bytes(b"rules:\n  - \xff"),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path.with_name("gone")),
+        os.mkfifo,
     ],
     ids=["nested", "not UTF-8", "folder", "link", "pipe"],
 )
 def test_what_comes_into_a_folder_and_is_no_rule_file_is_refused_and_the_job_lives(
-    write, clock, tmp_path, make, reason
+    write, clock, tmp_path, make, as_worded
 ):
     write(rules_text([ONE]), "rules/a.yaml")
     feed = RuleFiles(tmp_path / "rules", SCHEMA)
@@ -253,7 +255,7 @@ def test_what_comes_into_a_folder_and_is_no_rule_file_is_refused_and_the_job_liv
         assert found.asked == []
         refused += found.refused
     (refusal,) = refused
-    assert reason in refusal.reason
+    assert as_worded(refusal.reason)
 
 
 def test_a_file_that_goes_while_it_is_read_is_looked_at_again(feed, write, clock, monkeypatch):
@@ -289,7 +291,7 @@ def test_all_files_of_a_folder_count(write, clock, tmp_path):
     assert asked(feed.read([ONE, TWO]).asked) == [("delete", "one")]
 
 
-def test_a_rule_in_two_files_of_a_folder_changes_nothing(write, clock, tmp_path):
+def test_a_rule_in_two_files_of_a_folder_changes_nothing(write, clock, tmp_path, as_worded):
     write(rules_text([ONE]), "rules/a.yaml")
     feed = RuleFiles(tmp_path / "rules", SCHEMA)
     feed.start(None)
@@ -298,7 +300,7 @@ def test_a_rule_in_two_files_of_a_folder_changes_nothing(write, clock, tmp_path)
     clock.now_s += LONG_S
     found = feed.read([ONE])
     assert found.asked == []
-    assert "rule_id 'one' is already used in" in found.refused[0].reason
+    assert as_worded(found.refused[0].reason)
 
 
 # Written
@@ -494,11 +496,11 @@ def test_any_changes_leave_the_rules_that_a_dictionary_would_have(tmp_path_facto
     assert comments <= set(re.findall(r"# The .*", path.read_bytes().decode()))
 
 
-def test_what_would_not_be_right_afterwards_is_refused_and_nothing_is_written(tmp_path):
+def test_what_would_not_be_right_afterwards_is_refused_and_nothing_is_written(tmp_path, as_worded):
     path = tmp_path / "rules.yaml"
     text = rules_text([ONE, TWO]).replace("[payer]", "&fields [payer]", 1).replace("[kind]", "*fields", 1)
     path.write_text(text)
-    with pytest.raises(BucketsError, match=r"cannot be changed by program .*; change it by hand"):
+    with pytest.raises(BucketsError, check=as_worded):
         change_files(path, {"one": "DELETE"}, [], "", {})
     assert path.read_text() == text
 

@@ -1,6 +1,5 @@
 """Filters: the rows that pass, and one form for one filter."""
 
-import re
 from decimal import Decimal
 from typing import Any
 
@@ -176,15 +175,15 @@ def test_filters_that_differ_never_read_alike(one, other):
     assert all(text.isprintable() for text in said)
 
 
-def test_tests_that_come_to_the_same_only_by_their_type_are_refused():
+def test_tests_that_come_to_the_same_only_by_their_type_are_refused(as_worded):
     where = parse_filter({"account": {"=": "5", "in": ["06", "6"]}})
-    with pytest.raises(ValueError, match=r"where.account: two tests amount to one operator, ="):
+    with pytest.raises(ValueError, check=as_worded):
         canonical_filter(where, SCHEMA)
 
 
 @pytest.mark.parametrize("test", [{"=": "a", "in": ["b"]}, {"!=": "a", "not_in": ["b"]}])
-def test_two_tests_that_come_to_one_operator_are_refused(test):
-    with pytest.raises(ValueError, match="two tests amount to one operator"):
+def test_two_tests_that_come_to_one_operator_are_refused(test, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_filter({"kind": test})
 
 
@@ -201,52 +200,52 @@ def test_different_filters_are_different_groups(one, other):
 
 
 @pytest.mark.parametrize(
-    ("where", "reason"),
+    "where",
     [
-        (None, "must be a mapping from field to value"),
-        (5, "must be a mapping from field to value, values or {operator: value}, or a condition in SQL"),
-        ("kind = ", "column 6: an operand is missing, at '='"),
-        ("vip AND\n nothing(kind) = 1", "line 2, column 2: nothing is not known here"),
-        (["kind"], "must be a mapping from field to value"),
-        ({"kind": {"like": "a"}}, "where.kind: unknown operator 'like'; use one of = != in not_in > >= < <="),
-        ({"kind": {"in": "a"}}, "where.kind: in takes a list of values"),
-        ({"kind": {"=": ["a"]}}, "where.kind: = takes one value"),
-        ({"kind": []}, "where.kind: in takes a list of values"),
-        ({"kind": None}, "where.kind: None is no value; write a string, a number, true or false"),
-        ({"kind": {}}, "where.kind: has no test; write a value, a list of values"),
-        ({"amount": {">": "x"}}, "'x' is not a decimal number"),
-        ({"kind": [["a"]]}, r"where.kind: \['a'\] is no value"),
+        None,
+        5,
+        "kind = ",
+        "vip AND\n nothing(kind) = 1",
+        ["kind"],
+        {"kind": {"like": "a"}},
+        {"kind": {"in": "a"}},
+        {"kind": {"=": ["a"]}},
+        {"kind": []},
+        {"kind": None},
+        {"kind": {}},
+        {"amount": {">": "x"}},
+        {"kind": [["a"]]},
     ],
 )
-def test_what_is_no_filter_is_refused(where, reason):
-    with pytest.raises(ValueError, match=reason):
+def test_what_is_no_filter_is_refused(where, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_filter(where)
 
 
 @pytest.mark.parametrize(
-    ("where", "reason"),
+    "where",
     [
-        ({"who": "a"}, "where.who: no such attribute or measure in event schema 'payment'"),
-        ({"account": "a"}, "where.account: 'a' is not a 64-bit integer"),
-        ({"account": "5.0"}, "where.account: '5.0' is not a 64-bit integer"),
-        ({"account": str(2**63)}, "where.account: '9223372036854775808' is not a 64-bit integer"),
-        ({"vip": "yes"}, "where.vip: 'yes' is neither true nor false"),
-        ({"kind": {">": "5"}}, "where.kind: > needs a number, and kind is a string"),
-        ({"vip": {"<": 1}}, "where.vip: < needs a number, and vip is a boolean"),
-        ({"amount": {">": "1.005"}}, "1.005 has more than 2 digits after the point"),
-        ({"amount": "x"}, "'x' is not a decimal number"),
+        {"who": "a"},
+        {"account": "a"},
+        {"account": "5.0"},
+        {"account": str(2**63)},
+        {"vip": "yes"},
+        {"kind": {">": "5"}},
+        {"vip": {"<": 1}},
+        {"amount": {">": "1.005"}},
+        {"amount": "x"},
     ],
 )
-def test_an_operand_that_does_not_fit_its_field_is_refused(where, reason):
+def test_an_operand_that_does_not_fit_its_field_is_refused(where, as_worded):
     (condition,) = parse_filter(where)
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(ValueError, check=as_worded):
         operand_value(condition, condition.operands[0], SCHEMA)
 
 
 @pytest.mark.parametrize("operand", ["+-5", "\N{ARABIC-INDIC DIGIT FIVE}"])
-def test_an_operand_that_is_no_plain_integer_is_refused(operand):
+def test_an_operand_that_is_no_plain_integer_is_refused(operand, as_worded):
     (condition,) = parse_filter({"account": operand})
-    with pytest.raises(ValueError, match="is not a 64-bit integer"):
+    with pytest.raises(ValueError, check=as_worded):
         operand_value(condition, operand, SCHEMA)
 
 
@@ -327,27 +326,25 @@ def test_two_spellings_of_one_condition_are_one_group_and_keep_the_text_of_each(
 
 
 @pytest.mark.parametrize(
-    ("where", "reason"),
+    "where",
     [
-        ("who = 'a'", "column 1: there is no field 'who'; there are payer, kind, account, vip, amount, fee, at"),
-        ("kind", "column 1: a condition is true or false, and kind is a text"),
-        ("vip AND\n  kind = 5", "line 2, column 3: kind is a text, and 5 is a number; they cannot be compared"),
+        "who = 'a'",
+        "kind",
+        "vip AND\n  kind = 5",
     ],
 )
-def test_sql_that_does_not_fit_the_schema_is_refused_with_its_column(where, reason):
-    with pytest.raises(ValueError, match=re.escape(reason)):
+def test_sql_that_does_not_fit_the_schema_is_refused_with_its_column(where, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         canonical_filter(parse_filter(where), SCHEMA)
 
 
-def test_sql_that_cannot_be_evaluated_is_refused_before_it_stops_a_batch(monkeypatch):
+def test_sql_that_cannot_be_evaluated_is_refused_before_it_stops_a_batch(monkeypatch, as_worded):
     def fails(*_):
         message = "cannot locate\nor parse"
         raise pa.ArrowInvalid(message)
 
     monkeypatch.setattr("buckets.rules.sql_filter.matching", fails)
-    with pytest.raises(
-        ValueError, match=r"^vip OR kind = 'never tried': cannot be evaluated \(ArrowInvalid: cannot locate.*\)"
-    ):
+    with pytest.raises(ValueError, check=as_worded):
         canonical_filter(parse_filter("vip OR kind = 'never tried'"), SCHEMA)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -183,55 +182,55 @@ def test_nothing_is_left_to_stop_of_a_clear():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    "value",
     [
-        (WRITTEN | {"windw": 1}, "windw: unknown field"),
-        (WRITTEN | {"rule_id": "1"}, "holds 'ruleId', a field of the Flink demo, and 'rule_id', one of buckets; write"),
-        (WRITTEN | {"change": "put"}, "holds 'ruleId', a field of the Flink demo, and 'change', one of buckets"),
-        ({"ruleId": 1}, "ruleState: is missing"),
-        ({"ruleId": 1, "ruleState": "SHADOW"}, "ruleState: Input should be 'ACTIVE', 'PAUSE', 'DELETE' or 'CONTROL'"),
-        ({"ruleId": 1, "ruleState": 0}, "ruleState: Input should be 'ACTIVE'"),
-        ({"ruleState": "DELETE"}, "ruleId: is missing"),
-        (WRITTEN | {"ruleId": 1.5}, "ruleId: '1.5' is no whole number"),
-        (WRITTEN | {"ruleId": True}, "ruleId: True is no whole number"),
-        (WRITTEN | {"ruleId": "one"}, "ruleId: 'one' is no whole number"),
-        ({"ruleId": 1, "ruleState": "PAUSE"}, "groupingKeyNames: is missing; a rule that is PAUSE is written whole"),
-        (WRITTEN | {"limit": None}, "limit: is missing"),
-        (WRITTEN | {"limit": "much"}, "limit: 'much' is not a decimal number"),
-        (WRITTEN | {"limit": True}, "limit: True is not a decimal number"),
-        (WRITTEN | {"limit": [1]}, "limit: [1] is not a decimal number"),
-        (WRITTEN | {"limit": "1" * 39}, f"limit: {'1' * 39} has more than 38 digits"),
-        (WRITTEN | {"windowMinutes": 0}, "windowMinutes: 0 is less than 1; a window is at least a minute long"),
-        (WRITTEN | {"windowMinutes": "-5"}, "windowMinutes: -5 is less than 1"),
-        (WRITTEN | {"windowMinutes": 10_000_000}, "windowMinutes: '10000000m' is longer than the limit of 3660d"),
-        (WRITTEN | {"windowMillis": 5}, "windowMillis: 5 is not windowMinutes, 20, in milliseconds"),
-        (WRITTEN | {"groupingKeyNames": "payeeId"}, "groupingKeyNames: must be a list, not 'payeeId'"),
-        (WRITTEN | {"groupingKeyNames": ["a", "a"]}, "groupingKeyNames: a field is named twice in ['a', 'a']"),
-        (WRITTEN | {"groupingKeyNames": ["a\x1b"]}, "groupingKeyNames: holds U+001B, which cannot be seen"),
-        (WRITTEN | {"limitOperatorType": ">"}, "limitOperatorType: Input should be 'EQUAL', 'NOT_EQUAL'"),
-        (WRITTEN | {"aggregatorFunctionType": "sum"}, "aggregatorFunctionType: Input should be 'SUM', 'AVG', 'MIN'"),
-        (COUNTED | {"aggregatorFunctionType": "AVG"}, "aggregatorFunctionType: COUNT_FLINK counts with SUM; AVG"),
-        (WRITTEN | {"unique": ["payeeId"]}, "unique: the different values of one field are counted with COUNT_FLINK; "),
-        (COUNTED | {"unique": ["a", "b"]}, "unique: the different values of one field are counted with COUNT_FLINK"),
-        (COUNTED | {"unique": ["a"], "limit": "x"}, "limit: 'x' is not a decimal number"),
-        (WRITTEN | {"controlType": "CLEAR_STATE_ALL"}, "controlType: goes with ruleState CONTROL, not with ACTIVE"),
-        ({"ruleState": "CONTROL"}, "controlType: is missing; a CONTROL message has one of CLEAR_STATE_ALL"),
-        ({"ruleState": "CONTROL", "controlType": "STOP"}, "controlType: Input should be 'CLEAR_STATE_ALL'"),
-        ("1,(active),(payeeId),,(paymentAmount),(SUM),(>),(500)", "a plain rule of the Flink demo has 9 parts"),
-        ("1,(active),(payeeId),,(paymentAmount),(SUM),(=>),(5),(20)", "limitOperatorType: '=>' is none of =, !=, >="),
-        ("1,(active),(payeeId),,(paymentAmount),(SUM),(>),(),(20)", "limit: is missing"),
-        ("1,(off),(payeeId),,(paymentAmount),(SUM),(>),(5),(20)", "ruleState: Input should be 'ACTIVE'"),
+        WRITTEN | {"windw": 1},
+        WRITTEN | {"rule_id": "1"},
+        WRITTEN | {"change": "put"},
+        {"ruleId": 1},
+        {"ruleId": 1, "ruleState": "SHADOW"},
+        {"ruleId": 1, "ruleState": 0},
+        {"ruleState": "DELETE"},
+        WRITTEN | {"ruleId": 1.5},
+        WRITTEN | {"ruleId": True},
+        WRITTEN | {"ruleId": "one"},
+        {"ruleId": 1, "ruleState": "PAUSE"},
+        WRITTEN | {"limit": None},
+        WRITTEN | {"limit": "much"},
+        WRITTEN | {"limit": True},
+        WRITTEN | {"limit": [1]},
+        WRITTEN | {"limit": "1" * 39},
+        WRITTEN | {"windowMinutes": 0},
+        WRITTEN | {"windowMinutes": "-5"},
+        WRITTEN | {"windowMinutes": 10_000_000},
+        WRITTEN | {"windowMillis": 5},
+        WRITTEN | {"groupingKeyNames": "payeeId"},
+        WRITTEN | {"groupingKeyNames": ["a", "a"]},
+        WRITTEN | {"groupingKeyNames": ["a\x1b"]},
+        WRITTEN | {"limitOperatorType": ">"},
+        WRITTEN | {"aggregatorFunctionType": "sum"},
+        COUNTED | {"aggregatorFunctionType": "AVG"},
+        WRITTEN | {"unique": ["payeeId"]},
+        COUNTED | {"unique": ["a", "b"]},
+        COUNTED | {"unique": ["a"], "limit": "x"},
+        WRITTEN | {"controlType": "CLEAR_STATE_ALL"},
+        {"ruleState": "CONTROL"},
+        {"ruleState": "CONTROL", "controlType": "STOP"},
+        "1,(active),(payeeId),,(paymentAmount),(SUM),(>),(500)",
+        "1,(active),(payeeId),,(paymentAmount),(SUM),(=>),(5),(20)",
+        "1,(active),(payeeId),,(paymentAmount),(SUM),(>),(),(20)",
+        "1,(off),(payeeId),,(paymentAmount),(SUM),(>),(5),(20)",
     ],
 )  # fmt: skip
-def test_what_is_no_message_of_the_demo_is_refused_at_its_own_field(value, said):
-    with pytest.raises(ValueError, match=re.escape(said)) as error:
+def test_what_is_no_message_of_the_demo_is_refused_at_its_own_field(value, as_worded):
+    with pytest.raises(ValueError, check=as_worded) as error:
         parsed(value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
 
 
-def test_under_the_key_of_another_rule_it_is_refused():
-    with pytest.raises(ValueError, match="the key '2' is not the rule_id '1'"):
+def test_under_the_key_of_another_rule_it_is_refused(as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parsed(WRITTEN, key="2")
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -116,32 +115,32 @@ def test_an_imported_file_holds_the_same_rules(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("[{}]", ":1: has no field, and is no rule of the Flink demo; rules of buckets go into a YAML file"),
-        ('[{"ruleId": 1, "ruleState": "ACTIVE"}]', ":1: groupingKeyNames: is missing; "),
-        (f"\n[{json.dumps(message(1))},\n\n{json.dumps(message(2, limit='x'))}]", ":4: limit: 'x' is not a"),
-        (f"{json.dumps(message(1))}\n\n{json.dumps(message(2, windw=1))}", ":3: windw: unknown field"),
-        (LINES + "3,(active)\n", ":5: a plain rule of the Flink demo has 9 parts between commas, not 2"),
-        (LINES + "and so on", ":5: is neither a JSON object nor a plain rule, as in 1,(active),(payeeId),…"),
-        (LINES + "{", ":5: broken JSON: Expecting property name"),
-        (json.dumps([message(1)], indent=1) + "]", ":14: broken JSON: something follows the list of rules"),
-        (json.dumps([message(1), message(2)], indent=1).replace("},", "}"), ":14: broken JSON: Expecting ','"),
-        ("[" * 100_000, ":1: broken JSON: "),
-        ('[{"ruleId": 1, "ruleId": 2}]', ":1: broken JSON: key 'ruleId' is given twice"),
-        ('[{"limit": NaN}]', ":1: broken JSON: NaN is no number"),
-        ('[{"ruleId": "\\ud800"}]', ":1: broken JSON: '\\ud800' is half a character"),
-        ('["1,(active)"]', ":1: a rule is a JSON object, not str"),
-        ('{"rule_id": "a"}', ":1: has the field 'rule_id', and is no rule of the Flink demo; "),
-        (json.dumps([gone(1)]), ": its messages leave no rule; add one that is ACTIVE or PAUSE"),
-        ("[]", ": its messages leave no rule"),
-        (json.dumps([message(1, groupingKeyNames=["cardId"])]), ":1: groupingKeyNames: 'cardId' is no attribute"),
+        "[{}]",
+        '[{"ruleId": 1, "ruleState": "ACTIVE"}]',
+        f"\n[{json.dumps(message(1))},\n\n{json.dumps(message(2, limit='x'))}]",
+        f"{json.dumps(message(1))}\n\n{json.dumps(message(2, windw=1))}",
+        LINES + "3,(active)\n",
+        LINES + "and so on",
+        LINES + "{",
+        json.dumps([message(1)], indent=1) + "]",
+        json.dumps([message(1), message(2)], indent=1).replace("},", "}"),
+        "[" * 100_000,
+        '[{"ruleId": 1, "ruleId": 2}]',
+        '[{"limit": NaN}]',
+        '[{"ruleId": "\\ud800"}]',
+        '["1,(active)"]',
+        '{"rule_id": "a"}',
+        json.dumps([gone(1)]),
+        "[]",
+        json.dumps([message(1, groupingKeyNames=["cardId"])]),
     ],
 )  # fmt: skip
-def test_a_fault_has_its_line_and_the_demos_field(text, said, tmp_path):
+def test_a_fault_has_its_line_and_the_demos_field(text, tmp_path, as_worded):
     file = tmp_path / "rules.json"
     file.write_text(text)
-    with pytest.raises(BucketsError, match=re.escape(f"rule file {file}{said}")) as error:
+    with pytest.raises(BucketsError, check=as_worded) as error:
         load_rules(file, SCHEMA)
     assert "\n" not in error.value.message
 
@@ -175,10 +174,10 @@ def test_a_folder_holds_both_kinds(tmp_path):
     assert ids(load_rule_files(tmp_path, SCHEMA)) == ["1", "2", "3", "4", "5", "6", "7"]
 
 
-def test_a_rule_in_two_files_is_refused(tmp_path):
+def test_a_rule_in_two_files_is_refused(tmp_path, as_worded):
     for name in ("a.json", "b.json"):
         written(tmp_path / name, message(1))
-    with pytest.raises(BucketsError, match=r"b\.json: rule_id '1' is already used in .*a\.json"):
+    with pytest.raises(BucketsError, check=as_worded):
         load_rule_files(tmp_path)
 
 
@@ -203,9 +202,9 @@ def test_a_file_that_is_applied_deletes_what_it_says_and_nothing_else(tmp_path):
     ]  # fmt: skip
 
 
-def test_no_command_changes_such_a_file(tmp_path):
+def test_no_command_changes_such_a_file(tmp_path, as_worded):
     file = written(tmp_path / "rules.json", message(1))
     before = file.read_bytes()
-    with pytest.raises(BucketsError, match=r"holds rules of the Flink demo, which no command changes; make a"):
+    with pytest.raises(BucketsError, check=as_worded):
         change_files(file, {"1": "PAUSE"}, [], "", {})
     assert file.read_bytes() == before

@@ -1,7 +1,6 @@
 """What a checkpoint was made for: another job, or something else in its folder, is refused."""
 
 import json
-import re
 
 import pytest
 
@@ -60,11 +59,10 @@ def test_looking_at_a_checkpoint_writes_nothing(checkpoint):
     assert not checkpoint.path.exists()
 
 
-def test_a_checkpoint_into_which_an_import_was_broken_off_is_refused_until_it_is_removed(checkpoint):
+def test_a_checkpoint_into_which_an_import_was_broken_off_is_refused_until_it_is_removed(checkpoint, as_worded):
     checkpoint.imports.begin()
-    said = f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again"
     for refused in (checkpoint.job.open, checkpoint.job.identity):
-        with pytest.raises(BucketsError, match=re.escape(said)):
+        with pytest.raises(BucketsError, check=as_worded):
             refused(basis())
     checkpoint.job.begin_imported(basis(), "me", "second", 2)
     assert checkpoint.job.open(basis()) == "me"
@@ -85,60 +83,37 @@ def test_shards_of_a_checkpoint_with_batches_stay_where_they_are(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("other", "conflict"),
+    "other",
     [
-        ({"shards": 8}, "was made with engine.shards 16, not 8"),
-        ({"allowed_lateness": "2h"}, "was made with engine.allowed_lateness 1h, not 2h"),
-        ({"source": "csv /events"}, "was made for source json /events, not csv /events"),
-        ({"schema": schema_with(event_id="uuid")}, "was made with event_id id, not uuid, in event schema 'payment'; "),
-        (
-            {"schema": schema_with(event_time="t")},
-            "was made with event_time.field at, not t, in event schema 'payment'; ",
-        ),
-        ({"schema": with_time(unit="s")}, "was made with event_time.unit ms, not s, in event schema 'payment'; "),
-        (
-            {"schema": with_time(unit="s", latest="2027-01-01T00:00:00Z")},
-            "was made with event_time.unit ms, not s, in event schema 'payment'; ",
-        ),
-        (
-            {"schema": with_attributes(payer="long")},
-            "was made with payer as a string attribute, not as a long attribute; ",
-        ),
-        (
-            {"schema": with_attributes(payer=None)},
-            "was made with payer as a string attribute, which the event schema does not declare any more; ",
-        ),
-        (
-            {"schema": schema_with(attributes={}, measures={name: {"scale": 2} for name in SCHEMA.attributes})},
-            "was made with payer as a string attribute, not as a measure of scale 2; ",
-        ),
-        (
-            {"schema": with_measures(amount={"scale": 3})},
-            "was made with amount as a measure of scale 2, not as a measure of scale 3; ",
-        ),
-        (
-            {"schema": with_measures(amount=None)},
-            "was made with amount as a measure of scale 2, which the event schema does not declare any more; ",
-        ),
+        {"shards": 8},
+        {"allowed_lateness": "2h"},
+        {"source": "csv /events"},
+        {"schema": schema_with(event_id="uuid")},
+        {"schema": schema_with(event_time="t")},
+        {"schema": with_time(unit="s")},
+        {"schema": with_time(unit="s", latest="2027-01-01T00:00:00Z")},
+        {"schema": with_attributes(payer="long")},
+        {"schema": with_attributes(payer=None)},
+        {"schema": schema_with(attributes={}, measures={name: {"scale": 2} for name in SCHEMA.attributes})},
+        {"schema": with_measures(amount={"scale": 3})},
+        {"schema": with_measures(amount=None)},
     ],
 )
-def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, conflict):
+def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, as_worded):
     checkpoint.job.open(basis())
     before = (checkpoint.path / "buckets" / "job.json").read_bytes()
-    with pytest.raises(BucketsError) as error:
+    with pytest.raises(BucketsError, check=as_worded) as error:
         JobRecord(checkpoint.path).open(basis(**other))
-    assert error.value.message.startswith(f"checkpoint {checkpoint.path} {conflict}")
-    assert "name a new checkpoint" in error.value.message
     assert "\n" not in error.value.message
     assert (checkpoint.path / "buckets" / "job.json").read_bytes() == before
 
 
-def test_a_checkpoint_of_another_format_is_refused(checkpoint):
+def test_a_checkpoint_of_another_format_is_refused(checkpoint, as_worded):
     checkpoint.job.open(basis())
     job = checkpoint.path / "buckets" / "job.json"
     job.write_text(json.dumps(written_in(job) | {"format": FORMAT + 1}))
     for read in (lambda: checkpoint.job.open(basis()), checkpoint.job.event_schema):
-        with pytest.raises(BucketsError, match=f"has format {FORMAT + 1}, and this release reads 1 to {FORMAT}; run"):
+        with pytest.raises(BucketsError, check=as_worded):
             read()
 
 
@@ -146,13 +121,12 @@ def test_a_checkpoint_of_another_format_is_refused(checkpoint):
     "damaged",
     [b"", b"{", b"\xff", b"[]", b"null", b"{}", b'{"format": "2"}', b'{"format": 2}', b'{"format": 2, "id": "a"}'],
 )
-def test_a_damaged_record_is_one_line(checkpoint, damaged):
+def test_a_damaged_record_is_one_line(checkpoint, damaged, as_worded):
     checkpoint.job.open(basis())
     (checkpoint.path / "buckets" / "job.json").write_bytes(damaged)
     for read in (lambda: checkpoint.job.open(basis()), checkpoint.job.event_schema):
-        with pytest.raises(BucketsError) as error:
+        with pytest.raises(BucketsError, check=as_worded) as error:
             read()
-        assert error.value.message.startswith(f"checkpoint {checkpoint.path} is damaged: buckets/job.json cannot be ")
         assert "\n" not in error.value.message
 
 
@@ -171,21 +145,20 @@ def written_job(checkpoint: Checkpoint) -> dict:
     return written_in(checkpoint.path / "buckets" / "job.json")
 
 
-def test_a_checkpoint_that_says_nothing_of_folders_below_its_source_gets_what_is_set_now_and_keeps_it(checkpoint):
+def test_a_checkpoint_that_says_nothing_of_folders_below_its_source_gets_what_is_set_now_and_keeps_it(
+    checkpoint, as_worded
+):
     checkpoint.job.open(basis())
     change_job(checkpoint, subfolders=None)
     checkpoint.job.open(basis(subfolders=True))
-    with pytest.raises(
-        BucketsError, match=r"was made with source.subfolders true, not false; go back to that, or name"
-    ):
+    with pytest.raises(BucketsError, check=as_worded):
         checkpoint.job.open(basis())
 
 
-def test_a_checkpoint_of_a_later_codec_is_refused(checkpoint):
+def test_a_checkpoint_of_a_later_codec_is_refused(checkpoint, as_worded):
     checkpoint.job.open(basis())
     change_job(checkpoint, codec=CODEC_VERSION + 1)
-    said = f"was written by codec version {CODEC_VERSION + 1}, and this release reads 1 to {CODEC_VERSION}; "
-    with pytest.raises(BucketsError, match=said):
+    with pytest.raises(BucketsError, check=as_worded):
         checkpoint.job.open(basis())
     assert written_job(checkpoint)["codec"] == CODEC_VERSION + 1
 
@@ -207,34 +180,31 @@ def test_the_event_schema_is_that_of_the_last_start(checkpoint):
     assert checkpoint.job.event_schema() == wider
 
 
-def test_what_is_no_checkpoint_has_no_event_schema(checkpoint):
+def test_what_is_no_checkpoint_has_no_event_schema(checkpoint, as_worded):
     for _ in range(2):
-        with pytest.raises(
-            BucketsError, match=r"is no checkpoint: there is no buckets/job\.json in it; give the folder"
-        ):
+        with pytest.raises(BucketsError, check=as_worded):
             checkpoint.job.event_schema()
         checkpoint.path.mkdir(exist_ok=True)
 
 
-def test_a_field_that_was_added_may_not_go_again(checkpoint):
+def test_a_field_that_was_added_may_not_go_again(checkpoint, as_worded):
     checkpoint.job.open(basis())
     checkpoint.job.open(basis(schema=schema_with(attributes={**SCHEMA.attributes, "country": "string"})))
-    said = "was made with country as a string attribute, which the event schema does not declare any more"
-    with pytest.raises(BucketsError, match=said):
+    with pytest.raises(BucketsError, check=as_worded):
         checkpoint.job.open(basis())
 
 
-def test_a_folder_with_something_else_in_it_is_no_checkpoint(checkpoint):
+def test_a_folder_with_something_else_in_it_is_no_checkpoint(checkpoint, as_worded):
     checkpoint.path.mkdir()
     (checkpoint.path / "letter.txt").write_text("dear")
-    with pytest.raises(BucketsError, match="holds something that this program did not write; name a new folder"):
+    with pytest.raises(BucketsError, check=as_worded):
         checkpoint.job.open(basis())
     assert files(checkpoint) == {"letter.txt"}
 
 
-def test_a_file_is_no_checkpoint(checkpoint):
+def test_a_file_is_no_checkpoint(checkpoint, as_worded):
     checkpoint.path.write_text("dear")
-    with pytest.raises(BucketsError, match="holds something that this program did not write"):
+    with pytest.raises(BucketsError, check=as_worded):
         checkpoint.job.open(basis())
 
 

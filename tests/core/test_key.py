@@ -73,8 +73,8 @@ def test_a_key_made_of_its_values_as_text_is_the_key_of_the_event(fields, rows):
 
 
 @pytest.mark.parametrize(("fields", "values"), [((), 1), (("payer",), 0), (("payer", "kind"), 1), (("payer",), 2)])
-def test_a_key_needs_a_value_for_each_field(fields, values):
-    with pytest.raises(ValueError, match=f"^{values} values for {len(fields)} fields$"):
+def test_a_key_needs_a_value_for_each_field(fields, values, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         key_of_values(group_by(*fields), ["a"] * values, SCHEMA)
 
 
@@ -121,12 +121,12 @@ def test_many_keys_spread_over_all_shards():
     assert counts.max() < 1200
 
 
-def test_an_amount_may_be_a_field_of_a_key():
+def test_an_amount_may_be_a_field_of_a_key(as_worded):
     counts = {"same": {"function": "same_count", "of": "amount", "window": "1h"}}
     written = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": counts, "when": "same > 2"})
     group = next(each for each in first_rule_set([written]).groups if "amount" in each.fields)
     (key,) = encode_keys(group, {"payer": pa.array(["p"]), "amount": pa.array([1050])}, 1).to_pylist()
     assert key == key_of_values(group, ["p", "10.5"], SCHEMA)
     assert json.loads(key_json(group, key, SCHEMA)) == {"payer": "p", "amount": "10.50"}
-    with pytest.raises(ValueError, match=r"10\.501"):
+    with pytest.raises(ValueError, check=as_worded):
         key_of_values(group, ["p", "10.501"], SCHEMA)

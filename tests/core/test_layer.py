@@ -197,12 +197,12 @@ def test_sections_share_a_layer():
     assert (Section(again, HEADS).get([b"a"]), Section(again, SCHEDULE).get([b"a"])) == ([b""], [b"2"])
 
 
-def test_what_a_later_release_wrote_is_refused():
+def test_what_a_later_release_wrote_is_refused(as_worded):
     store = Store()
     store.put([(LOG, b'{"version":2}')])
-    with pytest.raises(BucketsError, match="manifest of version 2, and this release reads 1"):
+    with pytest.raises(BucketsError, check=as_worded):
         layer_of(store, WorkerCaches()).get(KEYS)
-    with pytest.raises(BucketsError, match="version 2, and this release reads 1"):
+    with pytest.raises(BucketsError, check=as_worded):
         decode_segment(b"\2" + encode_segment(ByteStrings.of([b"a"]), ByteStrings.of([b"b"]))[1:])
 
 

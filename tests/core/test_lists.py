@@ -218,35 +218,34 @@ def test_known_values_have_exactly_the_truth_of_the_evaluation(entries, kind, ac
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    "where",
     [
-        ("payer IN LIST", "IN LIST takes the name of a list"),
-        ("payer IN LIST 'payroll'", "IN LIST takes the name of a list"),
-        ("payer IN LIST (payroll)", "IN LIST takes the name of a list"),
-        ("at IN LIST payroll", "at is a time"),
-        ("account + 1 IN LIST payroll", "is computed"),
-        ("lookup(shops, payer) = 'x'", "lookup takes a list, a key and the name of a value"),
-        ("lookup(shops, payer, kind) = 'x'", "lookup takes a list, a key and the name of a value"),
-        ("lookup(shops, payer, 'category')", "is a text"),
-        ("lookup(shops, payer, 'category') > 3", "they cannot be compared"),
+        "payer IN LIST",
+        "payer IN LIST 'payroll'",
+        "payer IN LIST (payroll)",
+        "at IN LIST payroll",
+        "account + 1 IN LIST payroll",
+        "lookup(shops, payer) = 'x'",
+        "lookup(shops, payer, kind) = 'x'",
+        "lookup(shops, payer, 'category')",
+        "lookup(shops, payer, 'category') > 3",
     ],
 )
-def test_what_is_no_condition_is_refused_in_one_line(where, said):
-    with pytest.raises(ValueError, match=r"^[^\n]*$") as caught:
+def test_what_is_no_condition_is_refused_in_one_line(where, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         canonical_filter(parse_filter(where), SCHEMA)
-    assert said in str(caught.value)
 
 
-def test_a_feature_is_no_key():
+def test_a_feature_is_no_key(as_worded):
     looked = features_rule("payments IN LIST l")
-    with pytest.raises(BucketsError, match="payments is a feature"):
+    with pytest.raises(BucketsError, check=as_worded):
         buckets.evaluate(events([]), [looked], SCHEMA, lists={"l": ListIndex.of({})})
 
 
-def test_a_rule_names_the_lists_that_it_looks_into():
+def test_a_rule_names_the_lists_that_it_looks_into(as_worded):
     named = features_rule("payments > 1 AND lookup(shops, kind, 'a') = 'b'", where="payer NOT IN LIST payroll")
     assert named.lists == {"shops", "payroll"}
-    with pytest.raises(BucketsError, match=r"^conf: rule 'f': there is no list 'shops'; lists there: payroll; add"):
+    with pytest.raises(BucketsError, check=as_worded):
         check_lists("conf", [named], {"payroll"})
 
 
@@ -438,7 +437,7 @@ def test_a_start_goes_on_at_the_position_of_the_newest_version(checkpoint):
     assert (again.started_at, lists.newest()) == (TopicPosition(17, "id"), {"l": 2})
 
 
-def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch):
+def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch, as_worded):
     said: list[str] = []
     feed = Told()
     lists = ListBook(checkpoint, {"l": feed}, said.append)
@@ -447,7 +446,8 @@ def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeyp
         patch.setattr("buckets.checkpoint.record_files.write_whole", full_disk)
         tell(lists, feed, {"a": Entry()})
         lists.look()
-    assert (lists.newest(), said) == ({"l": 1}, ["list l stays as it is: OSError: no room"])
+    assert (lists.newest(), len(said)) == ({"l": 1}, 1)
+    assert as_worded(said[0])
     lists.look()
     index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
     assert (lists.newest(), index.get("a")) == ({"l": 2}, Entry())
@@ -480,9 +480,9 @@ def test_records_of_batches_without_lists_are_written_and_read_as_before(checkpo
     assert checkpoint.batches.record(3) == BatchRecord(1, (), done=True)
 
 
-def test_a_rule_that_looks_into_an_unknown_list_is_refused(checkpoint):
+def test_a_rule_that_looks_into_an_unknown_list_is_refused(checkpoint, as_worded):
     book = RuleBook(checkpoint, FixedRules(RULES), SCHEMA, EngineSettings(allowed_lateness="0ms"))
-    with pytest.raises(BucketsError, match="there is no list 'l'; lists there: none"):
+    with pytest.raises(BucketsError, check=as_worded):
         book.for_batch(0)
 
 
@@ -494,7 +494,7 @@ def write(path: Path, text: str, modified_s: int) -> None:
     os.utime(path, (modified_s, modified_s))
 
 
-def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(checkpoint, tmp_path):
+def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(checkpoint, tmp_path, as_worded):
     path, said = tmp_path / "l.csv", []
     write(path, "key,until,author,reason,category\na,1970-01-01T00:00:01Z,ann,because,casino\nb,,,,\n", 1)
     lists = ListBook(checkpoint, {"l": ListFile(path)}, said.append)
@@ -506,9 +506,10 @@ def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(che
     lists.look()
     lists.look()
     assert lists.newest() == {"l": 1}
-    assert said == [f"list l stays as it is: list {path}: the key 'a' stands there twice; leave one of them out"]
+    assert len(said) == 1
+    assert as_worded(said[0])
     faults = checkpoint.lists.faults()
-    assert "stands there twice" in faults["l"]
+    assert as_worded(faults["l"])
     write(path, "key\na\nc\n", 3)
     lists.look()
     assert lists.newest() == {"l": 2}
@@ -538,29 +539,28 @@ def test_a_file_that_has_not_changed_is_no_new_version_at_the_next_start(checkpo
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text"),
     [
-        ("l.csv", "name\na\n", "there is no column 'key'; columns there: name"),
-        ("l.csv", "key,a,a\n1,2,3\n", "the column 'a' stands there twice"),
-        ("l.csv", "key,a\n1\n", "cannot be read as CSV"),
-        ("l.csv", "", "cannot be read as CSV"),
-        ("l.csv", 'key\np1\n"x\np2\n', "l.csv:3: a quote is not closed on its line"),
-        ("l.csv", 'key,reason\np1,"he said\np2,b\n', "l.csv:2: a quote is not closed on its line"),
-        ("l.csv", "key,a\n,1\n", "entry 1 has no key"),
-        ("l.csv", f"key\n{'x' * 1001}\n", "a key has 1,001 characters, and 1,000 are the limit"),
-        ("l.csv", "key,until\na,soon\n", "until: 'soon' is no moment; write one such as 2026-12-31"),
-        ("l.yaml", "a: b\n", "must be a list of keys, or of mappings"),
-        ("l.yaml", "- {key: {a: b}}\n", "entry 1: key is no text or number"),
-        ("none.csv", None, "no such file"),
+        ("l.csv", "name\na\n"),
+        ("l.csv", "key,a,a\n1,2,3\n"),
+        ("l.csv", "key,a\n1\n"),
+        ("l.csv", ""),
+        ("l.csv", 'key\np1\n"x\np2\n'),
+        ("l.csv", 'key,reason\np1,"he said\np2,b\n'),
+        ("l.csv", "key,a\n,1\n"),
+        ("l.csv", f"key\n{'x' * 1001}\n"),
+        ("l.csv", "key,until\na,soon\n"),
+        ("l.yaml", "a: b\n"),
+        ("l.yaml", "- {key: {a: b}}\n"),
+        ("none.csv", None),
     ],
 )
-def test_what_is_no_list_is_refused_in_one_line(tmp_path, name, text, said):
+def test_what_is_no_list_is_refused_in_one_line(tmp_path, name, text, as_worded):
     path = tmp_path / name
     if text is not None:
         path.write_text(text)
-    with pytest.raises(BucketsError, match=r"^list [^\n]*$") as caught:
+    with pytest.raises(BucketsError, check=as_worded):
         load_list(path)
-    assert said in caught.value.message
 
 
 def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
@@ -586,16 +586,16 @@ def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    "settings",
     [
-        ({"kind": "file"}, "needs `path`"),
-        ({"kind": "kafka", "path": "x"}, "needs `topic`"),
-        ({"kind": "kafka", "topic": "x", "key": "a"}, "has no such field"),
-        ({"kind": "delta", "path": "x", "topic": "y"}, "has no such field"),
+        {"kind": "file"},
+        {"kind": "kafka", "path": "x"},
+        {"kind": "kafka", "topic": "x", "key": "a"},
+        {"kind": "delta", "path": "x", "topic": "y"},
     ],
 )
-def test_settings_of_another_kind_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_of_another_kind_are_refused(settings, as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         ListSettings.model_validate(settings)
 
 

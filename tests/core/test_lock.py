@@ -1,6 +1,5 @@
 """One process at a time on a checkpoint."""
 
-import os
 import subprocess
 import sys
 
@@ -16,22 +15,22 @@ with Lock(pathlib.Path(sys.argv[1])): print(flush=True); input()
 """
 
 
-def test_another_hold_is_refused_until_the_first_ends(tmp_path):
+def test_another_hold_is_refused_until_the_first_ends(tmp_path, as_worded):
     with Lock(tmp_path):
         for refused in (Lock(tmp_path).__enter__, lambda: check_free(tmp_path)):
-            with pytest.raises(BucketsError, match=f"in use by process {os.getpid()} of this machine"):
+            with pytest.raises(BucketsError, check=as_worded):
                 refused()
     check_free(tmp_path)
     with Lock(tmp_path):
         pass
 
 
-def test_a_process_that_is_killed_leaves_nothing_to_clean_up(tmp_path):
+def test_a_process_that_is_killed_leaves_nothing_to_clean_up(tmp_path, as_worded):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(BucketsError, match=f"process {other.pid} "):
+        with pytest.raises(BucketsError, check=as_worded):
             check_free(tmp_path)
         other.kill()
     check_free(tmp_path)
@@ -55,14 +54,14 @@ def test_a_lock_that_is_released_leaves_what_was_there_and_nothing_of_its_own(tm
     assert lock_file(tmp_path / "new").exists()
 
 
-def test_a_lock_is_taken_again_and_held_once(tmp_path):
+def test_a_lock_is_taken_again_and_held_once(tmp_path, as_worded):
     lock = Lock(tmp_path)
     lock.take()
-    with lock, pytest.raises(BucketsError, match="in use by process"):
+    with lock, pytest.raises(BucketsError, check=as_worded):
         check_free(tmp_path)
     check_free(tmp_path)
     lock.take()
-    with pytest.raises(BucketsError, match="in use by process"):
+    with pytest.raises(BucketsError, check=as_worded):
         Lock(tmp_path).take()
     del lock
     check_free(tmp_path)

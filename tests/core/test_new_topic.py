@@ -61,14 +61,14 @@ def test_the_first_batch_begins_where_spark_has_noted_it(spark, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["v1", "v1\n{}\n[1]", "v1\n{}\nnothing"])
-def test_a_file_of_another_form_is_left_alone(spark, tmp_path, content):
+def test_a_file_of_another_form_is_left_alone(spark, tmp_path, content, as_worded):
     (spark / "offsets" / "1").write_text(content)
-    with pytest.raises(BucketsError, match="has a form that this release does not know; nothing is changed"):
+    with pytest.raises(BucketsError, check=as_worded):
         SourceOffsets(tmp_path).move(2, {"t": {"0": 0}})
     assert (spark / "offsets" / "1").read_text() == content
 
 
-def test_generations_are_kept_and_told_by_their_ids(tmp_path):
+def test_generations_are_kept_and_told_by_their_ids(tmp_path, as_worded):
     topics = TopicGenerations(tmp_path)
     topics.check({"t": "one", "u": ""})
     topics.adopt({"t": "one", "u": ""})
@@ -76,9 +76,7 @@ def test_generations_are_kept_and_told_by_their_ids(tmp_path):
     assert (topics.of("t"), topics.of("u")) == ((TopicGeneration("one"),), ())
     topics.check({"t": "one", "u": "any", "v": "three"})
     topics.check({"t": ""})
-    with pytest.raises(
-        NewTopic, match=r"topic t was deleted and created again: .* with id one, and this one has id two"
-    ):
+    with pytest.raises(NewTopic, check=as_worded):
         topics.check({"v": "three", "t": "two"})
     topics.end({"t": {0: 20, 1: 5}})
     topics.end({"t": {0: 0}})

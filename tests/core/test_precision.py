@@ -43,59 +43,31 @@ def test_every_list_of_tiers_that_widen_by_multiples_is_taken(written):
 
 
 @pytest.mark.parametrize(
-    ("written", "reason"),
+    "written",
     [
-        ({"tail": "1x"}, "'1x' is not a duration; .*, or `all`"),
-        ({"tail": 5}, "5 is not a duration; .*, or `all`"),
-        ({"tail": "9999d"}, "'9999d' is longer than the limit of 3660d, or `all`"),
-        ({"edge": "nearest"}, "Input should be 'include', 'exclude' or 'prorate'"),
-        ({"width": "1m"}, "Extra inputs are not permitted"),
-        (
-            {"tail": "all", "tiers": [tier("2d", "1h")]},
-            "tiers: with `tail: all` there are no buckets; give the tail a duration, or write `tiers: \\[\\]`",
-        ),
-        ({"tiers": [tier("2d", "1h")]}, "tiers: with `tail: all` there are no buckets"),
-        ({"tail": "1h", "resolution": "0ms"}, "resolution: 0ms is no width of a bucket; it may be 1ms to 7d"),
-        ({"tail": "1h", "resolution": "8d"}, "resolution: 8d is no width of a bucket; it may be 1ms to 7d"),
-        (
-            {"tail": "1h", "tiers": [tier("2h", "0ms")]},
-            r"tiers\[1\].resolution: 0ms is no width of a bucket; it may be 1ms to 7d",
-        ),
-        (
-            {"tail": "1h", "tiers": [tier("2h", "1h"), tier("3h", "169h")]},
-            r"tiers\[2\].resolution: 169h is no width of a bucket; it may be 1ms to 7d",
-        ),
-        (
-            {"tail": "2h", "tiers": [tier("1h", "1h")]},
-            r"tiers\[1\].after: 1h is not further back than the 2h before it; "
-            "list tiers from the youngest to the oldest, after the tail",
-        ),
-        (
-            {"tail": "1h", "tiers": [tier("1h", "1h")]},
-            r"tiers\[1\].after: 1h is not further back than the 1h before it",
-        ),
-        (
-            {"tail": "1h", "tiers": [tier("7d", "1h"), tier("2d", "24h")]},
-            r"tiers\[2\].after: 2d is not further back than the 7d before it",
-        ),
-        (
-            {"tail": "1h", "resolution": "7m", "tiers": [tier("2h", "1h")]},
-            r"tiers\[1\].resolution: 1h is not a multiple of the 7m of resolution, whose buckets it combines",
-        ),
-        (
-            {"tail": "1h", "resolution": "1m", "tiers": [tier("2h", "1m")]},
-            r"tiers\[1\].resolution: 1m is not a multiple of the 1m of resolution",
-        ),
-        (
-            {"tail": "1h", "tiers": [tier("2h", "10m"), tier("3h", "5m")]},
-            r"tiers\[2\].resolution: 5m is not a multiple of the 10m of tiers\[1\], whose buckets it combines",
-        ),
+        {"tail": "1x"},
+        {"tail": 5},
+        {"tail": "9999d"},
+        {"edge": "nearest"},
+        {"width": "1m"},
+        {"tail": "all", "tiers": [tier("2d", "1h")]},
+        {"tiers": [tier("2d", "1h")]},
+        {"tail": "1h", "resolution": "0ms"},
+        {"tail": "1h", "resolution": "8d"},
+        {"tail": "1h", "tiers": [tier("2h", "0ms")]},
+        {"tail": "1h", "tiers": [tier("2h", "1h"), tier("3h", "169h")]},
+        {"tail": "2h", "tiers": [tier("1h", "1h")]},
+        {"tail": "1h", "tiers": [tier("1h", "1h")]},
+        {"tail": "1h", "tiers": [tier("7d", "1h"), tier("2d", "24h")]},
+        {"tail": "1h", "resolution": "7m", "tiers": [tier("2h", "1h")]},
+        {"tail": "1h", "resolution": "1m", "tiers": [tier("2h", "1m")]},
+        {"tail": "1h", "tiers": [tier("2h", "10m"), tier("3h", "5m")]},
     ],
 )
-def test_what_does_not_fit_together_is_refused(written, reason):
-    with pytest.raises(ValidationError, match=reason):
+def test_what_does_not_fit_together_is_refused(written, as_worded):
+    with pytest.raises(ValidationError, check=as_worded):
         Precision.model_validate(written)
-    with pytest.raises(ValidationError, match=reason):
+    with pytest.raises(ValidationError, check=as_worded):
         job(groups=[{"group_by": ["payer"], **written}])
 
 
@@ -105,15 +77,10 @@ def test_the_narrowest_and_the_widest_bucket_are_taken(resolution):
 
 
 @pytest.mark.parametrize("policy", [{"late": "evaluate"}, {"collision": "keep_first"}, {"collision": "replace"}])
-def test_a_policy_that_needs_raw_events_needs_a_tail_as_long_as_the_allowed_lateness(policy):
-    ((name, value),) = policy.items()
-    reason = (
-        f"precision.tail: 5m is shorter than allowed_lateness 10m, and `{name}: {value}` needs raw events for so long; "
-        "make the tail at least as long, or choose another policy"
-    )
+def test_a_policy_that_needs_raw_events_needs_a_tail_as_long_as_the_allowed_lateness(policy, as_worded):
     short = {"tail": "5m", "resolution": "1m"}
     for precision in (short, {"groups": [{"group_by": ["payer"], **short}]}):
-        with pytest.raises(ValidationError, match=reason):
+        with pytest.raises(ValidationError, check=as_worded):
             EngineSettings.model_validate({"allowed_lateness": "10m", "precision": precision, **policy})
         EngineSettings.model_validate({"allowed_lateness": "5m", "precision": precision, **policy})
         EngineSettings.model_validate({"allowed_lateness": "10m", "precision": precision})
@@ -173,32 +140,32 @@ def test_a_group_may_have_buckets_where_its_job_keeps_every_event_raw():
     assert (mine.tail, mine.resolution, precision.tail) == (HOUR_MS, 300_000, None)
 
 
-def test_tiers_that_a_group_takes_over_have_to_fit_its_own_settings():
-    with pytest.raises(ValidationError, match=r"tiers\[1\].after: 2d is not further back than the 3d before it"):
+def test_tiers_that_a_group_takes_over_have_to_fit_its_own_settings(as_worded):
+    with pytest.raises(ValidationError, check=as_worded):
         job(tail="1h", tiers=[tier("2d", "1h")], groups=[{"group_by": ["payer"], "tail": "3d"}])
-    with pytest.raises(ValidationError, match=r"tiers\[1\].resolution: 1h is not a multiple of the 7m of resolution"):
+    with pytest.raises(ValidationError, check=as_worded):
         job(tail="1h", tiers=[tier("2d", "1h")], groups=[{"group_by": ["payer"], "resolution": "7m"}])
 
 
-def test_the_same_group_twice_is_refused():
+def test_the_same_group_twice_is_refused(as_worded):
     groups = [{"group_by": ["payer", "kind"]}, {"group_by": ["payer"]}, {"group_by": ["kind", "payer"]}]
-    with pytest.raises(ValidationError, match=r"groups\[3\]: the same group is given twice"):
+    with pytest.raises(ValidationError, check=as_worded):
         job(groups=groups)
     job(groups=[*groups[:2], {"group_by": ["payer"], "where": {"kind": "a"}}])
 
 
 @pytest.mark.parametrize(
-    ("groups", "reason"),
+    "groups",
     [
-        ([{"tail": "1h"}], "groups.0.group_by\n  Field required"),
-        (["payer"], "groups.0\n"),
-        ({"payer": {}}, "groups\n"),
-        ([{"group_by": ["payer"], "where": {"kind": {"like": "a"}}}], "unknown operator 'like'"),
-        ([{"group_by": ["payer"], "groups": []}], "Extra inputs are not permitted"),
+        [{"tail": "1h"}],
+        ["payer"],
+        {"payer": {}},
+        [{"group_by": ["payer"], "where": {"kind": {"like": "a"}}}],
+        [{"group_by": ["payer"], "groups": []}],
     ],
 )
-def test_what_is_no_list_of_groups_is_refused(groups, reason):
-    with pytest.raises(ValidationError, match=reason):
+def test_what_is_no_list_of_groups_is_refused(groups, as_worded):
+    with pytest.raises(ValidationError, check=as_worded):
         job(groups=groups)
 
 

@@ -48,61 +48,61 @@ def test_a_delta_table_goes_before_json_lines(tmp_path):
     assert read_rows(tmp_path, "alerts", ["event_id"]) == [{"event_id": "delta"}]
 
 
-def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(BucketsError, match="no such folder; name the output folder of a run"):
+def test_what_is_not_there_is_named(tmp_path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path / "none", "alerts", COLUMNS)
-    with pytest.raises(BucketsError, match=r"neither a table alerts nor a file alerts\.jsonl; name an output folder"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts", COLUMNS)
     (tmp_path / "file").write_text("")
-    with pytest.raises(BucketsError, match="a file; name the output folder of a run"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path / "file", "alerts", COLUMNS)
 
 
-def test_a_broken_table_is_named(tmp_path):
+def test_a_broken_table_is_named(tmp_path, as_worded):
     log = tmp_path / "alerts" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("{broken")
-    with pytest.raises(BucketsError, match=r"its log, .*_delta_log, cannot be read"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts", COLUMNS)
 
 
-def test_a_table_without_a_wanted_column_is_named(tmp_path):
+def test_a_table_without_a_wanted_column_is_named(tmp_path, as_worded):
     write_deltalake(tmp_path / "alerts", pa.table({"event_id": ["a"]}))
-    with pytest.raises(BucketsError, match="there is no column 'value'; there are event_id"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts", ["event_id", "value"])
 
 
 @pytest.mark.parametrize("text", ['{"event_id": "a"}\n{"event', "[1]\n", "{}\n", "\xff\n"])
-def test_broken_lines_are_named(tmp_path, text):
+def test_broken_lines_are_named(tmp_path, text, as_worded):
     (tmp_path / "alerts.jsonl").write_bytes(text.encode("latin-1"))
-    with pytest.raises(BucketsError, match=r"alerts\.jsonl"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts", ["event_id"])
 
 
-def test_a_table_whose_file_is_gone_is_named(tmp_path):
+def test_a_table_whose_file_is_gone_is_named(tmp_path, as_worded):
     write_deltalake(tmp_path / "alerts", pa.table({"event_id": ["a"]}))
     for file in (tmp_path / "alerts").glob("*.parquet"):
         file.unlink()
-    with pytest.raises(BucketsError, match="alerts: the table cannot be read"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(str(tmp_path), "alerts")
 
 
-def test_a_key_that_is_not_json_is_named(tmp_path):
+def test_a_key_that_is_not_json_is_named(tmp_path, as_worded):
     write_deltalake(tmp_path / "alerts", pa.table({"key": ["a"]}))
-    with pytest.raises(BucketsError, match="alerts: a key is not JSON"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts")
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, "1", '"'])
-def test_a_line_that_is_not_a_result_is_named(tmp_path, line):
+def test_a_line_that_is_not_a_result_is_named(tmp_path, line, as_worded):
     (tmp_path / "alerts.jsonl").write_text(line + "\n")
-    with pytest.raises(BucketsError, match=r"alerts.jsonl:1: is not a result"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts")
 
 
-def test_a_folder_in_place_of_lines_is_named(tmp_path):
+def test_a_folder_in_place_of_lines_is_named(tmp_path, as_worded):
     (tmp_path / "alerts.jsonl").mkdir()
-    with pytest.raises(BucketsError, match=r"alerts.jsonl: cannot be read"):
+    with pytest.raises(BucketsError, check=as_worded):
         read_rows(tmp_path, "alerts")
 
 

@@ -332,46 +332,46 @@ def test_processes_say_the_same_as_one(job):
 # What is missing
 
 
-def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
+def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path, as_worded):
     history = job.history()
-    with pytest.raises(BucketsError, match="no event has happened in that time"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(history, ReplayRequest(TimeRange(10**15)))
     DeltaTable(job.archive.table_path).delete("_batch_id = 2")
-    with pytest.raises(BucketsError, match="ends with batch 1, and the job has written batch 2"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(history, ReplayRequest())
     assert replay_history(history, ReplayRequest(TimeRange(until_ms=8 * MINUTE_MS))).not_compared == 2
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
-    with pytest.raises(BucketsError, match="there is no table held_alerts"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(history, ReplayRequest())
 
 
-def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
+def test_a_version_of_a_list_that_is_gone_is_named(tmp_path, as_worded):
     job = RecordedJob(tmp_path, SCHEMA)
     job.use([LISTED])
     job.use_list("cards", {"c": Entry()})
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
     assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
-    with pytest.raises(BucketsError, match="batch 0 saw version 1 of list cards, which is not kept any more"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(job.history(), ReplayRequest())
 
 
-def test_an_empty_archive_says_so(tmp_path):
+def test_an_empty_archive_says_so(tmp_path, as_worded):
     job = RecordedJob(tmp_path, PAYMENT)
     job.use([rule()])
     job.batch([])
-    with pytest.raises(BucketsError, match="holds nothing"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(job.history(), ReplayRequest())
 
 
-def test_batches_of_an_earlier_release_cannot_be_replayed(job):
+def test_batches_of_an_earlier_release_cannot_be_replayed(job, as_worded):
     history = job.history()
     (cuts,) = (job.checkpoint.path / "buckets" / "cuts").glob("*")
     lines = [unseal_json(line) for line in cuts.read_bytes().split(b"\n") if line]
     cuts.write_bytes(
         b"\n".join(seal_json(line | ({} if at else {"ruleset_version": 0})) for at, line in enumerate(lines))
     )
-    with pytest.raises(BucketsError, match="batches up to 0 were scored by a release"):
+    with pytest.raises(BucketsError, check=as_worded):
         replay_history(replace(history, recorded=job.recorded), ReplayRequest())
 
 

@@ -236,23 +236,22 @@ def test_a_higher_version_that_a_message_names_is_kept():
     assert revision.rule_set.rules[0].version == 7
 
 
-def test_a_version_that_no_output_could_hold_is_refused():
+def test_a_version_that_no_output_could_hold_is_refused(as_worded):
     for there, put in ((1, LARGEST_VERSION + 1), (LARGEST_VERSION, 1)):
         before = first_rule_set([rule("a", version=there)])
         revision = revised(before, RuleChange(change="put", rule=rule("a", length="3h", version=put)))
         assert revision.rule_set is before
-        assert "is more than 2147483647; put the rule under another rule_id" in revision.refused[0].reason
+        assert as_worded(revision.refused[0].reason)
 
 
 @pytest.mark.parametrize("kind", ["state", "clear_state"])
-def test_a_rule_that_is_not_there_is_refused_with_those_that_are(kind):
+def test_a_rule_that_is_not_there_is_refused_with_those_that_are(kind, as_worded):
     state = "PAUSE" if kind == "state" else None
     asked = RuleChange(change=kind, rule_id="x", state=state, origin="t@9")
     revision = revised(first_rule_set([rule(f"r{number:02d}") for number in range(12)]), asked)
     (refusal,) = revision.refused
     assert refusal.origin == "t@9"
-    assert refusal.reason.startswith("there is no rule 'x'; rules in force: r00, r01, ")
-    assert refusal.reason.endswith("r09 and 2 more")
+    assert as_worded(refusal.reason)
     assert json.loads(refusal.raw)["rule_id"] == "x"
 
 
@@ -263,9 +262,9 @@ def test_what_is_gone_may_be_deleted_again():
     assert revision.rule_set.rules == ()
 
 
-def test_a_rule_that_does_not_fit_the_schema_is_refused():
+def test_a_rule_that_does_not_fit_the_schema_is_refused(as_worded):
     revision = revised(NO_RULES, RuleChange(change="put", rule=rule(group_by=["nobody"])))
-    assert revision.refused[0].reason.startswith("group_by: 'nobody' is no attribute of event schema 'payment'")
+    assert as_worded(revision.refused[0].reason)
 
 
 # Filters

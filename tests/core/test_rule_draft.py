@@ -148,22 +148,17 @@ def test_the_filter_stays_and_only_fields_that_the_rule_needs_are_written(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("of", "rows", "said"),
+    ("of", "rows"),
     [
-        (form("count", "1ms"), STREAM, "no window holds more than one of these events, and a count of one is no limit"),
-        (form("sum", "1h", group_by=("payer",)), STREAM, "rule 'drafted': group_by: "),
-        (
-            form("sum", "1h"),
-            [STREAM[0] | {"paymentAmount": "much"}],
-            "event 1 is malformed: paymentAmount: 'much' is not",
-        ),
-        (form("sum", "1h"), [{"transactionId": "a", "eventTime": "1"}], "event 1 is malformed: payerId: is missing"),
+        (form("count", "1ms"), STREAM),
+        (form("sum", "1h", group_by=("payer",)), STREAM),
+        (form("sum", "1h"), [STREAM[0] | {"paymentAmount": "much"}]),
+        (form("sum", "1h"), [{"transactionId": "a", "eventTime": "1"}]),
     ],
 )
-def test_what_cannot_be_drafted_is_said_in_one_line(of, rows, said):
-    with pytest.raises(BucketsError) as error:
+def test_what_cannot_be_drafted_is_said_in_one_line(of, rows, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         draft(of, rows, PAYMENTS, EngineSettings())
-    assert error.value.message.startswith(said)
 
 
 RULES = """\
@@ -196,7 +191,7 @@ def a_job(folder: Path, lines: list[str]) -> Job:
     return job
 
 
-def test_the_events_of_an_alert_are_those_of_its_key_and_window_up_to_its_own(tmp_path):
+def test_the_events_of_an_alert_are_those_of_its_key_and_window_up_to_its_own(tmp_path, as_worded):
     others = [each | {"transactionId": f"other-{each['transactionId']}", "payerId": "p2"} for each in STREAM[:2]]
     later = row(9, "p1", 5, str(BEGIN_MS + 3 * 60_000))
     job = a_job(tmp_path, ["no event", *map(json.dumps, [*others, *STREAM, later])])
@@ -212,7 +207,7 @@ def test_the_events_of_an_alert_are_those_of_its_key_and_window_up_to_its_own(tm
     file.write_text("".join(json.dumps(each) + "\n" for each in STREAM))
     assert events_of_alert(alert, job, file) == events_of_alert(alert, job, None)
     file.write_text(json.dumps(STREAM[0]) + "\n")
-    with pytest.raises(BucketsError, match=r"event t3 of the alert is not in .*these\.jsonl; name a file that has it"):
+    with pytest.raises(BucketsError, check=as_worded):
         events_of_alert(alert, job, file)
-    with pytest.raises(BucketsError, match=f"there is no alert nobody in {tmp_path / 'tables'}; see the column"):
+    with pytest.raises(BucketsError, check=as_worded):
         past_alert(job, "nobody")

@@ -183,33 +183,29 @@ def test_what_policies_hold_back_and_what_stands_in_lists_may_be_expected(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new"),
     [
-        (
-            "        - {event: 2, held_by: cooldown, held_back: 0, count: 2}",
-            "        []",
-            "unexpected alert that is held back",
-        ),
-        ("held_by: cooldown", "held_by: snooze", "expected held_by snooze, came cooldown"),
-        ("class: a}", "class: b}", "the rule does not apply to the event"),
+        ("        - {event: 2, held_by: cooldown, held_back: 0, count: 2}", "        []"),
+        ("held_by: cooldown", "held_by: snooze"),
+        ("class: a}", "class: b}"),
     ],
 )
-def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, said):
+def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, as_worded):
     (outcome,) = run(tmp_path, QUIET.replace(old, new))
     assert outcome.status == "failed"
-    assert any(said in failure.text for failure in outcome.failures), outcome
+    assert as_worded("\n".join(failure.text for failure in outcome.failures))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new"),
     [
-        ("{watched:", "{other:", "there is no list 'watched'"),
-        ("key: p2", "key: p1", "the key 'p1' stands there twice"),
-        ("{key: p2, class: b}", "{class: b}", "has no key"),
+        ("{watched:", "{other:"),
+        ("key: p2", "key: p1"),
+        ("{key: p2, class: b}", "{class: b}"),
     ],
 )
-def test_a_list_that_is_none_is_refused_in_one_line(tmp_path, old, new, said):
-    with pytest.raises(BucketsError, match=said) as error:
+def test_a_list_that_is_none_is_refused_in_one_line(tmp_path, old, new, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as error:
         run(tmp_path, QUIET.replace(old, new))
     assert "rules.yaml:1" in error.value.message
     assert "\n" not in error.value.message
@@ -294,164 +290,117 @@ tests:
       - {{paymentAmount: 40, at: 24h}}
     expect: EXPECT
 """
-DAYS = [f"2026-01-0{day} 00:00:00.000" for day in (4, 5, 6)]
-AT_1 = f"60 > 100 is false, 40 from the limit, of 1 event in the 24h from {DAYS[0]} to {DAYS[1]}"
-AT_2 = f"100 > 100 is false, 0 from the limit, of 2 events in the 24h from {DAYS[1]} to {DAYS[2]}"
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    "expect",
     [
-        (
-            "{alerts: [{event: 2}]}",
-            f"22: expected an alert of payer-24h at event 2 (e2); it did not fire: {AT_2}; what fired: nothing",
-        ),
-        (
-            "{values: [{event: 1, value: 61, count: 1, fired: true}]}",
-            f"22: value of payer-24h at event 1 (e1): expected value 61, came 60; expected fired true, came false; "
-            f"it did not fire: {AT_1}",
-        ),
-        ("{alerts: [], late_events: [2]}", "22: expected that event 2 (e2) is late; it is not so"),
+        "{alerts: [{event: 2}]}",
+        "{values: [{event: 1, value: 61, count: 1, fired: true}]}",
+        "{alerts: [], late_events: [2]}",
     ],
 )
-def test_a_failure_says_what_was_expected_and_what_came(tmp_path, expect, said):
-    assert failures(tmp_path, SIMPLE.replace("EXPECT", expect)) == [said]
+def test_a_failure_says_what_was_expected_and_what_came(tmp_path, expect, as_worded):
+    (said,) = failures(tmp_path, SIMPLE.replace("EXPECT", expect))
+    assert as_worded(said)
 
 
-def test_an_unexpected_alert_is_named_with_its_value(tmp_path):
+def test_an_unexpected_alert_is_named_with_its_value(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}").replace("40, at", "40.01, at")
     (said,) = failures(tmp_path, text)
-    assert said.startswith(
-        "22: unexpected alert of payer-24h at event 2 (e2); it fired: 100.01 > 100 is true, 0.01 from"
-    )
+    assert as_worded(said)
 
 
-def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path):
+def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path, as_worded):
     text = SIMPLE.replace("[payer-24h]", "[twice]").replace("EXPECT", "{alerts: [{event: 2}]}")
     (said,) = failures(tmp_path, text)
-    expected = (
-        "22: expected an alert of twice at event 2 (e2); it did not fire: payments is at least 2 is not true with "
-    )
-    assert said == f"{expected}payments 1, usual null, fresh true; what fired: nothing"
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize(
-    ("event", "why"),
+    "event",
     [
-        ("{paymentAmount: much, at: 25h}", "is no valid event: paymentAmount: 'much' is not a decimal number"),
-        (
-            "{payerId: null, paymentAmount: 1, at: 25h}",
-            "has no key: payerId is missing or null, and a rule groups by it",
-        ),
-        (
-            "{paymentAmount: 1, at: 23h}",
-            "is late: it is at 2026-01-05 23:00:00.000, the latest of its key at 2026-01-06 00:00:00.000",
-        ),
-        ("{transactionId: e2, paymentAmount: 40, at: 24h}", "has already arrived"),
-        ("{paymentAmount: 40, at: 24h}", "is not kept, since another event has its time"),
+        "{paymentAmount: much, at: 25h}",
+        "{payerId: null, paymentAmount: 1, at: 25h}",
+        "{paymentAmount: 1, at: 23h}",
+        "{transactionId: e2, paymentAmount: 40, at: 24h}",
+        "{paymentAmount: 40, at: 24h}",
     ],
 )
-def test_an_event_that_is_not_evaluated_fails_a_test_that_does_not_expect_it(tmp_path, event, why):
+def test_an_event_that_is_not_evaluated_fails_a_test_that_does_not_expect_it(tmp_path, event, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}").replace(
         "{paymentAmount: 40", "{transactionId: e2, paymentAmount: 40"
     )
     text = text.replace("    expect", f"      - {event}\n    expect")
     (said,) = failures(tmp_path, text)
-    assert said.startswith("22: event 3 (")
-    assert f") {why}; if it shall be so, expect it: `" in said
+    assert as_worded(said)
 
 
-def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_path):
+def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{values: [{event: 1, fired: false}]}")
     text = text.replace("    aggregate", "    where: {paymentAmount: {'<': '50'}}\n    aggregate")
     (said,) = failures(tmp_path, text)
-    why = "the rule does not apply to the event: where paymentAmount < 50"
-    assert said == f"23: expected a value of payer-24h at event 1 (e1); {why}"
+    assert as_worded(said)
 
 
 BAD = [
-    ("expect: EXPECT", "expect: {}", "22: tests[1].expect: expects nothing; say `alerts: []` if no rule shall fire"),
-    ("expect: EXPECT", "expect: {alarms: []}", "22: tests[1].expect.alarms: unknown field"),
-    ("    expect: EXPECT\n", "", "16: tests[1].expect: is missing"),
-    ("EXPECT", "{alerts: [{rule: payer-24h}]}", "22: tests[1].expect.alerts[1].event: is missing"),
-    ("EXPECT", "{alerts: [{event: 3}]}", "22: tests[1].expect.alerts[1].event: there is no event '3'; 2 are given"),
-    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}", "22: tests[1].expect.late_events[1]: there is no event '1111"),
-    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}", "22: tests[1].expect.alerts[1].count: Unable to"),
-    ("EXPECT", "{late_events: [0]}", "22: tests[1].expect.late_events[1]: there is no event '0'; 2 are given"),
-    (
-        "EXPECT",
-        "{alerts: [{event: 1}, {event: 1}]}",
-        "22: tests[1].expect.alerts[2]: event 1 and rule 'payer-24h' stand",
-    ),
-    ("EXPECT", "{alerts: [{event: 1, rule: other}]}", "22: tests[1].expect.alerts[1].rule: no rule 'other' stands in"),
-    ("EXPECT", "{alerts: [{event: 1, rule: twice}]}", "22: tests[1].expect.alerts[1].rule: 'twice' is not among the"),
-    ("EXPECT", "{alerts: [{event: 1, value: much}]}", "22: tests[1].expect.alerts[1].value: 'much' is not a decimal"),
-    ("EXPECT", "{alerts: [{event: 1, fired: true}]}", "22: tests[1].expect.alerts[1].fired: unknown field"),
-    ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}", "22: tests[1].expect.alerts[1].features.a: is no feature;"),
-    ("rules: [payer-24h]", "rules: [other]", "17: tests[1].rules[1]: no rule 'other' stands in this file; name one"),
-    ("    rules: [payer-24h]\n", "", "21: tests[1].expect.alerts[1]: needs `rule`; the test has payer-24h, twice"),
-    ("    given:\n", "    given: none\n    given2:\n", "20: tests[1].given2: unknown field; did you mean given?"),
-    ("    given:\n", "    given: {folder: a}\n    given2:\n", "19: tests[1].given.folder: unknown field (and 2 more)"),
-    ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n", "20: tests[1].rows: unknown field"),
-    (
-        "{paymentAmount: 60, at: 0s}",
-        "{paymentAmount: [60], at: 0s}",
-        "20: tests[1].given[1].paymentAmount: must be one",
-    ),
-    (
-        "{paymentAmount: 60, at: 0s}",
-        "{amount: 60, at: 0s}",
-        "20: tests[1].given[1].amount: unknown field; event schema",
-    ),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: true, at: 0s}", "20: tests[1].given[1].paymentAmount: true is no"),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60}", "20: tests[1].given[1]: has no time; write `at`, as in"),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60, at: noon}", "20: tests[1].given[1].at: 'noon' is no time"),
-    ("{paymentAmount: 60, at: 0s}", "{at: 0s, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
-    ("{paymentAmount: 60, at: 0s}", "{at: 3650d, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
-    ("at: 0s}", "at: 0s, repeat: {times: 0}}", "20: tests[1].given[1].repeat.times: Input should be greater than"),
-    (
-        "at: 0s}",
-        "eventTime: 1, repeat: {times: 2, every: 1s}}",
-        "20: tests[1].given[1].repeat: goes with a time counted",
-    ),
-    ("{payerId: p1}", "{payer: p1}", "18: tests[1].defaults.payer: unknown field; event schema 'transaction' has"),
-    (
-        "    given:\n",
-        "    start: noon\n    given:\n",
-        "19: tests[1].start: 'noon' is not an ISO-8601 time; write a time",
-    ),
-    ("    given:\n", "    start: 2199-12-31T23:00:00Z\n    given:\n", "22: tests[1].given[2]: lies outside 1900-01-01"),
-    ("- name: one", "- name: ''", "16: tests[1].name: String should have at least 1 character"),
-    ("  - name: one", "  - {name: one}\n  - name: one", "16: tests[1].given: is missing"),
-    ("tests:\n", "tests: none\ntest:\n", "16: test: unknown field; only `rules` and `tests` may stand here"),
-    ("tests:\n", "tests: none\nrules2:\n", "16: rules2: unknown field; only `rules` and `tests` may stand here"),
+    ("expect: EXPECT", "expect: {}"),
+    ("expect: EXPECT", "expect: {alarms: []}"),
+    ("    expect: EXPECT\n", ""),
+    ("EXPECT", "{alerts: [{rule: payer-24h}]}"),
+    ("EXPECT", "{alerts: [{event: 3}]}"),
+    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}"),
+    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}"),
+    ("EXPECT", "{late_events: [0]}"),
+    ("EXPECT", "{alerts: [{event: 1}, {event: 1}]}"),
+    ("EXPECT", "{alerts: [{event: 1, rule: other}]}"),
+    ("EXPECT", "{alerts: [{event: 1, rule: twice}]}"),
+    ("EXPECT", "{alerts: [{event: 1, value: much}]}"),
+    ("EXPECT", "{alerts: [{event: 1, fired: true}]}"),
+    ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}"),
+    ("rules: [payer-24h]", "rules: [other]"),
+    ("    rules: [payer-24h]\n", ""),
+    ("    given:\n", "    given: none\n    given2:\n"),
+    ("    given:\n", "    given: {folder: a}\n    given2:\n"),
+    ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: [60], at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{amount: 60, at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: true, at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60, at: noon}"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 0s, eventTime: 1}"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 3650d, eventTime: 1}"),
+    ("at: 0s}", "at: 0s, repeat: {times: 0}}"),
+    ("at: 0s}", "eventTime: 1, repeat: {times: 2, every: 1s}}"),
+    ("{payerId: p1}", "{payer: p1}"),
+    ("    given:\n", "    start: noon\n    given:\n"),
+    ("    given:\n", "    start: 2199-12-31T23:00:00Z\n    given:\n"),
+    ("- name: one", "- name: ''"),
+    ("  - name: one", "  - {name: one}\n  - name: one"),
+    ("tests:\n", "tests: none\ntest:\n"),
+    ("tests:\n", "tests: none\nrules2:\n"),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), BAD)
-def test_what_cannot_be_a_test_is_refused_with_its_line(tmp_path, old, new, said):
+@pytest.mark.parametrize(("old", "new"), BAD)
+def test_what_cannot_be_a_test_is_refused_with_its_line(tmp_path, old, new, as_worded):
     assert old in SIMPLE
     text = SIMPLE.replace(old, new, 1).replace("EXPECT", "{alerts: [{event: 1}]}")
-    assert refused(tmp_path, text).startswith(said)
+    assert as_worded(refused(tmp_path, text))
 
 
-def test_tests_that_are_no_list_or_share_a_name_are_refused(tmp_path):
+def test_tests_that_are_no_list_or_share_a_name_are_refused(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}")
     again = text.partition("tests:\n")[2]
-    assert refused(tmp_path, text + again) == "23: test 'one' has the name of the one on line 16"
-    assert refused(tmp_path, f"{RULES}tests: none\n") == "14: tests: must be a list"
+    assert as_worded(refused(tmp_path, text + again))
+    assert as_worded(refused(tmp_path, f"{RULES}tests: none\n"))
 
 
-def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test(tmp_path):
+def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test(tmp_path, as_worded):
     text = f"{RULES}tests:\n  - name: one\n    given: {{file: FILE}}\n    expect: {{alerts: []}}\n"
     (tmp_path / "bad.jsonl").write_text('{"transactionId": "a", "eventTime": "1"}\n{"transactionId": "a"}\n')
-    assert refused(tmp_path, text.replace("FILE", "no.jsonl")) == (
-        f"16: tests[1].given.file: events {tmp_path / 'no.jsonl'}: no such file; check the path"
-    )
-    assert refused(tmp_path, text.replace("FILE", "bad.jsonl")) == (
-        f"16: tests[1].given.file: events {tmp_path / 'bad.jsonl'}: 1 of 2 rows is no event: 1 of "
-        f'"eventTime: is missing or null", first at {tmp_path / "bad.jsonl"}:2; correct them or leave them out'
-    )
+    assert as_worded(refused(tmp_path, text.replace("FILE", "no.jsonl")))
+    assert as_worded(refused(tmp_path, text.replace("FILE", "bad.jsonl")))
 
 
 def test_events_of_a_file_are_those_that_are_written_in_the_test(tmp_path):
@@ -661,16 +610,13 @@ def test_alerts_of_a_single_rule_are_compared_whole(tmp_path, expect, said):
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    "expect",
     [
-        ("{alerts: {}}", "21: tests[1].expect.alerts: Dictionary should have at least 1 item"),
-        ("{alerts: {none: []}}", "21: tests[1].expect.alerts.none: no rule 'none' stands in this file"),
-        (
-            "{alerts: {both: [{event: 2, rule: first}]}}",
-            "21: tests[1].expect.alerts.both[1].rule: stands below rule 'both'",
-        ),
-        ("{alerts: {both: [{event: 2, colour: red}]}}", "21: tests[1].expect.alerts.both[1].colour: unknown field"),
+        "{alerts: {}}",
+        "{alerts: {none: []}}",
+        "{alerts: {both: [{event: 2, rule: first}]}}",
+        "{alerts: {both: [{event: 2, colour: red}]}}",
     ],
 )
-def test_what_cannot_be_expected_of_single_rules_is_refused(tmp_path, expect, said):
-    assert refused(tmp_path, OVER_ALERTS.replace("EXPECT", expect)).startswith(said)
+def test_what_cannot_be_expected_of_single_rules_is_refused(tmp_path, expect, as_worded):
+    assert as_worded(refused(tmp_path, OVER_ALERTS.replace("EXPECT", expect)))

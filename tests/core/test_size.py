@@ -35,14 +35,14 @@ def test_sizes_are_read(text, size):
         "abc", "1KiB more", "256MiB/s", "4Mbit", -1, "-1", "10XB", float("inf"), float("nan"), "٣MiB", "1" * 5000,
     ],
 )  # fmt: skip
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ValueError, match=r"is not a size; write 0 or more, as in 0, 65536, 256MiB or 1\.5GiB") as error:
+def test_what_is_no_size_is_refused(text, as_worded):
+    with pytest.raises(ValueError, check=as_worded) as error:
         parse_size_bytes(text)
     assert len(str(error.value)) < 150
 
 
-def test_more_than_the_limit_is_refused():
-    with pytest.raises(ValueError, match="'1025TiB' is more than the limit of 1024TiB"):
+def test_more_than_the_limit_is_refused(as_worded):
+    with pytest.raises(ValueError, check=as_worded):
         parse_size_bytes("1025TiB")
 
 

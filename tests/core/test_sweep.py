@@ -38,44 +38,44 @@ def test_a_sweep_is_read(text, sweep):
 
 
 @pytest.mark.parametrize(
-    ("texts", "reason"),
+    "texts",
     [
-        (["limit"], "no rule and parameter"),
-        (["nobody.limit=1,2"], "no rule and parameter; .*rules: of.features, paused, r, r.limit=1"),
-        (["limit=1,2"], "2 rules have that; name a rule"),
-        (["unknown.window=1h"], "no rule and parameter"),
-        (["r.when.payments=1"], "rule r has no features; it has limit, window and cooldown"),
-        (["of.features.limit=1"], "has features; sweep when.recent, recent.window or cooldown"),
-        (["of.features.when.usual=1"], "has no feature usual; it has recent, payments, on_card"),
-        (["paused.limit=1,2"], "is not evaluated, for its state is PAUSE"),
-        (["r.limit=1..10:1"], "1 is no number of values"),
-        (["r.limit=1..10:2000"], "2,000 is no number of values"),
-        (["r.limit=1..2:500"], "stands there twice"),
-        (["r.limit=high"], "'high' is no number"),
-        (["r.limit="], "'' is no number"),
-        (["r.window=1,2"], "'1' is not a duration"),
-        (["r.limit=1,1"], "the value 1 stands there twice"),
-        (["r.limit=3,2,2.0,2.00"], "the value 2 stands there twice"),
-        (["of.features.when.payments=1e1,10"], "the value 10 stands there twice"),
-        (["r.window=1h,60m"], "the value 1h stands there twice"),
-        (["r.limit=1e400,1"], "'1e400' has more than 38 digits$"),
-        (["r.limit=1..1e300:3"], "'1e300' has more than 38 digits$"),
-        (["r.limit=1,2", "r.limit=3"], "r.limit is swept twice"),
-        (["r.limit=1..50:50", "r.window=1s..50s:50"], "2,500 combinations are more than 1,000"),
+        ["limit"],
+        ["nobody.limit=1,2"],
+        ["limit=1,2"],
+        ["unknown.window=1h"],
+        ["r.when.payments=1"],
+        ["of.features.limit=1"],
+        ["of.features.when.usual=1"],
+        ["paused.limit=1,2"],
+        ["r.limit=1..10:1"],
+        ["r.limit=1..10:2000"],
+        ["r.limit=1..2:500"],
+        ["r.limit=high"],
+        ["r.limit="],
+        ["r.window=1,2"],
+        ["r.limit=1,1"],
+        ["r.limit=3,2,2.0,2.00"],
+        ["of.features.when.payments=1e1,10"],
+        ["r.window=1h,60m"],
+        ["r.limit=1e400,1"],
+        ["r.limit=1..1e300:3"],
+        ["r.limit=1,2", "r.limit=3"],
+        ["r.limit=1..50:50", "r.window=1s..50s:50"],
     ],
 )
-def test_what_is_no_sweep_is_refused_in_one_line(texts, reason):
-    with pytest.raises(BucketsError, match=reason) as refused:
+def test_what_is_no_sweep_is_refused_in_one_line(texts, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as refused:
         parse_sweeps(texts, RULES)
     assert "\n" not in refused.value.message
 
 
-def test_the_number_of_a_condition_is_the_one_that_its_feature_is_compared_with():
+def test_the_number_of_a_condition_is_the_one_that_its_feature_is_compared_with(as_worded):
     two = rule("two", 4, when="payments >= 3 OR (payments > 5 AND amount > 4)")
-    with pytest.raises(BucketsError, match="compares payments 2 times with a number"):
+    with pytest.raises(BucketsError, check=as_worded):
         parse_sweeps(["when.payments=1"], [two])
     other = rule("other", 4, when="payments * 2 > 3 AND amount > 4")
-    with pytest.raises(BucketsError, match="compares payments with no number"):
+    with pytest.raises(BucketsError, check=as_worded):
         parse_sweeps(["when.payments=1"], [other])
     turned = rule("turned", 4, when="-3 <= payments AND NOT amount > 4")
     (made,) = swept_rules(parse_sweeps(["when.payments=1.5"], [turned]), [turned]).rules
@@ -97,6 +97,6 @@ def test_variants_are_made_once_and_combined():
     assert all(each.is_variant for each in swept.rules)
 
 
-def test_a_value_that_makes_no_rule_is_refused():
-    with pytest.raises(BucketsError, match=r"sweep r.window=0ms: window.length: .*at least 1ms"):
+def test_a_value_that_makes_no_rule_is_refused(as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         swept_rules(parse_sweeps(["r.window=0s,1s"], RULES), RULES)

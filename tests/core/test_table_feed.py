@@ -89,23 +89,23 @@ def test_a_row_with_the_state_delete_says_who_deleted_the_rule_and_why(feed, tab
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    "broken",
     [
-        (row(TWO, rule="{"), "rule 'two': broken JSON"),
-        (row(TWO, rule=None), "rule 'two': column `rule` must hold the rule as JSON"),
-        (row(TWO, rule='{"change": "delete_all"}'), "rule 'two': column `rule` must hold a rule, not another change"),
-        (row(TWO, rule_id=None), "rule None: column `rule_id` must not be empty"),
-        (row(TWO, rule_id="x"), "rule 'x': the key 'x' is not the rule_id 'two'"),
-        (row(ONE), "rule 'one': stands in two rows"),
-        (row(rule("x", group_by=["nobody"])), "rule 'x': group_by: 'nobody' is no attribute"),
+        row(TWO, rule="{"),
+        row(TWO, rule=None),
+        row(TWO, rule='{"change": "delete_all"}'),
+        row(TWO, rule_id=None),
+        row(TWO, rule_id="x"),
+        row(ONE),
+        row(rule("x", group_by=["nobody"])),
     ],
 )
-def test_a_broken_row_changes_nothing_and_is_said_once_until_it_is_mended(feed, table, broken, said):
+def test_a_broken_row_changes_nothing_and_is_said_once_until_it_is_mended(feed, table, broken, as_worded):
     write(table, row(ONE), row(rule("three")), broken)
     found = feed.read(ONE)
     assert found.asked == []
     (refusal,) = found.refused
-    assert refusal.reason.startswith(said)
+    assert as_worded(refusal.reason)
     assert refusal.origin == f"{table}@1"
     assert feed.read(ONE) == RuleRead()
     write(table, row(ONE), row(TWO))
@@ -121,21 +121,21 @@ def test_a_table_that_is_made_anew_is_read(feed, table):
     assert asked(feed.read(ONE)) == [("delete", "one", "", "its row is gone"), ("put", "two", "ann", "why")]
 
 
-def test_a_table_that_goes_is_said_once_and_the_rules_stay(feed, table):
+def test_a_table_that_goes_is_said_once_and_the_rules_stay(feed, table, as_worded):
     shutil.rmtree(table)
     found = feed.read(ONE)
     assert found.asked == []
-    assert "is not a Delta table" in found.refused[0].reason
+    assert as_worded(found.refused[0].reason)
     assert feed.read(ONE) == RuleRead()
 
 
-def test_a_table_with_a_file_missing_is_said_once(feed, table):
+def test_a_table_with_a_file_missing_is_said_once(feed, table, as_worded):
     write(table, row(TWO))
     for file in table.glob("*.parquet"):
         file.unlink()
     found = feed.read(ONE)
     assert found.asked == []
-    assert "the table cannot be read" in found.refused[0].reason
+    assert as_worded(found.refused[0].reason)
     assert "\n" not in found.refused[0].reason
     assert feed.read(ONE) == RuleRead()
 
@@ -148,12 +148,12 @@ def test_columns_of_others_do_not_matter_and_author_and_reason_may_be_left_out(t
     assert asked(feed.read()) == [("put", "one", "", "")]
 
 
-def test_a_job_does_not_start_without_a_table_of_valid_rules(tmp_path):
-    with pytest.raises(BucketsError, match=r"is not a Delta table .*`buckets rules apply FILE --conf CONF` makes one"):
+def test_a_job_does_not_start_without_a_table_of_valid_rules(tmp_path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         RuleTable(tmp_path / "none", SCHEMA).start(None)
     write_deltalake(tmp_path / "other", pa.table({"x": [1]}))
-    with pytest.raises(BucketsError, match="the table has no column 'rule_id'; columns there: x"):
+    with pytest.raises(BucketsError, check=as_worded):
         RuleTable(tmp_path / "other", SCHEMA).start(None)
     write(tmp_path / "broken", row(ONE, rule="{"))
-    with pytest.raises(BucketsError, match=r"broken@0: rule 'one': broken JSON"):
+    with pytest.raises(BucketsError, check=as_worded):
         RuleTable(tmp_path / "broken", SCHEMA).start(None)

@@ -82,28 +82,20 @@ def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "conflict"),
+    ("before", "now"),
     [
-        ({"output": "delta"}, {"output": "kafka"}, "was begun with output.kind delta, not kafka"),
-        ({"output": "kafka"}, {"output": "delta"}, "was begun with output.kind kafka, not delta"),
-        ({"arrival": "seen"}, {"arrival": "id"}, "was begun with source.arrival seen, not source.arrival id"),
-        ({"arrival": "seen"}, {}, "was begun with source.arrival seen, not source.arrival left out"),
-        (
-            {"isolation": "read_uncommitted"},
-            {"isolation": "read_committed"},
-            "was begun with kafka.isolation read_uncommitted, not read_committed",
-        ),
+        ({"output": "delta"}, {"output": "kafka"}),
+        ({"output": "kafka"}, {"output": "delta"}),
+        ({"arrival": "seen"}, {"arrival": "id"}),
+        ({"arrival": "seen"}, {}),
+        ({"isolation": "read_uncommitted"}, {"isolation": "read_committed"}),
     ],
 )
-def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line(checkpoint, before, now, conflict):
+def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line(checkpoint, before, now, as_worded):
     begun(checkpoint, 3, terms(**before))
     for _ in range(2):
-        with pytest.raises(BucketsError) as error:
+        with pytest.raises(BucketsError, check=as_worded):
             checkpoint.batches.terms_for(3, terms(**now))
-        assert error.value.message == (
-            f"batch 3 of checkpoint {checkpoint.path} {conflict}, and may be half written; go back to that until the "
-            "batch is done, and change it then"
-        )
     assert begun(checkpoint, 3, terms(**before)) == terms(**before)
     assert begun(checkpoint, 4, terms(**now)) == terms(**now)
 

@@ -360,7 +360,7 @@ def test_a_table_with_features_that_are_not_known_here_is_left_alone(path):
 
 
 @pytest.mark.parametrize("kept", ["30 days", "INTERVAL 240 HOURS", "interval 1 month", "interval 30 days 12 hours"])
-def test_a_retention_that_would_be_misread_keeps_all_and_is_told(path, kept):
+def test_a_retention_that_would_be_misread_keeps_all_and_is_told(path, kept, as_worded):
     DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": kept}, raise_if_not_exists=False)
     for number in range(3):
         write_deltalake(path, rows_of(number), mode="append")
@@ -373,7 +373,7 @@ def test_a_retention_that_would_be_misread_keeps_all_and_is_told(path, kept):
     assert log_length(path) == before
     assert len(list(path.glob("*.parquet"))) == 4
     (line,) = said
-    assert f"old files stay (its property delta.deletedFileRetentionDuration is {kept!r}; write that as" in line
+    assert as_worded(line)
 
 
 def test_files_that_are_gone_or_damaged_are_told_and_keep_nothing_else_from_being_done(path, monkeypatch):
@@ -536,13 +536,13 @@ def test_a_disk_that_is_full_leaves_a_table_as_it_was(path, monkeypatch):
     assert ids(path) == ids_of(range(4))
 
 
-def test_a_file_that_lacks_rows_is_not_joined(path):
+def test_a_file_that_lacks_rows_is_not_joined(path, as_worded):
     kept = KeptTable(path, "me")
     for number in range(3):
         kept.append(number, lambda number=number: rows_of(number))
     first = next(path.glob("*.parquet"))
     pq.write_table(rows_of(0).slice(1), first)
     assert join_small_files(path, 2) == 2, "the other two"
-    with pytest.raises(BucketsError, match="has 2 of them, and 3 by the log; restore the table from a copy"):
+    with pytest.raises(BucketsError, check=as_worded):
         join_small_files(path, 2)
     assert files(path) == 2

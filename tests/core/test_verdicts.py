@@ -228,25 +228,21 @@ def rule(fraud: int, legitimate: int, alone: int = 0) -> RuleQuality:
 
 
 ADVICE = [
-    (rule(19, 0), "not enough verdicts", "19 of 24 alerts are fraud or legitimate; 20 are needed"),
-    (rule(0, 0), "not enough verdicts", "0 of 5 alerts are fraud or legitimate; 20 are needed"),
-    (rule(36, 4), "keep", "36 of 40 were fraud: with 95 % confidence at least 77 %, and 30 % is asked for"),
-    (
-        rule(0, 40),
-        "retire",
-        "0 of 40 were fraud: with 95 % confidence at most 8.8 %, and 10 % is the least; it caught",
-    ),
-    (rule(0, 40, 2), "tune", "is the least; but it caught 2 frauds alone"),
-    (rule(10, 30, 1), "tune", "14.2 % to 40 %, and at least 30 % is asked for; it caught one fraud alone"),
-    (rule(0, 30), "tune", "0 % to 11.4 %"),
+    (rule(19, 0), "not enough verdicts"),
+    (rule(0, 0), "not enough verdicts"),
+    (rule(36, 4), "keep"),
+    (rule(0, 40), "retire"),
+    (rule(0, 40, 2), "tune"),
+    (rule(10, 30, 1), "tune"),
+    (rule(0, 30), "tune"),
 ]
 
 
-@pytest.mark.parametrize(("found", "what", "why"), ADVICE, ids=[f"{what} {why[:9]}" for _, what, why in ADVICE])
-def test_advice_goes_by_the_ends_of_the_interval_and_says_why(found, what, why):
+@pytest.mark.parametrize(("found", "what"), ADVICE)
+def test_advice_goes_by_the_ends_of_the_interval_and_says_why(found, what, as_worded):
     advice = advise(found, Thresholds())
     assert advice.what == what
-    assert why in advice.reason
+    assert as_worded(advice.reason)
 
 
 # message and table
@@ -321,29 +317,28 @@ def test_python_reads_all_verdicts_or_the_latest_of_each_alert(tmp_path):
 
 GOOD = {"version": 1, "id": "c-7", "alert_id": "a1", "verdict": "fraud", "by": "ann", "made_at": MADE_MS}
 BAD = [
-    ({"verdict": "Fraud"}, 'verdict: "Fraud" is none of fraud, legitimate, unclear'),
-    ({"by": ""}, 'by: "" is not a text of 1 to 200 characters'),
-    ({"by": None}, "by: is null"),
-    ({"made_at": "2026-01-01"}, 'made_at: "2026-01-01" is not a time in ms since 1970, in the years 1 to 9999'),
-    ({"version": 2}, "version: 2 is none of 1"),
-    ({"note": "x" * 10_001}, f'note: "{"x" * 79}… is not a text of 0 to 10000 characters'),
-    ({"amount": "1e5"}, 'amount: "1e5" is not a decimal of up to 20 digits before and 18 after the point'),
-    ({"key": "p1"}, 'key: "p1" is not an object'),
+    {"verdict": "Fraud"},
+    {"by": ""},
+    {"by": None},
+    {"made_at": "2026-01-01"},
+    {"version": 2},
+    {"note": "x" * 10_001},
+    {"amount": "1e5"},
+    {"key": "p1"},
 ]
 
 
-@pytest.mark.parametrize(("fields", "reason"), BAD, ids=[next(iter(fields)) for fields, _ in BAD])
-def test_what_case_tools_write_is_held_to_the_schema(fields, reason):
+@pytest.mark.parametrize("fields", BAD, ids=[next(iter(fields)) for fields in BAD])
+def test_what_case_tools_write_is_held_to_the_schema(fields, as_worded):
     assert read_message(TABLE, json.dumps(GOOD).encode())["event_id"] is None
-    with pytest.raises(ValueError, match=r".") as raised:
+    with pytest.raises(ValueError, check=as_worded):
         read_message(TABLE, json.dumps(GOOD | fields).encode())
-    assert str(raised.value) == reason
     assert not CHECK.is_valid(GOOD | fields)
 
 
-def test_a_verdict_is_about_an_alert_or_an_event():
+def test_a_verdict_is_about_an_alert_or_an_event(as_worded):
     about_nothing = {name: value for name, value in GOOD.items() if name != "alert_id"}
-    with pytest.raises(ValueError, match="does not fulfil alert_or_event"):
+    with pytest.raises(ValueError, check=as_worded):
         read_message(TABLE, json.dumps(about_nothing).encode())
     assert not CHECK.is_valid(about_nothing)
     about_event = about_nothing | {"event_id": "e1", "alert_id": None}
@@ -392,34 +387,34 @@ def test_of_several_processes_that_write_at_once_none_loses_anything(tmp_path):
     assert written == {f"{author}-{number}" for author in authors for number in range(count)}
 
 
-OTHERS: dict[str, dict[str, Any]] = {
-    "has no column 'alert_id'": {"id": "1", "verdict": "fraud"},
-    "says Fraud, none of fraud, legitimate, unclear": {**GOOD, "verdict": "Fraud", "event_id": "e"},
-    "has no by": {**GOOD, "by": "", "event_id": "e"},
-    "has no alert_id nor event_id": {**GOOD, "alert_id": None, "event_id": None},
-    "is no JSON object": {**GOOD, "event_id": "e", "key": "p1"},
-}
+OTHERS: list[dict[str, Any]] = [
+    {"id": "1", "verdict": "fraud"},
+    {**GOOD, "verdict": "Fraud", "event_id": "e"},
+    {**GOOD, "by": "", "event_id": "e"},
+    {**GOOD, "alert_id": None, "event_id": None},
+    {**GOOD, "event_id": "e", "key": "p1"},
+]
 
 
-@pytest.mark.parametrize("reason", OTHERS)
-def test_a_table_that_is_none_of_verdicts_is_refused_in_one_line_that_says_why(tmp_path, reason):
-    row = {"alert_id": None, **OTHERS[reason]} if "made_at" in OTHERS[reason] else OTHERS[reason]
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_table_that_is_none_of_verdicts_is_refused_in_one_line_that_says_why(tmp_path, other, as_worded):
+    row = {"alert_id": None, **other} if "made_at" in other else other
     types = {"made_at": pa.timestamp("us", "UTC"), "version": pa.int32()}
     columns = {name: pa.array([value], types.get(name, pa.string())) for name, value in row.items()}
     write_deltalake(tmp_path / "t", pa.table(columns))
-    with pytest.raises(BucketsError, match=reason):
+    with pytest.raises(BucketsError, check=as_worded):
         load_verdicts(tmp_path / "t")
-    with pytest.raises(BucketsError, match=reason):
+    with pytest.raises(BucketsError, check=as_worded):
         append_verdicts(tmp_path / "t", [Verdict("1", "fraud", "ann", 0, "a")])
     assert DeltaTable(tmp_path / "t").version() == 0
 
 
-def test_a_folder_that_is_no_table_is_refused_and_one_whose_table_is_being_made_has_no_verdicts(tmp_path):
+def test_a_folder_that_is_no_table_is_refused_and_one_whose_table_is_being_made_has_no_verdicts(tmp_path, as_worded):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("mine")
     (tmp_path / "made" / "_delta_log").mkdir(parents=True)
     for path in (tmp_path / "other", tmp_path / "other" / "letter.txt"):
-        with pytest.raises(BucketsError, match="is no table of verdicts, but something else"):
+        with pytest.raises(BucketsError, check=as_worded):
             load_verdicts(path)
     assert load_verdicts(tmp_path / "made") == []
     assert append_verdicts(tmp_path / "made", [Verdict("1", "fraud", "ann", 0, "a")]) == 1

@@ -38,24 +38,19 @@ def remove_one(table: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [cut_last, cut_first, remove_one])
-def test_a_damaged_log_is_named_in_one_line(table, harm):
+def test_a_damaged_log_is_named_in_one_line(table, harm, as_worded):
     assert open_table(table).version() == 2
     harm(table)
-    with pytest.raises(BucketsError) as raised:
+    with pytest.raises(BucketsError, check=as_worded):
         open_table(table)
-    message = raised.value.message
-    assert message.startswith(f"table {table}: its log, {table}/_delta_log, cannot be read (")
-    assert message.endswith("restore it from a copy")
-    assert "unknown" not in message
 
 
 @pytest.mark.parametrize("harm", [cut_last, cut_first, remove_one])
 @pytest.mark.parametrize("ask", [lambda table: query(table, "select * from rows", f"results {table}"), output_table])
-def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask):
+def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask, as_worded):
     harm(table)
-    with pytest.raises(BucketsError) as raised:
+    with pytest.raises(BucketsError, check=as_worded) as raised:
         ask(table)
-    assert raised.value.message.startswith(f"table {table}: its log, {table}/_delta_log, cannot be read (")
     assert raised.value.message.count("cannot be read") == 1
 
 

@@ -105,190 +105,130 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new"),
     [
-        (
-            "    window: {length: 24h}",
-            "    windows: 5\n    window: {length: 24h}",
-            "5: rules[1].windows: unknown field",
-        ),
-        ("{length: 24h}", "{length: 24h, hop: 5m}", "5: rules[1].window.hop: unknown field"),
-        ("    window: {length: 24h}\n", "", "2: rules[1]: `window` is missing"),
-        ("  - rule_id: second\n    version: 2", "  - version: 2", "7: rules[2].rule_id: is missing"),
-        ("{function: sum, measure: amount}", "{function: sum}", "4: rules[1].aggregate: sum needs a measure"),
-        ('"200000"', "lots", "6: rules[1].limit.value: 'lots' is not a decimal number"),
-        ('"200000"', ".inf", "6: rules[1].limit.value: '.inf' is not a decimal number"),
-        ('"200000"', "true", "6: rules[1].limit.value: True is not a decimal number"),
-        ('"200000"', "[1]", "6: rules[1].limit.value: ['1'] is not a decimal number"),
-        ('"200000"', '"1_000"', "6: rules[1].limit.value: '1_000' is not a decimal number"),
-        ('"200000"', f'"{"9" * 39}"', f"6: rules[1].limit.value: {'9' * 39} has more than 38 digits"),
-        ("{length: 24h}", "{length: 0s}", "5: rules[1].window.length: a window is at least 1ms long"),
-        ("{length: 24h}", "{length: 24}", "5: rules[1].window.length: '24' is not a duration; write digits and a unit"),
-        ("{length: 24h}", "{length: -24h}", "5: rules[1].window.length: '-24h' is not a duration"),
-        ("{length: 24h}", "{length: 9999d}", "5: rules[1].window.length: '9999d' is longer than the limit of 3660d"),
-        ("left: open", "left: ajar", "16: rules[2].window.left: Input should be 'closed' or 'open', not 'ajar'"),
-        ("function: sum", "function: median", "4: rules[1].aggregate.function: Input should be 'avg'"),
-        (
-            "state: SHADOW",
-            "state: LOUD",
-            "9: rules[2].state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE', 'DRAFT' or 'DELETE', not",
-        ),
-        ("version: 2", "version: 0", "8: rules[2].version: Input should be greater than or equal to 1, not '0'"),
-        ("rule_id: second", "rule_id: first", "7: rule_id 'first' is already used on line 2"),
-        ("version: 2", f"version: {'9' * 20}", f"8: rules[2].version: {'9' * 20} is more than 2147483647"),
-        ("rule_id: first", 'rule_id: ""', "2: rules[1].rule_id: String should have at least 1 character"),
-        ("rule_id: first", "rule_id: true", "2: rules[1].rule_id: Input should be a valid string, not True"),
-        ("group_by: [payer]", "group_by: [payer, payer]", "3: rules[1].group_by: a field is named twice in"),
-        ("group_by: [payer]", "group_by: payer", "3: rules[1].group_by: must be a list, not 'payer'"),
-        ("kind: [a, b]", "kind: {like: a}", "12: rules[2].where: where.kind: unknown operator 'like'"),
-        ("kind: [a, b]", "kind: []", "12: rules[2].where: where.kind: in takes a list of values"),
-        ("kind: [a, b]", "kind: {}", "12: rules[2].where: where.kind: has no test"),
-        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: where.amount: 'ten' is not a decimal number"),
-        ("kind: [a, b]", "kind:", "12: rules[2].where: where.kind: None is no value"),
-        (
-            'operator: ">"',
-            "operator: >",
-            "6: broken YAML: found character '>' that cannot start any token (quote operators",
-        ),
-        ('operator: ">"', "operator: !=", "6: broken YAML: "),
-        (
-            'operator: ">"',
-            "operator: ==",
-            "6: rules[1].limit.operator: Input should be '>', '>=', '<', '<=', '=' or '!='",
-        ),
-        ("rule_id: first", "rule_id: first\n    rule_id: other", "3: broken YAML: key 'rule_id' is given twice"),
-        ("rule_id: first", "rule_id: [first", "2: broken YAML: '[' is not closed, or a comma is missing, before ':'"),
-        (
-            "length: 24h}",
-            "length: 24h",
-            "5: broken YAML: '{' is not closed, or",
-        ),
-        ("[a, b]", "[a, b", "13: broken YAML: "),
-        ("length: 24h}", "length: ${DAY}}", "5: ${DAY} is not replaced here; write the value itself"),
-        (
-            '"200000"',
-            '"${MOST}"',
-            "6: rules[1].limit.value: '${MOST}' is not a decimal number; ${MOST} is",
-        ),
-        (
-            '"200000"',
-            "200,000",
-            "6: rules[1].limit.000: unknown field; in braces a comma ends",
-        ),
-        (
-            '"200000"',
-            '"200,000"',
-            "6: rules[1].limit.value: '200,000' is not a decimal number; write it",
-        ),
+        ("    window: {length: 24h}", "    windows: 5\n    window: {length: 24h}"),
+        ("{length: 24h}", "{length: 24h, hop: 5m}"),
+        ("    window: {length: 24h}\n", ""),
+        ("  - rule_id: second\n    version: 2", "  - version: 2"),
+        ("{function: sum, measure: amount}", "{function: sum}"),
+        ('"200000"', "lots"),
+        ('"200000"', ".inf"),
+        ('"200000"', "true"),
+        ('"200000"', "[1]"),
+        ('"200000"', '"1_000"'),
+        ('"200000"', f'"{"9" * 39}"'),
+        ("{length: 24h}", "{length: 0s}"),
+        ("{length: 24h}", "{length: 24}"),
+        ("{length: 24h}", "{length: -24h}"),
+        ("{length: 24h}", "{length: 9999d}"),
+        ("left: open", "left: ajar"),
+        ("function: sum", "function: median"),
+        ("state: SHADOW", "state: LOUD"),
+        ("version: 2", "version: 0"),
+        ("rule_id: second", "rule_id: first"),
+        ("version: 2", f"version: {'9' * 20}"),
+        ("rule_id: first", 'rule_id: ""'),
+        ("rule_id: first", "rule_id: true"),
+        ("group_by: [payer]", "group_by: [payer, payer]"),
+        ("group_by: [payer]", "group_by: payer"),
+        ("kind: [a, b]", "kind: {like: a}"),
+        ("kind: [a, b]", "kind: []"),
+        ("kind: [a, b]", "kind: {}"),
+        ('{"<": 10}', '{"<": ten}'),
+        ("kind: [a, b]", "kind:"),
+        ('operator: ">"', "operator: >"),
+        ('operator: ">"', "operator: !="),
+        ('operator: ">"', "operator: =="),
+        ("rule_id: first", "rule_id: first\n    rule_id: other"),
+        ("rule_id: first", "rule_id: [first"),
+        ("length: 24h}", "length: 24h"),
+        ("[a, b]", "[a, b"),
+        ("length: 24h}", "length: ${DAY}}"),
+        ('"200000"', '"${MOST}"'),
+        ('"200000"', "200,000"),
+        ('"200000"', '"200,000"'),
         # What is not known comes first, and what it may have been meant for is not missed beside it.
-        ("group_by: [payer]", "groupby: [payer]", "3: rules[1].groupby: unknown field; did you mean group_by?"),
-        ("{length: 24h}", "{lenght: 24h}", "5: rules[1].window.lenght: unknown field; did you mean length?"),
-        ("  - rule_id: first", "  - ruleId: first\n    colour: red", "2: rules[1].ruleId: unknown field; did you mean"),
-        ("group_by: [payer]", "colour: red", "3: rules[1].colour: unknown field (and 1 more)"),
-        (
-            "group_by: [payer]",
-            WHERE + "kind = 'a' && amount > 5",
-            "4: rules[1].where: column 12: &&",
-        ),
-        (
-            "group_by: [payer]",
-            WHERE + "kind = 'a' || amount > 5",
-            "4: rules[1].where: column 12: || is",
-        ),
-        (
-            "group_by: [payer]",
-            WHERE + "(kind = 'a'",
-            "4: rules[1].where: column 1: this bracket is not",
-        ),
-        (
-            "group_by: [payer]",
-            WHERE + "kind = 'a')",
-            "4: rules[1].where: column 11: this bracket closes",
-        ),
-        (
-            "group_by: [payer]",
-            WHERE + "amount > ${MOST}",
-            "4: rules[1].where: column 10: ${MOST} is",
-        ),
-        ("rule_id: first", "rule_id: !secret first", "2: broken YAML: could not determine a constructor"),
-        ("rules:", "version: 1\nrules:", "1: version: unknown field; only `rules` and `tests` may stand here"),
+        ("group_by: [payer]", "groupby: [payer]"),
+        ("{length: 24h}", "{lenght: 24h}"),
+        ("  - rule_id: first", "  - ruleId: first\n    colour: red"),
+        ("group_by: [payer]", "colour: red"),
+        ("group_by: [payer]", WHERE + "kind = 'a' && amount > 5"),
+        ("group_by: [payer]", WHERE + "kind = 'a' || amount > 5"),
+        ("group_by: [payer]", WHERE + "(kind = 'a'"),
+        ("group_by: [payer]", WHERE + "kind = 'a')"),
+        ("group_by: [payer]", WHERE + "amount > ${MOST}"),
+        ("rule_id: first", "rule_id: !secret first"),
+        ("rules:", "version: 1\nrules:"),
     ],
 )
-def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, reason):
-    assert fault(tmp_path, changed(old, new)).startswith(reason)
+def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, as_worded):
+    assert as_worded(fault(tmp_path, changed(old, new)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new"),
     [
-        (
-            "[payer]",
-            "[who]",
-            "3: rules[1].group_by: 'who' is no attribute of event schema 'payment'; declared attributes: payer",
-        ),
-        ("[payer]", "[amount]", "3: rules[1].group_by: 'amount' is no attribute of event schema 'payment'"),
-        (
-            "measure: amount",
-            "measure: total",
-            "4: rules[1].aggregate.measure: 'total' is no measure of event schema 'payment'",
-        ),
-        ("measure: amount", "measure: payer", "4: rules[1].aggregate.measure: 'payer' is no measure"),
-        ("function: count", "function: count, measure: total", "15: rules[2].aggregate.measure: 'total' is no measure"),
-        ("kind: [a, b]", "colour: [a, b]", "12: rules[2].where: where.colour: no such attribute or measure"),
-        ('{"<": 10}', '{"<": 0.001}', "12: rules[2].where: where.amount: 0.001 has more than 2 digits after the point"),
-        ("kind: [a, b]", 'kind: {">": 5}', "12: rules[2].where: where.kind: > needs a number, and kind is a string"),
+        ("[payer]", "[who]"),
+        ("[payer]", "[amount]"),
+        ("measure: amount", "measure: total"),
+        ("measure: amount", "measure: payer"),
+        ("function: count", "function: count, measure: total"),
+        ("kind: [a, b]", "colour: [a, b]"),
+        ('{"<": 10}', '{"<": 0.001}'),
+        ("kind: [a, b]", 'kind: {">": 5}'),
     ],
 )
-def test_what_does_not_fit_the_event_schema_is_named(tmp_path, old, new, reason):
-    assert fault(tmp_path, changed(old, new), SCHEMA).startswith(reason)
+def test_what_does_not_fit_the_event_schema_is_named(tmp_path, old, new, as_worded):
+    assert as_worded(fault(tmp_path, changed(old, new), SCHEMA))
     assert load(tmp_path, changed(old, new))
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "text",
     [
-        ("", "is empty"),
-        (" \n\n", "is empty"),
-        ("# nothing yet\n", "must be a mapping with a list `rules`"),
-        ("- rule_id: a\n", "must be a mapping with a list `rules`"),
-        ("rules: {first: a}\n", "must be a mapping with a list `rules`"),
-        ("rule: []\n", "must be a mapping with a list `rules`"),
-        ("rules: []\n", "holds no rule; add at least one under `rules`"),
-        ("rules: [a]\n", "1: rules[1]: must be a mapping of fields, not 'a'"),
-        ("rules:\n\t- a\n", "2: broken YAML: found character '\\t' that cannot start any token"),
-        ("rules: []\n---\nrules: []\n", "2: broken YAML: but found another document"),
-        (b"rules: \n\xff\xfe", "2: cannot be read ('utf-8' codec can't decode byte 0xff"),
-        ("rules:\n- \x01", "2: broken YAML: unacceptable character U+0001"),
-        ("rules:\n  - " + "[" * 33, "2: broken YAML: values are nested more than 32 deep"),
-        ("rules:\n  - " + "[" * 30_000, "2: broken YAML: values are nested more than 32 deep"),
-        ("rules:\n  - " + "{a: " * 30_000, "2: broken YAML: values are nested more than 32 deep"),
-        ("\n".join(" " * depth + "a:" for depth in range(40)), "32: broken YAML: values are nested more than 32 deep"),
-        (LAUGHS, "5: broken YAML: the aliases up to here stand for more than 100,000 values"),
-        ("rules: &all\n  - *all\n", "2: broken YAML: alias *all stands inside what it names"),
-        ("rules: [*none]\n", "1: broken YAML: found undefined alias"),
-        ("rules:\n  - ? [a, b]\n    : c\n", "2: broken YAML: a key must be a text"),
-        ("rules:\n  - !!python/object/apply:os.system [ls]\n", "2: broken YAML: could not determine a constructor"),
-        ("rules:\n  - !!binary YQ==\n", "2: broken YAML: could not determine a constructor"),
-        ("rules:\n  - !!bool maybe\n", "2: broken YAML: 'maybe' is neither true nor false"),
-        ("rules:\n  - !!map a\n", "2: broken YAML: expected a mapping"),
-        ('rules:\n  - "\\ud800"\n', "2: broken YAML: '\\ud800' holds half a character"),
-        ('rules:\n  - "\\Uffffffff"\n', "2: broken YAML: "),
-        ("%YAML " + "1" * 5000 + ".1\n---\nrules: []\n", "1: broken YAML: "),
+        "",
+        " \n\n",
+        "# nothing yet\n",
+        "- rule_id: a\n",
+        "rules: {first: a}\n",
+        "rule: []\n",
+        "rules: []\n",
+        "rules: [a]\n",
+        "rules:\n\t- a\n",
+        "rules: []\n---\nrules: []\n",
+        b"rules: \n\xff\xfe",
+        "rules:\n- \x01",
+        "rules:\n  - " + "[" * 33,
+        "rules:\n  - " + "[" * 30_000,
+        "rules:\n  - " + "{a: " * 30_000,
+        "\n".join(" " * depth + "a:" for depth in range(40)),
+        LAUGHS,
+        "rules: &all\n  - *all\n",
+        "rules: [*none]\n",
+        "rules:\n  - ? [a, b]\n    : c\n",
+        "rules:\n  - !!python/object/apply:os.system [ls]\n",
+        "rules:\n  - !!binary YQ==\n",
+        "rules:\n  - !!bool maybe\n",
+        "rules:\n  - !!map a\n",
+        'rules:\n  - "\\ud800"\n',
+        'rules:\n  - "\\Uffffffff"\n',
+        "%YAML " + "1" * 5000 + ".1\n---\nrules: []\n",
     ],
 )
-def test_a_file_that_is_no_rule_file_is_named(tmp_path, text, reason):
-    assert fault(tmp_path, text).startswith(reason)
+def test_a_file_that_is_no_rule_file_is_named(tmp_path, text, as_worded):
+    assert as_worded(fault(tmp_path, text))
 
 
-def test_a_folder_and_a_missing_file_are_named(tmp_path):
-    with pytest.raises(BucketsError, match="is a directory; name a file"):
+def test_a_folder_and_a_missing_file_are_named(tmp_path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         load_rules(tmp_path)
-    with pytest.raises(BucketsError, match=r"none\.yaml: no such file; check the path"):
+    with pytest.raises(BucketsError, check=as_worded):
         load_rules(tmp_path / "none.yaml")
 
 
-def test_of_several_faults_the_first_is_named_and_the_others_are_counted(tmp_path):
-    assert fault(tmp_path, changed("{length: 24h}", "{length: 5, left: ajar}")).endswith("(and 1 more)")
+def test_of_several_faults_the_first_is_named_and_the_others_are_counted(tmp_path, as_worded):
+    assert as_worded(fault(tmp_path, changed("{length: 24h}", "{length: 5, left: ajar}")))
 
 
 @pytest.mark.parametrize(
@@ -302,8 +242,8 @@ def test_broken_values_of_yaml_are_one_clear_line_too(tmp_path, old, new):
     assert fault(tmp_path, changed(old, new))
 
 
-def test_a_name_that_is_too_long_is_one_clear_line_too():
-    with pytest.raises(BucketsError, match="rule file"):
+def test_a_name_that_is_too_long_is_one_clear_line_too(as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         load_rules(Path("a" * 5000))
 
 
@@ -344,9 +284,9 @@ def test_true_and_false_are_booleans(tmp_path, word):
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "Y", "NO"])
-def test_a_word_that_was_a_boolean_in_yaml_1_1_is_refused_for_a_boolean_field(tmp_path, word):
+def test_a_word_that_was_a_boolean_in_yaml_1_1_is_refused_for_a_boolean_field(tmp_path, word, as_worded):
     text = changed("[payer]", f"[payer]\n    where:\n      vip: {word}")
-    assert fault(tmp_path, text, SCHEMA) == f"4: rules[1].where: where.vip: {word!r} is neither true nor false"
+    assert as_worded(fault(tmp_path, text, SCHEMA))
 
 
 def test_a_key_is_the_text_that_is_written(tmp_path):
@@ -365,26 +305,26 @@ def test_rules_may_share_parts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule_id", "reason"),
+    "rule_id",
     [
-        ("!state x", "'!state x' begins with !, as only the keys of changes do"),
-        ("!", "'!' begins with !"),
-        (" ", "' ' begins or ends with a blank"),
-        (" a", "' a' begins or ends with a blank"),
-        ("a\\u00a0", "'a\\xa0' begins or ends with a blank"),
-        ("a\\n", "'a\\n' begins or ends with a blank"),
-        ("a\\nb", "'a\\nb' holds a character that is neither visible nor a plain blank"),
-        ("\\u3164", "holds U+3164, which cannot be seen; leave it out"),
-        ("a\\u2800", "holds U+2800, which cannot be seen; leave it out"),
-        ("a\\0b", "'a\\x00b' holds a character"),
-        ("a\\eb", "'a\\x1bb' holds a character"),
-        ("a\\u202eb", "'a\\u202eb' holds a character"),
-        ("a\\u2028b", "'a\\u2028b' holds a character"),
+        "!state x",
+        "!",
+        " ",
+        " a",
+        "a\\u00a0",
+        "a\\n",
+        "a\\nb",
+        "\\u3164",
+        "a\\u2800",
+        "a\\0b",
+        "a\\eb",
+        "a\\u202eb",
+        "a\\u2028b",
     ],
 )
-def test_a_rule_that_may_not_be_called_so_is_refused(tmp_path, rule_id, reason):
+def test_a_rule_that_may_not_be_called_so_is_refused(tmp_path, rule_id, as_worded):
     said = fault(tmp_path, changed("rule_id: first", f'rule_id: "{rule_id}"'))
-    assert said.startswith(f"2: rules[1].rule_id: {reason}")
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize("rule_id", ["a b", "é-1", "支付", "#1", "a!b", "a/b:c", "-"])
@@ -393,18 +333,18 @@ def test_a_rule_may_be_called_so(tmp_path, rule_id):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("old", "new"),
     [
-        ("[payer]", '["pay\\eer"]', "3: rules[1].group_by: holds U+001B, which cannot be seen"),
-        ("kind: [a, b]", '"ki\\nnd": [a, b]', "12: rules[2].where: holds U+000A"),
-        ("Many small ones", '"\\e[2J all is well"', "10: rules[2].description: holds U+001B"),
-        ("[payer]", "[payer]\n    where: \"kind = 'a\\u202eb'\"", "4: rules[1].where: holds U+202E"),
-        ("[payer]", '[payer]\n    where: "length(kind) > 1 /* \\0 */"', "4: rules[1].where: holds U+0000"),
-        ("kind: [a, b]", 'kind: ["a\\u2067"]', "12: rules[2].where: holds U+2067"),
+        ("[payer]", '["pay\\eer"]'),
+        ("kind: [a, b]", '"ki\\nnd": [a, b]'),
+        ("Many small ones", '"\\e[2J all is well"'),
+        ("[payer]", "[payer]\n    where: \"kind = 'a\\u202eb'\""),
+        ("[payer]", '[payer]\n    where: "length(kind) > 1 /* \\0 */"'),
+        ("kind: [a, b]", 'kind: ["a\\u2067"]'),
     ],
 )
-def test_what_a_terminal_would_obey_is_refused(tmp_path, old, new, reason):
-    assert fault(tmp_path, changed(old, new)).startswith(reason)
+def test_what_a_terminal_would_obey_is_refused(tmp_path, old, new, as_worded):
+    assert as_worded(fault(tmp_path, changed(old, new)))
 
 
 def test_a_description_may_have_several_lines(tmp_path):
@@ -414,34 +354,22 @@ def test_a_description_may_have_several_lines(tmp_path):
 # Files that are none
 
 
-def test_what_is_no_file_is_named_and_not_waited_for(tmp_path):
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path, as_worded):
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "lost.yaml").symlink_to(tmp_path / "gone")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     (tmp_path / "folder.yaml").mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket.yaml"))
-    said = {}
-    for path in [*tmp_path.iterdir(), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
-        with pytest.raises(BucketsError) as error:
+    for path in [*sorted(tmp_path.iterdir()), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
+        with pytest.raises(BucketsError, check=as_worded):
             load_rules(path)
-        said[path.name] = error.value.message.rpartition(": ")[2]
-    assert said == {
-        "pipe.yaml": "is a pipe or a device; name a file",
-        "zero": "is a pipe or a device; name a file",
-        "lost.yaml": "no such file; check the path",
-        "folder.yaml": "is a directory; name a file",
-        "loop.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
-        "a.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
-        "socket.yaml": "cannot be read (No such device or address); see that it is there and who may read it",
-        "a\0b": "cannot be read (embedded null byte); see that it is there and who may read it",
-    }
 
 
-def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch, as_worded):
     monkeypatch.setattr("buckets.yaml_file.LARGEST_BYTES", len(GOOD))
     assert load(tmp_path, GOOD)
-    assert fault(tmp_path, GOOD + "#") == f"is larger than {len(GOOD)} bytes; make several files of it"
+    assert as_worded(fault(tmp_path, GOOD + "#"))
 
 
 # Any bytes
@@ -517,8 +445,8 @@ def test_a_filter_keeps_every_character_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_a_file_of_two_byte_letters_says_so(tmp_path, encoding):
+def test_a_file_of_two_byte_letters_says_so(tmp_path, encoding, as_worded):
     path = tmp_path / "rules.yaml"
     path.write_bytes(GOOD.encode(encoding))
-    with pytest.raises(BucketsError, match=r"^rule file .*:1: is UTF-16; save it as UTF-8$"):
+    with pytest.raises(BucketsError, check=as_worded):
         load_rules(path)

@@ -270,61 +270,58 @@ def test_a_stream_may_be_tiny_and_without_fraud() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"late_rate": 1.5}, "late_rate is 1.5; the limits are 0 and 1"),
-        ({"duplicate_rate": -0.1}, "duplicate_rate is -0.1"),
-        ({"collision_rate": float("nan")}, "collision_rate is nan"),
-        ({"malformed_rate": 0.9}, "malformed_rate is 0.9; the limit is 0.5: lower it"),
-        ({"late_rate": 0.3, "duplicate_rate": 0.3}, "the limit is 0.5"),
-        (
-            {"transactions": 999},
-            "999 transactions are too few .* need 1,000: raise transactions, or lower fraud_cases to 4",
-        ),
-        ({"payers": 100, "fraud_cases": 6}, "100 payers are too few"),
-        ({"cards": 10}, "cards is 10"),
-        ({"days": 0}, "days is 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"fraud_cases": -1}, "fraud_cases is -1"),
-        ({"rows_per_file": 0}, "rows_per_file is 0"),
-        ({"max_delay_ms": 0}, "max_delay_ms is 0"),
-        ({"start_time": "soon"}, "'soon' is no ISO 8601 time; write it as in"),
-        ({"start_time": "2199-12-31"}, "choose another start_time or fewer days"),
+        {"late_rate": 1.5},
+        {"duplicate_rate": -0.1},
+        {"collision_rate": float("nan")},
+        {"malformed_rate": 0.9},
+        {"late_rate": 0.3, "duplicate_rate": 0.3},
+        {"transactions": 999},
+        {"payers": 100, "fraud_cases": 6},
+        {"cards": 10},
+        {"days": 0},
+        {"seed": -1},
+        {"fraud_cases": -1},
+        {"rows_per_file": 0},
+        {"max_delay_ms": 0},
+        {"start_time": "soon"},
+        {"start_time": "2199-12-31"},
     ],
 )
-def test_settings_that_cannot_be_met_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(BucketsError, match=message):
+def test_settings_that_cannot_be_met_are_refused(wrong: dict[str, Any], as_worded) -> None:
+    with pytest.raises(BucketsError, check=as_worded):
         GeneratorSettings(**wrong)
 
 
-def test_a_taken_output_is_refused_unless_it_may_be_replaced(tmp_path: Path) -> None:
+def test_a_taken_output_is_refused_unless_it_may_be_replaced(tmp_path: Path, as_worded) -> None:
     many = GeneratorSettings(**{**vars(SMALL), "rows_per_file": 100})
     for name in ("out", "out.jsonl"):
         folder = tmp_path / name.replace(".", "-")
         write(generate(many), folder / name)
-        with pytest.raises(BucketsError, match="is not empty"):
+        with pytest.raises(BucketsError, check=as_worded):
             write(generate(SMALL), folder / name)
         write(generate(SMALL), folder / name, overwrite=True)
         write(generate(SMALL), tmp_path / "fresh" / folder.name / name)
         assert contents(folder) == contents(tmp_path / "fresh" / folder.name)
 
 
-def test_what_is_no_generated_stream_is_never_removed(tmp_path: Path) -> None:
+def test_what_is_no_generated_stream_is_never_removed(tmp_path: Path, as_worded) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BucketsError, match=r"holds 'notes.txt', which is no file of a generated stream"):
+    with pytest.raises(BucketsError, check=as_worded):
         write(generate(SMALL), tmp_path, overwrite=True)
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
-def test_malformed_lines_need_json(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BucketsError, match="JSON lines only"):
+def test_malformed_lines_need_json(tmp_path: Path, name: str, as_worded) -> None:
+    with pytest.raises(BucketsError, check=as_worded):
         write(generate(MESSY), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_ending_that_is_not_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BucketsError, match=r"use \.jsonl, \.csv or \.parquet"):
+def test_an_ending_that_is_not_written_is_refused(tmp_path: Path, as_worded) -> None:
+    with pytest.raises(BucketsError, check=as_worded):
         write(generate(SMALL), tmp_path / "x.json")
 
 

@@ -137,11 +137,11 @@ def test_a_folder_that_was_prepared_half_way_is_prepared_again(own_broker, tmp_p
     assert broker.topics() == {"kept": 1}
 
 
-def test_a_broker_that_runs_at_another_port_is_not_taken_for_this_one(own_broker):
+def test_a_broker_that_runs_at_another_port_is_not_taken_for_this_one(own_broker, as_worded):
     broker = own_broker()
     port = free_port()
 
-    with pytest.raises(BucketsError, match=rf"already runs at 127\.0\.0\.1:\d+ \(process \d+\), not at port {port}"):
+    with pytest.raises(BucketsError, check=as_worded):
         LocalBroker(broker.local.folder, port).start()
     assert broker.local.status().running
 
@@ -159,10 +159,10 @@ def test_a_port_that_somebody_has_is_said_in_one_line(tmp_path):
     assert re.fullmatch(rf"error: port {port} of 127\.0\.0\.1 cannot be used \(.*\); stop .* --port\n", done.stderr)
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path):
+def test_a_folder_with_other_things_is_left_alone(tmp_path, as_worded):
     (tmp_path / "thesis.txt").write_text("mine")
 
-    with pytest.raises(BucketsError, match=r"is not empty, and holds no broker; name an empty or a new folder"):
+    with pytest.raises(BucketsError, check=as_worded):
         LocalBroker(tmp_path, free_port()).start()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -251,7 +251,7 @@ def test_topics_can_be_read_the_moment_they_are_there(broker):
 # --- commands -----------------------------------------------------------------------------------------------
 
 
-def test_a_broker_from_start_to_stop_on_the_command_line(tmp_path):
+def test_a_broker_from_start_to_stop_on_the_command_line(tmp_path, as_worded):
     folder, port = tmp_path / "my broker, mine", free_port()
     try:
         started = run_command("kafka", "start", "--dir", folder, "--port", port)
@@ -273,7 +273,7 @@ def test_a_broker_from_start_to_stop_on_the_command_line(tmp_path):
     assert "it has no topics" in empty.stdout
     assert re.search(r"shown\W+3\W+1,234\W", full.stdout)
     assert stopped.stdout == f"Kafka in {folder} is stopped\n"
-    assert one_line(after).startswith(f"no Kafka runs in {folder} (it was at 127.0.0.1:{port}); ")
+    assert as_worded(one_line(after))
     assert twice.stdout == f"no Kafka runs in {folder}\n"
 
 
@@ -289,7 +289,7 @@ def test_topics_command_says_what_it_made_and_what_was_there(broker, tmp_path):
     assert second.stdout == "nothing to make, all 8 topics are there\n"
 
 
-def test_topics_of_a_configuration_without_kafka_is_one_line(tmp_path, broker):
+def test_topics_of_a_configuration_without_kafka_is_one_line(tmp_path, broker, as_worded):
     conf = write_conf(tmp_path, broker, "without", rules_topic=False)
     (tmp_path / "source").mkdir()
     changed = yaml.safe_load(conf.read_text()) | {"source": {"kind": "json", "path": "source"}, "kafka": None}
@@ -297,7 +297,7 @@ def test_topics_of_a_configuration_without_kafka_is_one_line(tmp_path, broker):
 
     done = run_command("kafka", "topics", conf)
 
-    assert one_line(done).startswith(f"configuration {conf}: names no Kafka; add")
+    assert as_worded(one_line(done))
 
 
 def test_topics_on_brokers_that_do_not_answer_is_one_line(tmp_path, broker):

@@ -225,22 +225,24 @@ def test_a_position_of_an_earlier_release_is_gone_on_with(topic):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value"),
     [
-        ("a", b"\xff\xfe{", "broken JSON"),
-        ("a", "[" * 50_000, "broken JSON"),
-        ("a", '{"rule_id": "\\ud800"}', "is half a character"),
-        ("x", rule("a").model_dump_json(by_alias=True), "the key 'x' is not the rule_id 'a'"),
-        ("a", '{"change": "state", "rule_id": "a", "state": "PAUSE"}', "write the key '!state a'"),
-        ("x", '{"change": "clear_state", "rule_id": "x"}', "write the key '!clear_state x'"),
-        ("!state x", '{"change": "state", "rule_id": "x", "state": "PAUSE"}', "there is no rule 'x'; rules in"),
-        ("n", rule("n", group_by=["nobody"]).model_dump_json(by_alias=True), "'nobody' is no attribute of event"),
-        ("n", rule("n", version=2**40).model_dump_json(by_alias=True), "is more than 2147483647"),
-        ("é", '{"change": "é"}', "change: Input should be 'put'"),
+        ("a", b"\xff\xfe{"),
+        ("a", "[" * 50_000),
+        ("a", '{"rule_id": "\\ud800"}'),
+        ("x", rule("a").model_dump_json(by_alias=True)),
+        ("a", '{"change": "state", "rule_id": "a", "state": "PAUSE"}'),
+        ("x", '{"change": "clear_state", "rule_id": "x"}'),
+        ("!state x", '{"change": "state", "rule_id": "x", "state": "PAUSE"}'),
+        ("n", rule("n", group_by=["nobody"]).model_dump_json(by_alias=True)),
+        ("n", rule("n", version=2**40).model_dump_json(by_alias=True)),
+        ("é", '{"change": "é"}'),
     ],
     ids=range(10),
 )  # fmt: skip
-def test_a_message_that_is_no_change_goes_to_the_rejected_with_the_reason_and_the_rest_is_done(topic, key, value, said):
+def test_a_message_that_is_no_change_goes_to_the_rejected_with_the_reason_and_the_rest_is_done(
+    topic, key, value, as_worded
+):
     topic.write(put("a"))
     topic.raw(key, value)
     topic.write(put("b"))
@@ -248,7 +250,7 @@ def test_a_message_that_is_no_change_goes_to_the_rejected_with_the_reason_and_th
     assert ids(topic.run(book)) == ["a", "b"]
     book.stop()
     (rejected,) = topic.values(topic.rejected)
-    assert said in rejected["reason"]
+    assert as_worded(rejected["reason"])
     assert rejected["place"] == f"{topic.name}@1"
     assert rejected["characters"] == len(rejected["message"])
     assert f'"{key.removeprefix("!state ")}"' in rejected["message"] or rejected["message"] in (value, "\\xff\\xfe{")
@@ -256,11 +258,11 @@ def test_a_message_that_is_no_change_goes_to_the_rejected_with_the_reason_and_th
     assert len(topic.values(topic.rejected)) == 1
 
 
-def test_a_message_of_any_size_is_rejected_in_part(topic):
+def test_a_message_of_any_size_is_rejected_in_part(topic, as_worded):
     topic.raw("a", "\x00" * 900_000)
     topic.run(topic.start())
     (rejected,) = topic.values(topic.rejected)
-    assert rejected["reason"] == "a message has at most 500,000 characters, not 900,000"
+    assert as_worded(rejected["reason"])
     assert (len(rejected["message"]), rejected["characters"]) == (LARGEST_REJECTED, 900_000)
 
 
@@ -324,35 +326,33 @@ def test_the_messages_of_the_flink_demo_are_changes(demo):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    "value",
     [
-        ('{"ruleId": 1, "ruleState": "PAUSE"}', "groupingKeyNames: is missing"),
-        ('{"ruleId": 1, "rule_id": "1"}', "holds 'ruleId', a field of the Flink demo, and 'rule_id', one of buckets"),
-        ("1,(active),(taxiId),,(paymentAmount),(SUM),(>),(50),(20)", "'taxiId' is no attribute of event schema"),
+        '{"ruleId": 1, "ruleState": "PAUSE"}',
+        '{"ruleId": 1, "rule_id": "1"}',
+        "1,(active),(taxiId),,(paymentAmount),(SUM),(>),(50),(20)",
     ],
     ids=range(3),
 )
-def test_a_message_of_the_flink_demo_that_is_not_valid_is_rejected_and_the_next_is_done(demo, value, said):
+def test_a_message_of_the_flink_demo_that_is_not_valid_is_rejected_and_the_next_is_done(demo, value, as_worded):
     demo.raw(None, value)
     demo.raw(None, "2,(active),(payeeId),,(paymentAmount),(SUM),(>),(50),(20)")
     assert ids(demo.run(demo.start())) == ["2"]
     (rejected,) = demo.values(demo.rejected)
-    assert said in rejected["reason"]
+    assert as_worded(rejected["reason"])
 
 
 # Topics that do not fit
 
 
-def test_more_than_one_partition_is_refused(broker, tmp_path):
+def test_more_than_one_partition_is_refused(broker, tmp_path, as_worded):
     wide = Topic(broker, tmp_path, partitions=2)
-    with pytest.raises(
-        BucketsError, match=r"has 2 partitions, and changes of rules need one order; name a topic of one"
-    ):
+    with pytest.raises(BucketsError, check=as_worded):
         wide.start()
 
 
-def test_a_topic_that_is_missing_is_named(broker):
-    with pytest.raises(BucketsError, match=r"there is no topic none, no, nil; `buckets kafka topics CONF` creates"):
+def test_a_topic_that_is_missing_is_named(broker, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         RulesTopic(broker.kafka, "none", "no", "nil").start(None)
 
 
@@ -450,7 +450,7 @@ def test_a_topic_that_is_deleted_is_seen_and_one_made_anew_is_read_from_its_begi
     wait_until(lambda: book.fault is None)
 
 
-def test_messages_that_are_gone_before_they_were_read_are_said(broker, tmp_path):
+def test_messages_that_are_gone_before_they_were_read_are_said(broker, tmp_path, as_worded):
     topic = Topic(broker, tmp_path, **{"cleanup.policy": "delete"})
     topic.write(put("a"))
     book = topic.start()
@@ -463,7 +463,7 @@ def test_messages_that_are_gone_before_they_were_read_are_said(broker, tmp_path)
     again.stop()
     (rejected,) = topic.values(topic.rejected)
     assert rejected["place"] == f"{topic.name}@1"
-    assert rejected["reason"].startswith("the messages from offset 1 to 2 were removed from the topic before they were")
+    assert as_worded(rejected["reason"])
 
 
 def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, monkeypatch):

@@ -26,8 +26,8 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
-def test_missing_java_says_what_to_install():
-    with pytest.raises(BucketsError, match=r"no Java found: JAVA_HOME is not set .* install Java 17 or 21"):
+def test_missing_java_says_what_to_install(as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         find_java()
 
 
@@ -38,11 +38,11 @@ def test_java_17_and_21_are_taken_from_path(tmp_path: Path, version: str):
     assert find_java() == JavaRuntime(java, int(version[:2]))
 
 
-@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("11.0.2", 11), ("25", 25)])
-def test_other_java_is_named_with_its_path(tmp_path: Path, version: str, major: int):
-    java = put_java(tmp_path / "bin", f'openjdk version "{version}"')
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "25"])
+def test_other_java_is_named_with_its_path(tmp_path: Path, version: str, as_worded):
+    put_java(tmp_path / "bin", f'openjdk version "{version}"')
 
-    with pytest.raises(BucketsError, match=rf"Java {major} at {java} \(from PATH\) .* needs Java 17 or 21: install"):
+    with pytest.raises(BucketsError, check=as_worded):
         find_java()
 
 
@@ -54,26 +54,28 @@ def test_java_home_goes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_java() == JavaRuntime(java, 21)
 
 
-def test_java_home_without_java_is_named_even_if_path_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_java_home_without_java_is_named_even_if_path_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_worded
+):
     put_java(tmp_path / "bin", 'openjdk version "17"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
 
-    with pytest.raises(BucketsError, match=r"JAVA_HOME is .*gone, where there is no bin/java: install"):
+    with pytest.raises(BucketsError, check=as_worded):
         find_java()
 
 
-def test_java_that_does_not_answer_is_quoted(tmp_path: Path):
+def test_java_that_does_not_answer_is_quoted(tmp_path: Path, as_worded):
     put_java(tmp_path / "bin", "Unable to locate a Java Runtime")
 
-    with pytest.raises(BucketsError, match=r"does not tell its version but says .*Unable to locate"):
+    with pytest.raises(BucketsError, check=as_worded):
         find_java()
 
 
-def test_the_command_prints_one_line_and_fails(tmp_path: Path):
+def test_the_command_prints_one_line_and_fails(tmp_path: Path, as_worded):
     checkout = Path(__file__).parents[2]
     command = [sys.executable, "-m", "buckets.java.java"]
     done = subprocess.run(command, cwd=checkout, env=dict(os.environ), capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("no Java found")
+    assert as_worded(done.stderr)
     assert done.stderr.count("\n") == 1

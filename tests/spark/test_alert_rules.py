@@ -73,13 +73,15 @@ def test_the_alerts_are_those_of_one_process(undisturbed):
     assert counted == sum(row["rule_id"] in ("payer-sum", "all-average") for row in undisturbed.rows("alerts"))
 
 
-def test_a_batch_that_is_run_again_begins_from_the_alerts_before_it(spark, undisturbed, tmp_path: Path, monkeypatch):
+def test_a_batch_that_is_run_again_begins_from_the_alerts_before_it(
+    spark, undisturbed, tmp_path: Path, monkeypatch, as_worded
+):
     """The job fails once before what the driver keeps of a batch is written, and once after that."""
     job = new_job(tmp_path, undisturbed.source)
     for owner, step, batch_id in ((DeltaSink, "append_accounts", 1), (RuleBook, "done", 2)):
         with monkeypatch.context() as patch:
             fails_in(patch, owner, step, batch_id)
-            with pytest.raises(BucketsError, match="the disk is full"):
+            with pytest.raises(BucketsError, check=as_worded):
                 job.run(spark)
     job.run(spark)
     assert job.all_rows() == undisturbed.all_rows()
@@ -111,12 +113,12 @@ def test_killed_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_r
     assert job.all_rows() == undisturbed.all_rows()
 
 
-def test_a_damaged_file_of_the_driver_is_named_in_one_line(spark, undisturbed, tmp_path: Path):
+def test_a_damaged_file_of_the_driver_is_named_in_one_line(spark, undisturbed, tmp_path: Path, as_worded):
     job = new_job(tmp_path)
     job.add_events(EVENTS[:50], files=2)
     job.run(spark)
     first = min((job.checkpoint / "buckets" / "driver").iterdir())
     first.write_bytes(first.read_bytes()[:-1])
     job.add_events(EVENTS[50:], files=2, first=2)
-    with pytest.raises(BucketsError, match=f"is damaged: buckets/driver/{first.name} cannot be read .its checksum"):
+    with pytest.raises(BucketsError, check=as_worded):
         job.run(spark)

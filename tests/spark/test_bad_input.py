@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,65 +86,64 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def test_a_file_that_is_not_there(folder):
-    assert "gone.jsonl: no such file" in evaluate_fault(folder, events="gone.jsonl")
+def test_a_file_that_is_not_there(folder, as_worded):
+    assert as_worded(evaluate_fault(folder, events="gone.jsonl"))
 
 
 @pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv", "blank.jsonl"])
-def test_a_file_without_a_line(folder, name):
+def test_a_file_without_a_line(folder, name, as_worded):
     (folder / name).write_text("\n  \n" if name == "blank.jsonl" else "")
-    assert f"{name}: is empty" in evaluate_fault(folder, events=name)
+    assert as_worded(evaluate_fault(folder, events=name))
 
 
-def test_a_file_of_which_less_than_half_can_be_read(folder):
+def test_a_file_of_which_less_than_half_can_be_read(folder, as_worded):
     (folder / "events.jsonl").write_bytes(b"\xff\n{\n" + json.dumps(EVENTS[0]).encode())
     options = ["--events", "events.jsonl", "--rules", "rules.yaml", "--schema", "schema.yaml", "--out", "out"]
     done = run_command("evaluate", *options, cwd=folder)
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("error: events events.jsonl: less than half can be read: 2 of 3 rows are no events: ")
-    assert '1 of "is not valid UTF-8", first at events.jsonl:1' in said
+    assert as_worded(said)
     assert len((folder / "out" / "dead_letters.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_parquet_file_without_a_row(folder):
+def test_a_parquet_file_without_a_row(folder, as_worded):
     write_parquet(folder / "empty.parquet", {name: [] for name in EVENTS[0]})
-    assert "empty.parquet: is empty" in evaluate_fault(folder, events="empty.parquet")
+    assert as_worded(evaluate_fault(folder, events="empty.parquet"))
 
 
-def test_a_directory_for_a_file(folder):
+def test_a_directory_for_a_file(folder, as_worded):
     (folder / "events").mkdir()
-    assert "events: is a directory" in evaluate_fault(folder, events="events")
+    assert as_worded(evaluate_fault(folder, events="events"))
 
 
-def test_an_unknown_suffix(folder):
+def test_an_unknown_suffix(folder, as_worded):
     (folder / "events.xlsx").write_text("x")
-    assert "unknown kind '.xlsx'" in evaluate_fault(folder, events="events.xlsx")
+    assert as_worded(evaluate_fault(folder, events="events.xlsx"))
 
 
-def test_a_text_file_with_the_name_of_a_parquet_file(folder):
+def test_a_text_file_with_the_name_of_a_parquet_file(folder, as_worded):
     (folder / "events.parquet").write_text("id,t\n")
-    assert "is no Parquet file" in evaluate_fault(folder, events="events.parquet")
+    assert as_worded(evaluate_fault(folder, events="events.parquet"))
 
 
-def test_csv_without_a_needed_column(folder):
+def test_csv_without_a_needed_column(folder, as_worded):
     (folder / "events.csv").write_text("id,t,payer,kind\na,1,ann,CARD\n")
-    assert "no column 'amount'" in evaluate_fault(folder, events="events.csv")
+    assert as_worded(evaluate_fault(folder, events="events.csv"))
 
 
-def test_parquet_without_a_needed_column(folder):
+def test_parquet_without_a_needed_column(folder, as_worded):
     write_parquet(folder / "events.parquet", {"id": ["a"], "payer": ["ann"], "kind": ["CARD"], "amount": ["1"]})
-    assert "no column 't'" in evaluate_fault(folder, events="events.parquet")
+    assert as_worded(evaluate_fault(folder, events="events.parquet"))
 
 
-def test_json_about_something_else(folder):
+def test_json_about_something_else(folder, as_worded):
     (folder / "events.jsonl").write_text('{"name": "x", "size": 1}\n')
-    assert "no field 'id'" in evaluate_fault(folder)
+    assert as_worded(evaluate_fault(folder))
 
 
-def test_csv_with_a_broken_header(folder):
+def test_csv_with_a_broken_header(folder, as_worded):
     (folder / "events.csv").write_text('id,"t,payer\n')
-    assert "events.csv:1: the header line is broken CSV" in evaluate_fault(folder, events="events.csv")
+    assert as_worded(evaluate_fault(folder, events="events.csv"))
 
 
 def changed_rule(**changes: Any) -> str:
@@ -153,49 +151,48 @@ def changed_rule(**changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    "rules",
     [
-        (changed_rule(group_by=["owner"]), "'owner' is no attribute"),
-        (changed_rule(aggregate={"function": "sum", "measure": "price"}), "'price' is no measure"),
-        (changed_rule(where={"colour": "red"}), "where.colour: no such attribute or measure"),
-        (changed_rule(limit={"operator": ">", "value": "many"}), "'many' is not a decimal number"),
-        (changed_rule(window={"length": "1 day"}), "'1 day' is not a duration"),
-        (changed_rule(colour="red"), "rules[1].colour: unknown field"),
-        (yaml.safe_dump({"rules": [RULES[0], RULES[0]]}), "is already used on line"),
-        ("rules: []\n", "holds no rule"),
-        ("rules:\n  - rule_id: [\n", "broken YAML"),
-        ("", "is empty"),
+        changed_rule(group_by=["owner"]),
+        changed_rule(aggregate={"function": "sum", "measure": "price"}),
+        changed_rule(where={"colour": "red"}),
+        changed_rule(limit={"operator": ">", "value": "many"}),
+        changed_rule(window={"length": "1 day"}),
+        changed_rule(colour="red"),
+        yaml.safe_dump({"rules": [RULES[0], RULES[0]]}),
+        "rules: []\n",
+        "rules:\n  - rule_id: [\n",
+        "",
     ],
-    ids=lambda value: value if len(value) < 60 and "\n" not in value and value else "-",
 )
-def test_a_rule_file_that_is_not_valid(folder, rules, said):
+def test_a_rule_file_that_is_not_valid(folder, rules, as_worded):
     (folder / "rules.yaml").write_text(rules)
-    assert said in evaluate_fault(folder)
+    assert as_worded(evaluate_fault(folder))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"measures": {"amount": {"scale": "two"}}}, "measures.amount.scale"),
-        ({"attributes": {"payer": "text"}}, "attributes.payer"),
-        ({"event_id": "amount"}, "'amount' is declared twice"),
-        ({"colour": "red"}, "colour: unknown field"),
+        {"measures": {"amount": {"scale": "two"}}},
+        {"attributes": {"payer": "text"}},
+        {"event_id": "amount"},
+        {"colour": "red"},
     ],
     ids=["scale", "type", "declared twice", "unknown field"],
 )
-def test_a_schema_that_is_not_valid(folder, changes, said):
+def test_a_schema_that_is_not_valid(folder, changes, as_worded):
     (folder / "schema.yaml").write_text(yaml.safe_dump(SCHEMA | changes))
-    assert said in evaluate_fault(folder)
+    assert as_worded(evaluate_fault(folder))
 
 
-def test_results_where_a_file_is(folder):
+def test_results_where_a_file_is(folder, as_worded):
     (folder / "taken").write_text("mine")
-    assert "taken: is a file" in evaluate_fault(folder, out="taken")
+    assert as_worded(evaluate_fault(folder, out="taken"))
 
 
-def test_results_below_a_file(folder):
+def test_results_below_a_file(folder, as_worded):
     (folder / "taken").write_text("mine")
-    assert "taken/out: cannot be made" in evaluate_fault(folder, out="taken/out")
+    assert as_worded(evaluate_fault(folder, out="taken/out"))
 
 
 @pytest.mark.parametrize("value", ["0", "many", "99999"])
@@ -205,55 +202,51 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"source": {"kind": "xml", "path": "source"}}, "source.kind"),
-        ({"source": {"kind": "json", "path": "nowhere"}}, "nowhere does not exist"),
-        ({"source": {"kind": "delta", "path": "source"}}, "name the column that has it"),
-        ({"source": {"kind": "json", "path": "source", "arrival": "t"}}, "leave it out"),
-        ({"rules": "gone.yaml"}, "gone.yaml: no such file"),
-        ({"checkpoint": None}, "checkpoint: is missing"),
-        ({"trigger": {"interval": "soon"}}, "'soon' is not a duration"),
-        ({"engine": {"shards": 0}}, "engine.shards"),
-        ({"engine": {"precision": {"tail": "1h", "resolution": "8d"}}}, "engine.precision: resolution: 8d is no width"),
-        ({"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}}, "no rule has the group 'kind'"),
-        ({"colour": "red"}, "colour: unknown field"),
-        ({"stall_patience": "0s"}, "stall_patience: 0ms is shorter than the limit of 1s"),
-        ({"checkpoint": "s3://bucket/checkpoint"}, "checkpoint: s3://bucket/checkpoint begins with a scheme, s3:/"),
-        ({"checkpoint": "file:///tmp/checkpoint"}, "checkpoint: file:///tmp/checkpoint begins with a scheme, file:/"),
-        ({"output": {"path": "dbfs:/tables"}}, "output.path: dbfs:/tables begins with a scheme, dbfs:/"),
-        ({"source": {"kind": "json", "path": "abfss://c@a/x"}}, "source.path: abfss://c@a/x begins with a scheme"),
-        ({"archive": {"path": "gs://bucket/archive"}}, "archive.path: gs://bucket/archive begins with a scheme"),
-        ({"rules": "s3a://bucket/rules"}, "rules.path: s3a://bucket/rules begins with a scheme"),
-        ({"lists": {"staff": {"kind": "file", "path": "s3:/a"}}}, "lists.staff.path: s3:/a begins with a scheme"),
-        ({"spark": {"spark.driver.memory": "lots"}}, "Spark's JVM does not start"),
-        ({"output": {"path": "rules.yaml"}}, "holds something that this program did not write"),
-        ({"checkpoint": "source"}, "holds something that this program did not write"),
+        {"source": {"kind": "xml", "path": "source"}},
+        {"source": {"kind": "json", "path": "nowhere"}},
+        {"source": {"kind": "delta", "path": "source"}},
+        {"source": {"kind": "json", "path": "source", "arrival": "t"}},
+        {"rules": "gone.yaml"},
+        {"checkpoint": None},
+        {"trigger": {"interval": "soon"}},
+        {"engine": {"shards": 0}},
+        {"engine": {"precision": {"tail": "1h", "resolution": "8d"}}},
+        {"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}},
+        {"colour": "red"},
+        {"stall_patience": "0s"},
+        {"checkpoint": "s3://bucket/checkpoint"},
+        {"checkpoint": "file:///tmp/checkpoint"},
+        {"output": {"path": "dbfs:/tables"}},
+        {"source": {"kind": "json", "path": "abfss://c@a/x"}},
+        {"archive": {"path": "gs://bucket/archive"}},
+        {"rules": "s3a://bucket/rules"},
+        {"lists": {"staff": {"kind": "file", "path": "s3:/a"}}},
+        {"spark": {"spark.driver.memory": "lots"}},
+        {"output": {"path": "rules.yaml"}},
+        {"checkpoint": "source"},
     ],
-    ids=lambda value: value if isinstance(value, str) else "-",
 )
-def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
+def test_a_configuration_that_is_not_valid(tmp_path, changes, as_worded):
     job = JobFolder(tmp_path, **changes)
     job.add_events(EVENTS, files=1)
-    assert said in fault("run", "conf.yaml", cwd=tmp_path)
+    assert as_worded(fault("run", "conf.yaml", cwd=tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"engine": {"shards": 5, "allowed_lateness": "100ms"}}, "was made with engine.shards 4, not 5"),
-        ({"engine": {"shards": 4, "allowed_lateness": "1h"}}, "was made with engine.allowed_lateness 100ms, not 1h"),
-        ({"schema": "other-scale.yaml"}, "was made with amount as a measure of scale 2, not as a measure of scale 3"),
-        ({"schema": "other-type.yaml"}, "was made with payer as a string attribute, not as a long attribute"),
-        (
-            {"schema": "more-digits.yaml"},
-            "holds values of 2 digits, and measure tax has a scale of 3; give it 2 at most",
-        ),
-        ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
-        ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
-        ({"source": {"subfolders": True}}, "was made with source.subfolders false, not true; go back to that, or name"),
-        ({"output": {"path": "other-tables"}}, "other-tables"),
-        ({"checkpoint": "other-checkpoint"}, "holds tables of another checkpoint"),
+        {"engine": {"shards": 5, "allowed_lateness": "100ms"}},
+        {"engine": {"shards": 4, "allowed_lateness": "1h"}},
+        {"schema": "other-scale.yaml"},
+        {"schema": "other-type.yaml"},
+        {"schema": "more-digits.yaml"},
+        {"source": {"kind": "json", "path": "other"}},
+        {"source": {"kind": "csv", "path": "other"}},
+        {"source": {"subfolders": True}},
+        {"output": {"path": "other-tables"}},
+        {"checkpoint": "other-checkpoint"},
     ],
     ids=[
         "shards",
@@ -268,7 +261,7 @@ def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
         "checkpoint",
     ],
 )
-def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, tmp_path, changes, said):
+def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, tmp_path, changes, as_worded):
     job = finished.copy_to(tmp_path)
     (tmp_path / "other").mkdir()
     job.write_schema(SCHEMA | {"measures": {"amount": {"scale": 3}}}, "other-scale.yaml")
@@ -276,19 +269,18 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
     job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
     source = {"kind": "json", "path": str(finished.source)} | changes.get("source", {})
     job.configure(**(changes | {"source": source}))
-    assert said in fault("run", "conf.yaml", cwd=tmp_path)
+    assert as_worded(fault("run", "conf.yaml", cwd=tmp_path))
 
 
-def test_a_checkpoint_that_another_run_is_on(finished, tmp_path):
+def test_a_checkpoint_that_another_run_is_on(finished, tmp_path, as_worded):
     job = finished.copy_to(tmp_path)
     with Lock(job.checkpoint):
-        assert f"checkpoint {job.checkpoint} is in use by process {os.getpid()}" in fault("run", job.conf, cwd=tmp_path)
+        assert as_worded(fault("run", job.conf, cwd=tmp_path))
 
 
 @pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payer", "--key", "ann"]], ids=["stats", "show"])
-def test_the_state_of_what_is_no_checkpoint(folder, command):
-    said = "out is no checkpoint: there is no buckets/job.json in it"
-    assert said in fault("state", command[0], "out", *command[1:], cwd=folder)
+def test_the_state_of_what_is_no_checkpoint(folder, command, as_worded):
+    assert as_worded(fault("state", command[0], "out", *command[1:], cwd=folder))
 
 
 def newest(folder: Path, pattern: str) -> Path:
@@ -328,10 +320,8 @@ def test_a_damaged_file_of_the_state_is_said_to_be_that(spark, begun, tmp_path, 
 
 
 @pytest.mark.parametrize("table", ["alerts", "batches"])
-def test_a_table_whose_log_is_cut_is_named(spark, begun, tmp_path, table):
+def test_a_table_whose_log_is_cut_is_named(spark, begun, tmp_path, table, as_worded):
     job = begun.copy_to(tmp_path)
     cut(newest(job.tables / table / "_delta_log", "*.json"))
-    with pytest.raises(
-        BucketsError, match=rf"^table {job.tables / table}: its log, .* cannot be read \(Json error: Trunc"
-    ):
+    with pytest.raises(BucketsError, check=as_worded):
         job.run(spark)

@@ -97,11 +97,11 @@ def as_then(row: dict) -> dict:
     return dict(sorted((name, Path(value).name if name == "source" else value) for name, value in shown.items()))
 
 
-def test_a_checkpoint_of_a_later_codec_is_refused_before_any_batch(spark, old):
+def test_a_checkpoint_of_a_later_codec_is_refused_before_any_batch(spark, old, as_worded):
     job = old.checkpoint / "buckets" / "job.json"
     job.write_text(json.dumps(written_in(job) | {"codec": 99}))
     old.add_events(payments(EVENTS), files=FILES)
-    with pytest.raises(BucketsError, match="was written by codec version 99, and this release reads 1 to 4"):
+    with pytest.raises(BucketsError, check=as_worded):
         old.run(spark)
     assert not (old.checkpoint / "spark" / "offsets" / "2").exists()
 

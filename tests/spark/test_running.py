@@ -93,17 +93,17 @@ def test_outages_are_counted_one_by_one_also_where_nothing_came_in_between(clock
 SLOW = "SparkException: Python worker failed to connect back.\nat x"
 
 
-def test_a_query_whose_python_is_slow_to_start_is_started_again_until_patience_ends_and_that_is_said(clock):
+def test_a_query_whose_python_is_slow_to_start_is_started_again_until_patience_ends_and_that_is_said(clock, as_worded):
     slow = [Query([after(clock, START_S / 4)], SLOW) for _ in range(6)]
     said = run(*slow[:4], Query([], None))
     assert len(said) == 4
     assert all(line.startswith("a Python worker of Spark did not answer in time, as happens where") for line in said)
     assert said[0].endswith("; trying again in 0 s")
-    with pytest.raises(BucketsError, match="a Python worker of Spark did not answer in time"):
+    with pytest.raises(BucketsError, check=as_worded):
         run(*slow[4:], *[Query([after(clock, START_S)], SLOW)] * 2, Query([], None))
 
 
-def test_patience_with_slow_starts_begins_anew_after_a_batch(clock):
+def test_patience_with_slow_starts_begins_anew_after_a_batch(clock, as_worded):
     begun = []
 
     def begin(interval_ms, batch) -> Query:
@@ -112,7 +112,7 @@ def test_patience_with_slow_starts_begins_anew_after_a_batch(clock):
             batch(None, 0)
         return Query([after(clock, START_S * 0.6)], SLOW)
 
-    with pytest.raises(BucketsError, match="did not answer in time"):
+    with pytest.raises(BucketsError, check=as_worded):
         Running(begin, lambda frame, batch_id: None, Patience(start_s=START_S)).run(0)
     assert len(begun) == 5
 
@@ -125,32 +125,31 @@ def test_pauses_between_starts_grow_up_to_a_limit(clock, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("", "the query failed: StreamingQueryException; nothing of the failed batch is committed"),
-        ("\n \n", "the query failed: StreamingQueryException; "),
-        ("boom\nat x", "the query failed: boom; "),
-        ("a\nSparkException: why\nat x", "the query failed: SparkException: why; "),
-        ("a\nCaused by: java.io.IOException: why", "the query failed: java.io.IOException: why; "),
-        ("java.io.FileNotFoundException: x (Too many open files)", "a process has reached the limit of "),
-        ("x buckets.errors.BucketsError: mend it\nat y", "mend it"),
-        ("x buckets.errors.BucketsError:", "the query failed: x buckets.errors.BucketsError:; "),
+        "",
+        "\n \n",
+        "boom\nat x",
+        "a\nSparkException: why\nat x",
+        "a\nCaused by: java.io.IOException: why",
+        "java.io.FileNotFoundException: x (Too many open files)",
+        "x buckets.errors.BucketsError: mend it\nat y",
+        "x buckets.errors.BucketsError:",
     ],
 )
-def test_a_failure_is_one_line_whatever_spark_says(clock, text, said):
-    with pytest.raises(BucketsError) as failed:
+def test_a_failure_is_one_line_whatever_spark_says(clock, text, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as failed:
         run(Query([], text))
-    assert failed.value.message.startswith(said)
     assert "\n" not in failed.value.message
 
 
 @pytest.mark.parametrize("error", [MemoryError(), AssertionError("\n"), KeyError()])
-def test_a_batch_that_fails_without_a_word_is_named_by_its_kind(clock, error):
+def test_a_batch_that_fails_without_a_word_is_named_by_its_kind(clock, error, as_worded):
     def fail(frame, batch_id) -> None:
         raise error
 
     failing = Running(lambda interval_ms, batch: Failing(batch), fail, Patience())
-    with pytest.raises(BucketsError, match=rf"the query failed: {type(error).__name__}; "):
+    with pytest.raises(BucketsError, check=as_worded):
         failing.run(0)
 
 
