@@ -29,7 +29,7 @@ def test_entries_in_an_arena_are_those_of_a_dictionary(steps):
             entries.put([*argument.items()])
             model.update(argument)
         elif what == "remove":
-            entries.remove(argument)
+            entries.remove(ByteStrings.of(argument))
             for key in argument:
                 model.pop(key, None)
         else:
@@ -43,7 +43,7 @@ def test_a_map_of_which_all_is_removed_again_and_again_does_not_grow():
     for turn in range(50):
         keys = [b"%d/%d" % (turn, number) for number in range(500)]
         entries.put([(key, bytes(100)) for key in keys])
-        entries.remove(keys)
+        entries.remove(ByteStrings.of(keys))
     assert entries.list_keys() == []
     assert entries._arena.size <= 1000
     assert len(entries._arena._buffer) < 500_000

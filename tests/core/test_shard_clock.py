@@ -1,11 +1,12 @@
 """The clock of a shard: the vote of many keys, which a few wild dates do not move."""
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction.shard_clock import QUORUM, VOTERS, ShardClock
+from buckets.engine.storage.shard_store import head_keys
 from buckets.timeline.head import NO_CLOCK
 
 ONE, OTHER = "11" * 8, "0f" * 8
@@ -17,7 +18,7 @@ VOTES = st.lists(
 
 
 def note(clock: ShardClock, group_id: str, clocks_ms: dict[str, int]) -> None:
-    clock.note(group_id, pa.array([*clocks_ms], pa.string()), np.array(list(clocks_ms.values()), np.int64))
+    clock.note(group_id, ByteStrings.of(head_keys(group_id, clocks_ms)), np.array(list(clocks_ms.values()), np.int64))
 
 
 def usual(keys: int, moment_ms: int = NOW_MS, first: int = 0) -> dict[str, int]:
