@@ -7,7 +7,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
-from buckets.engine.batch import counting_sort
+from buckets.engine.batch.counting_sort import number_pairs
 from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
@@ -22,10 +22,10 @@ from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
 KERNELS = (
-    *(score_keys, choose_pages, read_heads, unreadable),
+    *(score_keys, choose_pages, read_heads, unreadable, number_pairs),
     *(
         each
-        for module in (arena, byte_strings, chunks, counting_sort, settled, shard_clock)
+        for module in (arena, byte_strings, chunks, settled, shard_clock)
         for each in vars(module).values()
         if isinstance(each, Dispatcher)
     ),

@@ -32,7 +32,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.counting_sort import number_pairs, sort_by_code
 from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
 from buckets.engine.eviction.shard_clock import ShardClock
-from buckets.engine.storage.grouped_keys import GroupedKeys, joined
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, head_key
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
@@ -244,7 +244,7 @@ class EvictionSchedule:
         """Append the keys that were entered to the chunks of their slots."""
         if not self._added:
             return
-        keys = joined([added.keys for added, _ in self._added])
+        keys = GroupedKeys.joined([added.keys for added, _ in self._added])
         noted_ms = np.concatenate([added.noted_ms for added, _ in self._added])
         until_ms = np.concatenate([until_ms for _, until_ms in self._added])
         slots, seen = number_pairs(keys.groups, until_ms)

@@ -53,7 +53,7 @@ def _arrivals(first: int, time_ms: int, keys: int) -> pa.RecordBatch:
             POSITION: pa.array(numbers),
             field_column(0): pa.array([f"e{number}" for number in numbers]),
             field_column(1): pa.array([str(time_ms + number) for number in numbers]),
-            field_column(2): pa.array([f"k{number % keys}" for number in numbers]),
+            field_column(2): pa.array([f"{keys} {number % keys}" for number in numbers]),
             field_column(3): pa.array(["1.00"] * _EVENTS),
         }
     )

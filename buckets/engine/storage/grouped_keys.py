@@ -30,6 +30,14 @@ class GroupedKeys:
         """Return keys of one group."""
         return cls([group_id], np.zeros(state_keys.size, np.int64), state_keys)
 
+    @classmethod
+    def joined(cls, parts: Sequence["GroupedKeys"]) -> "GroupedKeys":
+        """Return keys of several places, at least one, one after the other."""
+        group_ids = dict.fromkeys(group_id for part in parts for group_id in part.group_ids)
+        numbers = {group_id: number for number, group_id in enumerate(group_ids)}
+        groups = np.concatenate([part.each(numbers, 0) for part in parts])
+        return cls([*numbers], groups, concatenated([part.state_keys for part in parts]))
+
     @property
     def size(self) -> int:
         """How many they are."""
@@ -49,14 +57,3 @@ class GroupedKeys:
         for index, group_id in enumerate(self.group_ids):
             if ends[index] < ends[index + 1]:
                 yield group_id, slice(ends[index], ends[index + 1])
-
-
-def joined(parts: Sequence[GroupedKeys]) -> GroupedKeys:
-    """Return keys of several places, one after the other."""
-    numbers: dict[str, int] = {}
-    for part in parts:
-        for group_id in part.group_ids:
-            numbers.setdefault(group_id, len(numbers))
-    groups = [part.each(numbers, 0) for part in parts]
-    state_keys = concatenated([part.state_keys for part in parts])
-    return GroupedKeys(list(numbers), np.concatenate([np.empty(0, np.int64), *groups]), state_keys)
