@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction import schedule as schedule_module
 from buckets.engine.eviction.chunks import NOT_NOTED
-from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule
+from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule, Scheduled
 from buckets.engine.eviction.shard_clock import VOTERS
 from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import head_key, head_keys, split_head_key
 from buckets.errors import BucketsError
+from buckets.timeline.head import NO_CLOCK
 from tests.core.pipeline import CountedEntries
 from tests.laws import examples
 
@@ -203,6 +204,53 @@ def test_a_key_falls_due_when_the_clock_has_passed_its_slot_by_the_horizon(clock
     assert take(schedule, entries, {ONE: horizon_ms}) == {}
     advance(schedule, due_ms)
     assert take(schedule, entries, {ONE: horizon_ms}) == {ONE: [("k", None)]}
+
+
+VISITED = st.lists(
+    st.tuples(
+        st.sampled_from([ONE, OTHER, CROWD]),
+        st.one_of(st.just(NO_CLOCK), st.integers(-60, 60)),
+        st.one_of(st.just(NOT_NOTED), st.just(NO_CLOCK), st.integers(-60, 60)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=examples(300))
+@given(VISITED, st.integers(-40, 80))
+def test_visited_keys_stay_as_each_of_them_would_alone(visited, shard_ms):
+    """CROWD is a group that is gone."""
+    horizons_ms = {ONE: 40, OTHER: 17}
+    visited = sorted(visited, key=lambda each: each[0])
+    group_ids = [*dict.fromkeys(group_id for group_id, _, _ in visited)]
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    advance(schedule, shard_ms)
+    names = [f"k{number}" for number in range(len(visited))]
+    state_keys = [head_key(group_id, name) for (group_id, _, _), name in zip(visited, names, strict=True)]
+    groups = np.array([group_ids.index(group_id) for group_id, _, _ in visited], np.int64)
+    clocks_ms = np.array([NO_CLOCK if each[0] == CROWD else each[1] for each in visited], np.int64)
+    noted_ms = np.array([noted_ms for _, _, noted_ms in visited], np.int64)
+    due = Scheduled(GroupedKeys(group_ids, groups, ByteStrings.of(state_keys)), noted_ms)
+    stays = schedule.enter_visited(due, clocks_ms, horizons_ms)
+    save(schedule, entries, ONE, OTHER)
+    expected, evicted_ms, slots = [], {}, {}
+    for (group_id, clock_ms, before_ms), name in zip(visited, names, strict=True):
+        is_known, horizon_ms = group_id != CROWD and clock_ms != NO_CLOCK, horizons_ms.get(group_id, 0)
+        is_noted, is_within = before_ms != NOT_NOTED, clock_ms >= shard_ms - horizon_ms
+        if is_known and (is_within or (is_noted and clock_ms > before_ms)):
+            until_ms = slot_end_ms(clock_ms if is_within else shard_ms, horizon_ms)
+            slots.setdefault((group_id, until_ms), []).append(name if is_within else [name, clock_ms])
+        elif is_known and not is_noted:
+            slots.setdefault((group_id, slot_end_ms(shard_ms, horizon_ms) - horizon_ms), []).append([name, clock_ms])
+        elif is_known:
+            evicted_ms[group_id] = max(clock_ms, evicted_ms.get(group_id, clock_ms))
+        expected.append(is_known and (is_within or not is_noted or clock_ms > before_ms))
+    assert stays.tolist() == expected
+    assert schedule.evicted_until_ms == evicted_ms
+    chunks = {key: json.loads(data) for key, data in entries.data.items() if key not in (OVERVIEW, CLOCK)}
+    assert {at: sorted(map(str, chunk)) for at, chunk in chunks.items()} == {
+        head_key(group_id, f"{until_ms}/0"): sorted(map(str, chunk)) for (group_id, until_ms), chunk in slots.items()
+    }
 
 
 def test_nothing_of_a_live_group_is_due_before_enough_keys_say_how_late_it_is():
