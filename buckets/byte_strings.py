@@ -30,6 +30,11 @@ class ByteStrings(NamedTuple):
         np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=start[1:])
         return fixed(np.frombuffer(b"".join(strings), np.uint8), start)
 
+    @classmethod
+    def empties(cls, count: int) -> "ByteStrings":
+        """Return so many byte strings without a byte."""
+        return fixed(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+
     @property
     def size(self) -> int:
         """How many they are."""
@@ -60,6 +65,13 @@ class ByteStrings(NamedTuple):
         start = self.start - self.start[0] + np.arange(len(self.start)) * len(prefix)
         data = np.empty(start[-1], np.uint8)
         _prefix_each(np.frombuffer(prefix, np.uint8), self.data, self.start, data)
+        return fixed(data, start)
+
+    def followed_by(self, others: "ByteStrings") -> "ByteStrings":
+        """Return each with the one of another place behind it."""
+        start = self.start - self.start[0] + others.start - others.start[0]
+        data = np.empty(start[-1], np.uint8)
+        _join_pairs(self.data, self.start, others.data, others.start, start, data)
         return fixed(data, start)
 
     def differs_from(self, other: "ByteStrings") -> npt.NDArray[np.bool_]:
@@ -132,6 +144,19 @@ def _prefix_each(prefix, pool, pool_start, data):
         copy_bytes(data, to, prefix, 0, prefix.shape[0])
         copy_bytes(data, to + prefix.shape[0], pool, pool_start[index], length)
         to += prefix.shape[0] + length
+
+
+@compiled
+def _join_pairs(one, one_start, other, other_start, start, data):
+    """Copy byte strings of two places to `start` in `data`, that of the second behind that of the first."""
+    for index in range(one_start.shape[0] - 1):
+        to = start[index]
+        for at in range(one_start[index], one_start[index + 1]):
+            data[to] = one[at]
+            to += 1
+        for at in range(other_start[index], other_start[index + 1]):
+            data[to] = other[at]
+            to += 1
 
 
 @compiled

@@ -167,7 +167,8 @@ class Engine:
 
     def check_store(self) -> None:
         """Check that heads and pages fit together: every page is named once, and its entry says what its cells say."""
-        named = [(key, number) for key, head in self.store.items() for _, number in pages_of(ByteStrings.of([head]))]
+        keys, numbers = pages_of(ByteStrings.of([*self.store.values()]))
+        named = [([*self.store][key], number) for key, number in zip(keys.tolist(), numbers.tolist(), strict=True)]
         assert len(set(named)) == len(named)
         assert set(named) == set(self.pages)
         for key in self.store:

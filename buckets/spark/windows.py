@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_client import get_values, put_values, remove_keys
@@ -41,9 +42,9 @@ class MapStateEntries(InObjects):
         """Keep values."""
         put_values(self._state, entries)
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        remove_keys(self._state, keys)
+        remove_keys(self._state, keys.to_list())
 
     def list_keys(self) -> Iterator[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""

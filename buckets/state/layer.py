@@ -109,9 +109,9 @@ class Layer:
         keys, values = zip(*entries, strict=True) if entries else ((), ())
         self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        self.put([(key, b"") for key in keys])
+        self.write(keys, ByteStrings.empties(keys.size))
 
     def list_keys(self) -> list[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
@@ -137,7 +137,7 @@ class Layer:
             manifest = LogManifest(cache.lineage, cache.first, cache.next, is_whole, history)
             written = [(_segment_key(number), data) for number, data in segments if number >= cache.first]
             self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
-            self._store.remove([*moved.removes, *map(_segment_key, moved.emptied)])
+            self._store.remove(ByteStrings.of([*moved.removes, *map(_segment_key, moved.emptied)]))
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
         self._opened = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction.schedule import LONG_AGO_MS, EvictionSchedule
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import ShardStore, split_head_key
 from buckets.state_transfer.regrouping import CarriedGroup
 from buckets.state_transfer.shard_times import ShardTimes
@@ -55,7 +56,8 @@ class Installer:
 
     def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
         """Enter keys of a group; what an earlier generation has left is visited first."""
-        clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), group.group.generation)
+        generations = np.full(len(keys), group.group.generation)
+        clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), generations)
         # What is remembered outside the shards has no timeline.
         clocks_ms = np.array(
             [
@@ -66,5 +68,6 @@ class Installer:
         )
         if any(key.policies for key in keys):
             self._schedule.remembered.add(group.group.state_id)
-        names = [split_head_key(key.state_key)[1] for key in keys]
-        self._schedule.enter(group.group.state_id, names, clocks_ms, group.horizon_ms)
+        group_id = group.group.state_id
+        entered = GroupedKeys.of(group_id, ByteStrings.of([key.state_key for key in keys]))
+        self._schedule.enter(entered, clocks_ms, {group_id: group.horizon_ms})

@@ -10,7 +10,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled
 from buckets.errors import BucketsError
 from buckets.numbers.wide_sum import LOW_BITS
-from buckets.timeline.head import CODEC_VERSION
+from buckets.timeline.head import CODEC_VERSION, NO_CLOCK
 from buckets.timeline.loading import ANY_GENERATION, load_timeline, read_heads, unreadable
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline
 
@@ -143,19 +143,23 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
     return HeadSummary(known.clock_ms, known.cells + in_pages, np.diff(directory.start))
 
 
-def clocks_of(heads: ByteStrings, generation: int) -> npt.NDArray[np.int64]:
-    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or another generation's."""
+def clocks_of(heads: ByteStrings, generations: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or another generation's.
+
+    Args:
+        heads: the heads.
+        generations: int64 `(keys,)`, of the group of each.
+    """
     pool, start = _pool_of(heads)
-    clocks_ms: npt.NDArray[np.int64] = read_heads(pool, start, generation, 0)[0].clock_ms
-    return clocks_ms
+    known = read_heads(pool, start, ANY_GENERATION, 0)[0]
+    return np.where(known.generation == generations, known.clock_ms, NO_CLOCK)
 
 
-def pages_of(heads: ByteStrings) -> list[tuple[int, int]]:
-    """Return the pages of timelines: for each the index of its head, and its number; oldest first."""
+def pages_of(heads: ByteStrings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the pages of timelines, oldest first: of each the index of its head, and its number; int64 `(pages,)`."""
     pool, start = _pool_of(heads)
     directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
-    owner = np.repeat(np.arange(heads.size), np.diff(directory.start))
-    return list(zip(owner.tolist(), directory.page.tolist(), strict=True))
+    return np.repeat(np.arange(heads.size), np.diff(directory.start)), directory.page
 
 
 def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], columns: int) -> TimelineView:

@@ -21,6 +21,7 @@ class Heads(NamedTuple):
         start: `(keys + 1,)`, where each head begins in the pool.
         clock_ms: NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to.
         since_ms: since when its timeline is complete; FROM_THE_BEGINNING where it always was.
+        generation: that of its group when it was written; 0 where that was not written.
         next_page: the next page number that was never used.
         cells_at: where the newest cells stand; the head's end where there are none.
         cells: how many they are.
@@ -30,6 +31,7 @@ class Heads(NamedTuple):
     start: npt.NDArray[np.int64]
     clock_ms: npt.NDArray[np.int64]
     since_ms: npt.NDArray[np.int64]
+    generation: npt.NDArray[np.int64]
     next_page: npt.NDArray[np.int64]
     cells_at: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int64]
@@ -63,9 +65,9 @@ def read_heads(pool, head_start, generation, columns):
     for key in range(keys):
         start[key + 1] = start[key] + read_entry_count(pool, head_start[key], head_start[key + 1])
     directory = new_directory(start, columns)
-    numbers = np.empty((5, keys), np.int64)
+    numbers = np.empty((6, keys), np.int64)
     has_nulls = np.zeros(keys, np.bool_)
-    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], has_nulls)
+    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], has_nulls)
     for key in range(keys):
         clock_ms, since_ms, written_by, next_page, at, cells, heads.has_nulls[key] = read_head(
             pool, head_start[key], head_start[key + 1], directory, key
@@ -74,6 +76,7 @@ def read_heads(pool, head_start, generation, columns):
             clock_ms, since_ms, cells = np.int64(NO_CLOCK), np.int64(FROM_THE_BEGINNING), np.int64(0)
         heads.clock_ms[key] = clock_ms
         heads.since_ms[key] = since_ms
+        heads.generation[key] = written_by
         heads.next_page[key] = next_page
         heads.cells_at[key] = at
         heads.cells[key] = cells

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings, concatenated
 from buckets.engine.storage.arena import ABSENT, PENDING, STORED, Arena
 from buckets.engine.storage.arena_entries import ArenaEntries
+from buckets.engine.storage.text_column import column_of
 from tests.laws import examples
 
 KEYS = st.one_of(st.sampled_from([b"", b"a", b"b", b"\0", b"\0a"]), st.binary(max_size=20))
@@ -29,7 +30,7 @@ def test_entries_in_an_arena_are_those_of_a_dictionary(steps):
             entries.put([*argument.items()])
             model.update(argument)
         elif what == "remove":
-            entries.remove(argument)
+            entries.remove(ByteStrings.of(argument))
             for key in argument:
                 model.pop(key, None)
         else:
@@ -43,7 +44,7 @@ def test_a_map_of_which_all_is_removed_again_and_again_does_not_grow():
     for turn in range(50):
         keys = [b"%d/%d" % (turn, number) for number in range(500)]
         entries.put([(key, bytes(100)) for key in keys])
-        entries.remove(keys)
+        entries.remove(ByteStrings.of(keys))
     assert entries.list_keys() == []
     assert entries._arena.size <= 1000
     assert len(entries._arena._buffer) < 500_000
@@ -95,5 +96,10 @@ def test_byte_strings_are_a_list_of_bytes(strings, prefix, data):
     assert part.with_prefix(prefix).to_list() == [prefix + string for string in strings[begin:end]]
     assert concatenated([part, columns, part]).to_list() == strings[begin:end] + strings + strings[begin:end]
     others = data.draw(st.lists(st.binary(max_size=2), min_size=len(strings), max_size=len(strings)))
+    both = [string + other for string, other in zip(strings, others, strict=True)]
+    assert columns.followed_by(ByteStrings.of(others)).to_list() == both
+    assert part.followed_by(ByteStrings.of(others).slice(begin, end)).to_list() == both[begin:end]
+    assert column_of(part).to_pylist() == strings[begin:end]
+    assert ByteStrings.empties(len(strings)).to_list() == [b""] * len(strings)
     differs = columns.differs_from(ByteStrings.of(others))
     assert differs.tolist() == [one != other for one, other in zip(strings, others, strict=True)]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_records import KEPT_BATCHES
 from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
 from buckets.engine.stages.driver_store import DriverStore
@@ -73,7 +74,7 @@ def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path):
     store = DriverStore(DriverState(tmp_path))
     heads = store.of_batch(0).alerts.heads
     heads.put([(b"a", b"1")])
-    heads.remove([b"a"])
+    heads.remove(ByteStrings.of([b"a"]))
     store.keep(0)
     assert not folder_of(tmp_path).exists()
 
@@ -84,7 +85,7 @@ def test_a_store_is_as_its_entries_say_before_and_after_it_is_kept(tmp_path: Pat
     first.heads.put([(b"a", b"1"), (b"b", b"2")])
     store.keep(0)
     second = store.of_batch(1).alerts.heads
-    second.remove([b"a"])
+    second.remove(ByteStrings.of([b"a"]))
     second.put([(b"c", b"3")])
     assert second.get([b"a", b"b", b"c"]) == [b"", b"2", b"3"]
     assert sorted(second.list_keys()) == [b"b", b"c"]

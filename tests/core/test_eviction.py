@@ -115,7 +115,7 @@ class Shard(Pipeline):
         named = [
             page_key(state_key, number)
             for state_key, head in heads.items()
-            for _, number in pages_of(ByteStrings.of([head]))
+            for number in pages_of(ByteStrings.of([head]))[1].tolist()
         ]
         assert Counter(named) == Counter(list(self.store.pages.data))
 

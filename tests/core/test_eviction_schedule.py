@@ -2,20 +2,24 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from itertools import count
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction import schedule as schedule_module
-from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule
+from buckets.engine.eviction.chunks import NOT_NOTED
+from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule, Scheduled
 from buckets.engine.eviction.shard_clock import VOTERS
-from buckets.engine.storage.shard_store import head_key, split_head_key
+from buckets.engine.storage.grouped_keys import GroupedKeys
+from buckets.engine.storage.shard_store import head_key, head_keys, split_head_key
 from buckets.errors import BucketsError
+from buckets.timeline.head import NO_CLOCK
 from tests.core.pipeline import CountedEntries
 from tests.laws import examples
 
@@ -23,6 +27,7 @@ ONE, OTHER, CROWD = "11" * 8, "0f" * 8, "22" * 8
 CHUNK = 3
 HORIZONS_MS = st.sampled_from([1, 7, 8, 40, 100])
 PLENTY = 10**6
+Due = dict[str, list[tuple[str, int | None]]]
 STEPS = st.one_of(
     st.tuples(st.just("enter"), st.sampled_from([ONE, OTHER]), st.integers(-60, 60), st.integers(1, 2 * CHUNK + 1)),
     st.tuples(st.just("advance"), st.sampled_from([-30, 0, 1, 2, 5, 20, 60, 150])),
@@ -34,8 +39,27 @@ STEPS = st.one_of(
 
 def advance(schedule: EvictionSchedule, clock_ms: int) -> None:
     """Let all voters of a group of their own say how late it is."""
-    voters = pa.array([f"voter{number}" for number in range(VOTERS)])
-    schedule.clock.note(CROWD, voters, np.full(VOTERS, clock_ms))
+    voters = head_keys(CROWD, [f"voter{number}" for number in range(VOTERS)])
+    schedule.clock.note(CROWD, ByteStrings.of(voters), np.full(VOTERS, clock_ms))
+
+
+def enter(schedule: EvictionSchedule, group_id: str, keys: Iterable[str], clock_ms: int, horizon_ms: int) -> None:
+    """Enter keys that have one clock."""
+    entered = GroupedKeys.of(group_id, ByteStrings.of(head_keys(group_id, keys)))
+    schedule.enter(entered, np.full(entered.size, clock_ms), {group_id: horizon_ms})
+
+
+def take(schedule: EvictionSchedule, entries: CountedEntries, horizons_ms: dict[str, int], most: int = PLENTY) -> Due:
+    """Who is due, by group, with the clock that is noted; checks that each group stands together."""
+    keys, noted_ms = schedule.take_due(entries, horizons_ms, most)
+    found: Due = {}
+    for group_id, of_group in keys.stretches():
+        state_keys = map(split_head_key, keys.state_keys.slice(of_group.start, of_group.stop).to_list())
+        clocks_ms = [None if clock_ms == NOT_NOTED else clock_ms for clock_ms in noted_ms[of_group].tolist()]
+        found[group_id] = [(key, clock_ms) for (_, key), clock_ms in zip(state_keys, clocks_ms, strict=True)]
+    written = [(group_id, key) for group_id, due in found.items() for key, _ in due]
+    assert [*map(split_head_key, keys.state_keys.to_list())] == written
+    return found
 
 
 def save(schedule: EvictionSchedule, entries: CountedEntries, *live: str) -> None:
@@ -88,7 +112,7 @@ class Model:
             first, clock_ms = len(self.new) + len(self.slots), self.clock_ms - ago_ms
             names = [f"é{first + number}-{self.clock_ms}" for number in range(keys)]
             names = [name for name in names if (group_id, name) not in self.new.keys() | self.slots.keys()]
-            self.schedule.enter(group_id, names, np.full(len(names), clock_ms), self.horizons_ms[group_id])
+            enter(self.schedule, group_id, names, clock_ms, self.horizons_ms[group_id])
             lags = clock_ms < self.clock_ms - self.horizons_ms[group_id]
             until_ms = slot_end_ms(self.clock_ms if lags else clock_ms, self.horizons_ms[group_id])
             self.noted_ms |= {(group_id, name): clock_ms if lags else None for name in names}
@@ -115,10 +139,10 @@ class Model:
 
     def take(self, most: int) -> None:
         due = self.due()
-        found = self.schedule.take_due(self.entries, self.horizons_ms, most)
-        taken = [(group_id, key) for group_id, keys in found.items() for key in keys]
+        found = take(self.schedule, self.entries, self.horizons_ms, most)
+        taken = [(group_id, key) for group_id, keys in found.items() for key, _ in keys]
         for group_id, keys in found.items():
-            assert all(self.noted_ms[group_id, key] == noted_ms for key, noted_ms in keys.items())
+            assert all(self.noted_ms[group_id, key] == noted_ms for key, noted_ms in keys)
         assert len(taken) == len(set(taken))
         assert set(taken) <= due
         assert min(most, len(due)) <= len(taken) < most + CHUNK
@@ -156,13 +180,14 @@ def test_what_is_left_over_stays_due_and_comes_next(keys, most):
     with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
         entries = CountedEntries()
         schedule = EvictionSchedule()
-        schedule.enter(ONE, [f"k{number}" for number in range(keys)], np.arange(keys), 16)
+        for number in range(keys):
+            enter(schedule, ONE, [f"k{number}"], number, 16)
         advance(schedule, 1_000)
         save(schedule, entries, ONE)
         taken: list[tuple[str, int | None]] = []
         for _ in range(-(-keys // most)):
             schedule = EvictionSchedule.load(entries, CountedEntries())
-            taken += schedule.take_due(entries, {ONE: 16}, most).get(ONE, {}).items()
+            taken += take(schedule, entries, {ONE: 16}, most).get(ONE, [])
             save(schedule, entries, ONE)
         assert Counter(taken) == Counter((f"k{number}", None) for number in range(keys))
 
@@ -173,28 +198,75 @@ def test_a_key_falls_due_when_the_clock_has_passed_its_slot_by_the_horizon(clock
     due_ms = slot_end_ms(clock_ms, horizon_ms) + horizon_ms + 1
     assert clock_ms + horizon_ms < due_ms <= clock_ms + horizon_ms + 101
     entries, schedule = CountedEntries(), EvictionSchedule()
-    schedule.enter(ONE, ["k"], np.array([clock_ms]), horizon_ms)
+    enter(schedule, ONE, ["k"], clock_ms, horizon_ms)
     advance(schedule, due_ms - 1)
     save(schedule, entries, ONE)
-    assert schedule.take_due(entries, {ONE: horizon_ms}, PLENTY) == {}
+    assert take(schedule, entries, {ONE: horizon_ms}) == {}
     advance(schedule, due_ms)
-    assert schedule.take_due(entries, {ONE: horizon_ms}, PLENTY) == {ONE: {"k": None}}
+    assert take(schedule, entries, {ONE: horizon_ms}) == {ONE: [("k", None)]}
+
+
+VISITED = st.lists(
+    st.tuples(
+        st.sampled_from([ONE, OTHER, CROWD]),
+        st.one_of(st.just(NO_CLOCK), st.integers(-60, 60)),
+        st.one_of(st.just(NOT_NOTED), st.just(NO_CLOCK), st.integers(-60, 60)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=examples(300))
+@given(VISITED, st.integers(-40, 80))
+def test_visited_keys_stay_as_each_of_them_would_alone(visited, shard_ms):
+    """CROWD is a group that is gone."""
+    horizons_ms = {ONE: 40, OTHER: 17}
+    visited = sorted(visited, key=lambda each: each[0])
+    group_ids = [*dict.fromkeys(group_id for group_id, _, _ in visited)]
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    advance(schedule, shard_ms)
+    names = [f"k{number}" for number in range(len(visited))]
+    state_keys = [head_key(group_id, name) for (group_id, _, _), name in zip(visited, names, strict=True)]
+    groups = np.array([group_ids.index(group_id) for group_id, _, _ in visited], np.int64)
+    clocks_ms = np.array([NO_CLOCK if each[0] == CROWD else each[1] for each in visited], np.int64)
+    noted_ms = np.array([noted_ms for _, _, noted_ms in visited], np.int64)
+    due = Scheduled(GroupedKeys(group_ids, groups, ByteStrings.of(state_keys)), noted_ms)
+    stays = schedule.enter_visited(due, clocks_ms, horizons_ms)
+    save(schedule, entries, ONE, OTHER)
+    expected, evicted_ms, slots = [], {}, {}
+    for (group_id, clock_ms, before_ms), name in zip(visited, names, strict=True):
+        is_known, horizon_ms = group_id != CROWD and clock_ms != NO_CLOCK, horizons_ms.get(group_id, 0)
+        is_noted, is_within = before_ms != NOT_NOTED, clock_ms >= shard_ms - horizon_ms
+        if is_known and (is_within or (is_noted and clock_ms > before_ms)):
+            until_ms = slot_end_ms(clock_ms if is_within else shard_ms, horizon_ms)
+            slots.setdefault((group_id, until_ms), []).append(name if is_within else [name, clock_ms])
+        elif is_known and not is_noted:
+            slots.setdefault((group_id, slot_end_ms(shard_ms, horizon_ms) - horizon_ms), []).append([name, clock_ms])
+        elif is_known:
+            evicted_ms[group_id] = max(clock_ms, evicted_ms.get(group_id, clock_ms))
+        expected.append(is_known and (is_within or not is_noted or clock_ms > before_ms))
+    assert stays.tolist() == expected
+    assert schedule.evicted_until_ms == evicted_ms
+    chunks = {key: json.loads(data) for key, data in entries.data.items() if key not in (OVERVIEW, CLOCK)}
+    assert {at: sorted(map(str, chunk)) for at, chunk in chunks.items()} == {
+        head_key(group_id, f"{until_ms}/0"): sorted(map(str, chunk)) for (group_id, until_ms), chunk in slots.items()
+    }
 
 
 def test_nothing_of_a_live_group_is_due_before_enough_keys_say_how_late_it_is():
     entries, schedule = CountedEntries(), EvictionSchedule()
-    schedule.enter(ONE, ["k"], np.array([5]), 8)
+    enter(schedule, ONE, ["k"], 5, 8)
     save(schedule, entries, ONE)
-    assert EvictionSchedule.load(entries, CountedEntries()).take_due(entries, {ONE: 8}, PLENTY) == {}
+    assert take(EvictionSchedule.load(entries, CountedEntries()), entries, {ONE: 8}) == {}
 
 
 def test_keys_of_a_group_that_is_no_more_are_due_at_once():
     entries, schedule = CountedEntries(), EvictionSchedule()
-    schedule.enter(ONE, ["k"], np.array([5]), 1_000)
-    schedule.enter(OTHER, ["l"], np.array([5]), 1_000)
+    enter(schedule, ONE, ["k"], 5, 1_000)
+    enter(schedule, OTHER, ["l"], 5, 1_000)
     save(schedule, entries, ONE, OTHER)
     assert schedule.clock.time_ms is None
-    assert schedule.take_due(entries, {ONE: 1_000}, PLENTY) == {OTHER: {"l": None}}
+    assert take(schedule, entries, {ONE: 1_000}) == {OTHER: [("l", None)]}
 
 
 def test_what_was_evicted_is_remembered_with_its_group_and_forgotten_with_it():
@@ -211,13 +283,13 @@ def test_what_was_evicted_is_remembered_with_its_group_and_forgotten_with_it():
 
 def test_a_batch_that_changes_nothing_writes_nothing():
     entries, schedule = CountedEntries(), EvictionSchedule()
-    schedule.enter(ONE, ["k"], np.array([5]), 8_000)
+    enter(schedule, ONE, ["k"], 5, 8_000)
     advance(schedule, 2_000)
     save(schedule, entries, ONE)
     writes = entries.writes
     for _ in range(3):
         schedule = EvictionSchedule.load(entries, CountedEntries())
-        assert schedule.take_due(entries, {ONE: 8_000}, PLENTY) == {}
+        assert take(schedule, entries, {ONE: 8_000}) == {}
         save(schedule, entries, ONE)
     assert entries.writes == writes
     advance(schedule, 3_000)
@@ -232,9 +304,9 @@ def test_a_schedule_of_version_1_goes_on():
     overview = {"version": 1, "clock_ms": 10**15, "slots": slots}
     entries.put([(OVERVIEW, json.dumps(overview).encode()), (head_key(ONE, "8/0"), b'["k", "l"]')])
     schedule = EvictionSchedule.load(entries, CountedEntries())
-    assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {}
+    assert take(schedule, entries, {ONE: 8}) == {}
     advance(schedule, 17)
-    assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {ONE: {"k": None, "l": None}}
+    assert take(schedule, entries, {ONE: 8}) == {ONE: [("k", None), ("l", None)]}
     save(schedule, entries, ONE)
     assert json.loads(entries.data[OVERVIEW])["version"] == 2
 
@@ -247,15 +319,15 @@ def test_a_schedule_that_was_never_written_enters_every_head_there_is_and_all_ar
         heads.put([(head_key(*group_key), b"head") for group_key in group_keys])
         schedule = EvictionSchedule.load(entries, heads)
         advance(schedule, -1_700_000_000_000)
-        assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {}
+        assert take(schedule, entries, {ONE: 8}) == {}
         save(schedule, entries, ONE)
         assert entered(entries) == Counter(group_keys)
         again = EvictionSchedule.load(entries, heads)
-        due = again.take_due(entries, {ONE: 8}, PLENTY)
-        assert Counter((group_id, key) for group_id, keys in due.items() for key in keys) == Counter(group_keys)
-        assert all(noted_ms is None for keys in due.values() for noted_ms in keys.values())
+        due = take(again, entries, {ONE: 8})
+        assert Counter((group_id, key) for group_id, keys in due.items() for key, _ in keys) == Counter(group_keys)
+        assert all(noted_ms is None for keys in due.values() for _, noted_ms in keys)
         save(again, entries, ONE)
-        assert EvictionSchedule.load(entries, heads).take_due(entries, {ONE: 8}, PLENTY) == {}
+        assert take(EvictionSchedule.load(entries, heads), entries, {ONE: 8}) == {}
 
 
 def test_heads_are_listed_only_where_no_schedule_was_written():

@@ -47,7 +47,7 @@ class Store(MemoryEntries):
         super().put(entries)
 
     def remove(self, keys):
-        for key in keys:
+        for key in keys.to_list():
             self.data.pop(key, None)
 
 
@@ -60,7 +60,7 @@ def run(layer: Layer, model: dict[bytes, bytes], changes) -> None:
             layer.put(list(argument.items()))
             model.update(argument)
         else:
-            layer.remove(argument)
+            layer.remove(ByteStrings.of(argument))
             for key in argument:
                 model.pop(key, None)
 
@@ -191,7 +191,7 @@ def test_sections_share_a_layer():
     schedule.put([(b"a", b"2")])
     assert (heads.get([b"a", b"b"]), schedule.get([b"a", b"b"])) == ([b"1", b""], [b"2", b""])
     assert (list(heads.list_keys()), list(schedule.list_keys())) == ([b"a"], [b"a"])
-    heads.remove([b"a"])
+    heads.remove(ByteStrings.of([b"a"]))
     layer.commit()
     again = layer_of(store, WorkerCaches())
     assert (Section(again, HEADS).get([b"a"]), Section(again, SCHEDULE).get([b"a"])) == ([b""], [b"2"])

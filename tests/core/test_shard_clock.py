@@ -1,23 +1,28 @@
 """The clock of a shard: the vote of many keys, which a few wild dates do not move."""
 
+import zlib
+from unittest import mock
+
 import numpy as np
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
+from buckets.engine.eviction import shard_clock
 from buckets.engine.eviction.shard_clock import QUORUM, VOTERS, ShardClock
+from buckets.engine.storage.shard_store import head_keys
 from buckets.timeline.head import NO_CLOCK
 
 ONE, OTHER = "11" * 8, "0f" * 8
 NOW_MS, YEARS_AHEAD_MS = 1_700_000_000_000, 4_000_000_000_000
-TIMES_MS = st.integers(-(10**14), 10**14)
+TIMES_MS = st.one_of(st.integers(-(10**14), 10**14), st.just(NO_CLOCK))
 VOTES = st.lists(
     st.tuples(st.sampled_from([ONE, OTHER]), st.dictionaries(st.text(max_size=3), TIMES_MS, max_size=80)), max_size=6
 )
 
 
 def note(clock: ShardClock, group_id: str, clocks_ms: dict[str, int]) -> None:
-    clock.note(group_id, pa.array([*clocks_ms], pa.string()), np.array(list(clocks_ms.values()), np.int64))
+    clock.note(group_id, ByteStrings.of(head_keys(group_id, clocks_ms)), np.array(list(clocks_ms.values()), np.int64))
 
 
 def usual(keys: int, moment_ms: int = NOW_MS, first: int = 0) -> dict[str, int]:
@@ -86,6 +91,21 @@ def test_keys_without_an_event_that_counted_do_not_vote():
     clock = ShardClock()
     note(clock, ONE, usual(QUORUM - 1) | {"none": NO_CLOCK})
     assert clock.time_ms is None
+
+
+@given(VOTES, st.integers(1, 5))
+def test_the_keys_that_had_events_last_vote_each_with_its_last_clock(votes, voters):
+    with mock.patch.object(shard_clock, "VOTERS", voters):
+        clock, model = ShardClock(), dict[str, dict[int, int]]()
+        for group_id, clocks_ms in votes:
+            note(clock, group_id, clocks_ms)
+            of_group = model.setdefault(group_id, {})
+            for key, clock_ms in [each for each in clocks_ms.items() if each[1] != NO_CLOCK][-voters:]:
+                of_group.pop(zlib.crc32(key.encode()), None)
+                of_group[zlib.crc32(key.encode())] = clock_ms
+            model[group_id] = dict([*of_group.items()][-voters:])
+    assert clock.voters == {group_id: [*of_group.items()] for group_id, of_group in model.items()}
+    assert ShardClock.of_voters(clock.voters).to_bytes() == clock.to_bytes()
 
 
 @given(VOTES)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.shard_store import ShardStore, head_key, page_key
+from buckets.engine.storage.shard_store import ShardStore, head_key, head_keys, page_key
 from buckets.engine.storage.stored_heads import StoredHeads
 from tests.core.pipeline import CountedEntries
 
@@ -23,22 +23,33 @@ def store() -> ShardStore:
     return store
 
 
+def read(store: ShardStore, *keys: str) -> StoredHeads:
+    return StoredHeads.read(store, ByteStrings.of(head_keys(GROUP, keys)))
+
+
+def test_the_heads_of_groups_are_read_in_one_call(store):
+    other = "0f" * 8
+    store.heads.put([(head_key(other, "b"), b"other b")])
+    found = StoredHeads.read_groups(store, {GROUP: pa.array(["a", "b"]), other: pa.array(["b", "c"])})
+    assert [each.heads.to_list() for each in found] == [[b"head a", b"head b"], [b"other b", b""]]
+    assert found[1].state_keys.to_list() == head_keys(other, "bc")
+
+
 def test_a_new_key_has_no_head(store):
-    assert StoredHeads.read(store, GROUP, pa.array(["a", "c"])).heads.to_list() == [b"head a", b""]
+    assert read(store, "a", "c").heads.to_list() == [b"head a", b""]
 
 
 def test_pages_are_read_by_the_index_of_their_key(store):
-    assert StoredHeads.read(store, GROUP, pa.array(["b", "a"])).read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
+    assert read(store, "b", "a").read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
 
 
 def test_some_of_the_keys_keep_what_was_read_of_them(store):
-    stored = StoredHeads.read(store, GROUP, pa.array(["a", "b", "c"])).chosen(np.array([True, False, True]))
-    assert stored.keys.to_pylist() == ["a", "c"]
+    stored = read(store, "a", "b", "c").take(np.array([0, 2]))
     assert (stored.state_keys.to_list(), stored.heads.to_list()) == ([A, C], [b"head a", b""])
 
 
 def test_only_what_has_changed_is_written(store):
-    stored, writes = StoredHeads.read(store, GROUP, pa.array(["a", "b", "c"])), store.heads.writes
+    stored, writes = read(store, "a", "b", "c"), store.heads.writes
     gone, new = (
         SimpleNamespace(key=key, number=number, data=data) for key, number, data in ((0, 1, None), (2, 0, b"p"))
     )

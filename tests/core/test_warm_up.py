@@ -7,9 +7,11 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
-from buckets.engine.eviction import eviction
+from buckets.engine.batch.counting_sort import number_pairs
+from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
+from buckets.kernel import settled
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.needed_pages import choose_pages
 from buckets.rules.rule_set import next_rule_set
@@ -20,8 +22,13 @@ from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
 KERNELS = (
-    *(score_keys, choose_pages, read_heads, unreadable),
-    *(each for module in (arena, byte_strings) for each in vars(module).values() if isinstance(each, Dispatcher)),
+    *(score_keys, choose_pages, read_heads, unreadable, number_pairs),
+    *(
+        each
+        for module in (arena, byte_strings, chunks, settled, shard_clock)
+        for each in vars(module).values()
+        if isinstance(each, Dispatcher)
+    ),
 )
 __all__ = ["one_voter"]
 

@@ -53,3 +53,33 @@ def relabel(codes, labels):
     for number in range(count):
         labels[seen[number]] = -1
     return numbers, seen[:count]
+
+
+@compiled
+def number_pairs(one, other):
+    """Number pairs of integers in the order in which they first occur.
+
+    Args:
+        one: int64 `(rows,)`, the first of each pair.
+        other: int64 `(rows,)`, the second.
+
+    Returns:
+        Each row's number, int64 `(rows,)`, and the row in which each number occurs first, int64.
+    """
+    rows = one.shape[0]
+    size = 1
+    while size < 2 * rows:
+        size *= 2
+    table, numbers, seen = np.full(size, -1, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64)
+    count = 0
+    for row in range(rows):
+        mixed = (np.uint64(other[row]) ^ (np.uint64(one[row]) << np.uint64(40))) * np.uint64(0xD6E8FEB86659FD93)
+        slot = np.int64(mixed >> np.uint64(32)) & (size - 1)
+        while table[slot] >= 0 and (one[seen[table[slot]]] != one[row] or other[seen[table[slot]]] != other[row]):
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            table[slot] = count
+            seen[count] = row
+            count += 1
+        numbers[row] = table[slot]
+    return numbers, seen[:count]

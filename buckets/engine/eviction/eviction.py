@@ -10,25 +10,38 @@ than the shard's clock by more than the horizon can come to an evicted key withi
 `warm: false`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Noted
+from buckets.byte_strings import ByteStrings, concatenated
+from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
 from buckets.engine.policies.policy_state import needed_until_ms
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.storage.text_column import column_of
 from buckets.kernel.keyed_events import no_events
 from buckets.kernel.plan import GroupPlan
-from buckets.kernel.score import score
+from buckets.kernel.score import PAGING, score
+from buckets.kernel.settled import are_settled
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+_NO_GENERATION = -1
+"""That of no head: of groups that are gone."""
+
+
+class _Remembered(NamedTuple):
+    """What policies remember of some keys: the index of each, int64, and its entry."""
+
+    indices: Int64s
+    entries: ByteStrings
 
 
 @dataclass
@@ -45,7 +58,7 @@ class Eviction:
     plans: Mapping[str, GroupPlan]
     schedule: EvictionSchedule
     _events: int = 0
-    _scored: dict[str, list[tuple[pa.Array, Int64s]]] = field(default_factory=dict)
+    _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)
 
     @classmethod
     def begin(
@@ -69,20 +82,22 @@ class Eviction:
             clocks_ms: the clock of each key now, `(keys,)`.
             events: how many events they had.
         """
+        group_id = plan.group.state_id
+        keys = GroupedKeys.of(group_id, stored.state_keys)
         self._events += events
-        self._scored.setdefault(plan.group.state_id, []).append((stored.keys, clocks_ms))
-        self.schedule.clock.note(plan.group.state_id, stored.keys, clocks_ms)
+        self._scored.append((stored.state_keys, clocks_ms))
+        self.schedule.clock.note(group_id, stored.state_keys, clocks_ms)
         new = np.flatnonzero(stored.heads.lengths == 0)
         if len(new):
-            keys = stored.keys.take(pa.array(new)).to_pylist()
-            self.schedule.enter(plan.group.state_id, keys, clocks_ms[new], plan.horizon_ms)
+            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
-        horizons_ms = {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
-        due = self.schedule.take_due(self.store.schedule, horizons_ms, self._events + SPARE_VISITS)
-        for group_id, noted_ms in due.items():
-            self._visit(group_id, noted_ms)
+        due = self.schedule.take_due(self.store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
+        if due.keys.size:
+            scored, clocks_ms = self._scored_of(due.keys)
+            self.schedule.enter(due.keys.take(scored), clocks_ms, self._horizons_ms)
+            self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
         self.schedule.save(self.store.schedule, self.plans.keys())
 
     def evicted_until_ms(self, plan: GroupPlan) -> int | None:
@@ -93,50 +108,52 @@ class Eviction:
         """Note that policies remember something of keys of a group."""
         self.schedule.remembered.add(plan.group.state_id)
 
-    def _visit(self, group_id: str, noted_ms: Noted) -> None:
-        """Look at keys of one group; those that were scored just now need no look."""
-        plan, keys = self.plans.get(group_id), pa.array([*noted_ms], pa.string())
-        is_scored, clocks_ms = self._scored_ms(group_id, keys)
-        if plan is not None:
-            self.schedule.enter(group_id, keys.filter(is_scored).to_pylist(), clocks_ms[is_scored], plan.horizon_ms)
-        unseen = keys.filter(~is_scored)
-        if not len(unseen):
+    @cached_property
+    def _horizons_ms(self) -> dict[str, int]:
+        return {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
+
+    def _scored_of(self, keys: GroupedKeys) -> tuple[Int64s, Int64s]:
+        """Return which keys have been scored in this batch, as indices, and their clocks since, int64 `(scored,)`."""
+        if not self._scored:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        # Of a key that was scored more than once the last clock counts: the first that is found counts here.
+        state_keys, clocks_ms = zip(*reversed(self._scored), strict=True)
+        index = pc.index_in(column_of(keys.state_keys), column_of(concatenated(state_keys))).fill_null(-1).to_numpy()
+        found = np.flatnonzero(index >= 0)
+        return found, np.concatenate(clocks_ms)[index[found]]
+
+    def _visit(self, visited: Scheduled) -> None:
+        """Look at keys that were not scored just now: they stay, or are evicted."""
+        keys = visited.keys
+        if not keys.size:
             return
-        stored = StoredHeads.read(self.store, group_id, unseen)
-        remembered = [b""] * len(unseen)
-        if group_id in self.schedule.remembered:
-            remembered = self.store.policies.get(stored.state_keys.to_list())
-        stays = np.zeros(len(unseen), np.bool_)
-        if plan is not None:
-            stays = self._stay(plan, stored, remembered, noted_ms)
-            _trim(plan, stored.chosen(stays))
-        stored.chosen(~stays).remove()
-        gone = np.flatnonzero(~stays & np.array([*map(bool, remembered)], np.bool_))
-        if len(gone):
-            self.store.policies.remove(stored.state_keys.take(gone).to_list())
+        stored, remembered = StoredHeads.read(self.store, keys.state_keys), self._remembered_of(keys)
+        generations = {group_id: plan.group.generation for group_id, plan in self.plans.items()}
+        needed_ms = clocks_of(stored.heads, keys.each(generations, _NO_GENERATION))
+        for group_id, of_group in keys.take(remembered.indices).stretches():
+            if group_id in self.plans:
+                indices, entries = remembered.indices[of_group], remembered.entries.slice(of_group.start, of_group.stop)
+                until_ms = needed_until_ms(self.plans[group_id].group, entries.to_list())
+                needed_ms[indices] = np.maximum(needed_ms[indices], until_ms)
+        stays = self.schedule.enter_visited(visited, needed_ms, self._horizons_ms)
+        for group_id, of_group in keys.stretches():
+            if group_id in self.plans:
+                settled = are_settled(self.plans[group_id], stored.heads.slice(of_group.start, of_group.stop), PAGING)
+                trimmed = of_group.start + np.flatnonzero(stays[of_group] & ~settled)
+                if len(trimmed):
+                    _trim(self.plans[group_id], stored.take(trimmed))
+        stored.take(np.flatnonzero(~stays)).remove()
+        self.store.policies.remove(keys.state_keys.take(remembered.indices[~stays[remembered.indices]]))
 
-    def _scored_ms(self, group_id: str, keys: pa.Array) -> tuple[Booleans, Int64s]:
-        """Return which keys of a group have been scored in this batch, and their clocks since."""
-        is_scored, clocks_ms = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64)
-        for scored, scored_ms in self._scored.get(group_id, ()):
-            index = pc.index_in(keys, scored).fill_null(-1).to_numpy()
-            is_among = index >= 0
-            is_scored |= is_among
-            clocks_ms[is_among] = scored_ms[index[is_among]]
-        return is_scored, clocks_ms
-
-    def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
-        """Return which of the keys stay, `(keys,)`; these are in the schedule again."""
-        clocks_ms = clocks_of(stored.heads, plan.group.generation)
-        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered)) if any(remembered) else clocks_ms
-        return self.schedule.enter_visited(
-            plan.group.state_id, stored.keys.to_pylist(), needed_ms, noted_ms, plan.horizon_ms
-        )
+    def _remembered_of(self, keys: GroupedKeys) -> _Remembered:
+        """Return what policies remember of keys."""
+        asked = np.flatnonzero(keys.each(dict.fromkeys(self.schedule.remembered, 1), 0))
+        entries = self.store.policies.read(keys.state_keys.take(asked))
+        some = np.flatnonzero(entries.lengths)
+        return _Remembered(asked[some], entries.take(some))
 
 
 def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
     """Bring timelines to the horizon and the tiers that are in force."""
-    if not len(stored.keys):
-        return
-    nothing = no_events(len(stored.keys), len(plan.group.measures))
+    nothing = no_events(stored.heads.size, len(plan.group.measures))
     stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule
 from buckets.engine.policies.policy_state import read_entry
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import ShardStore, head_keys
+from buckets.engine.storage.text_column import strings_of
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
@@ -48,23 +51,22 @@ class PolicyEviction:
         """
         group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
         np.maximum.at(clocks_ms, table.codes, table.events["time_ms"].to_numpy())
-        self._schedule.clock.note(group_id, table.keys, clocks_ms)
+        self._schedule.clock.note(group_id, strings_of(table.keys).with_prefix(bytes.fromhex(group_id)), clocks_ms)
         self._events += len(table.events)
-        times_ms = np.array([*new_ms.values()], np.int64)
-        self._schedule.enter(group_id, [*new_ms], times_ms, self._horizons_ms[group_id])
+        keys = GroupedKeys.of(group_id, ByteStrings.of(head_keys(group_id, new_ms)))
+        self._schedule.enter(keys, np.array([*new_ms.values()], np.int64), self._horizons_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
         due = self._schedule.take_due(self._store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
-        for group_id, noted_ms in due.items():
-            keys, group = [*noted_ms], self._groups.get(group_id)
-            state_keys = head_keys(group_id, keys)
-            stored = self._store.policies.get(state_keys)
-            stays = np.zeros(len(keys), np.bool_)
-            if group is not None:
-                needed_ms, horizon_ms = _needed_ms(group, stored), self._horizons_ms[group_id]
-                stays = self._schedule.enter_visited(group_id, keys, needed_ms, noted_ms, horizon_ms)
-            self._store.policies.remove([key for key, stay in zip(state_keys, stays, strict=True) if not stay])
+        stored = self._store.policies.read(due.keys.state_keys)
+        needed_ms = np.full(due.keys.size, NO_CLOCK)
+        for group_id, of_group in due.keys.stretches():
+            if group_id in self._groups:
+                entries = stored.slice(of_group.start, of_group.stop).to_list()
+                needed_ms[of_group] = _needed_ms(self._groups[group_id], entries)
+        stays = self._schedule.enter_visited(due, needed_ms, self._horizons_ms)
+        self._store.policies.remove(due.keys.state_keys.take(np.flatnonzero(~stays)))
         self._schedule.save(self._store.schedule, self._groups.keys())
 
 

@@ -20,17 +20,20 @@ policies remember something of keys, the overview has `"remembered": [group]` to
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
-from typing import Final
+from itertools import pairwise
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import ByteStrings
+from buckets.engine.batch.counting_sort import number_pairs, sort_by_code
+from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
 from buckets.engine.eviction.shard_clock import ShardClock
-from buckets.engine.storage.shard_store import Entries, head_key, split_head_key
+from buckets.engine.storage.grouped_keys import GroupedKeys
+from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, head_key
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
 
@@ -44,12 +47,21 @@ Int64s = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 
-Noted = dict[str, int | None]
-"""Keys, each with its clock in ms when it was entered, if it was out of the horizon then; None otherwise."""
-Written = str | tuple[str, int]
-"""An entry as a chunk has it: a key, with its clock where that is noted."""
-_KEYS: Final = msgspec.json.Decoder(list[str])
-"""Reads a chunk of keys whose clocks are not noted, as most are."""
+class Scheduled(NamedTuple):
+    """Keys as they are in the schedule, or come into it.
+
+    Attributes:
+        keys: the keys; those that are due stand group by group.
+        noted_ms: int64 `(keys,)`, the clock of each when it was entered, in ms, if it was out of the horizon then;
+            NOT_NOTED otherwise.
+    """
+
+    keys: GroupedKeys
+    noted_ms: Int64s
+
+    def take(self, indices: Int64s) -> "Scheduled":
+        """Return some of them, in the order of their indices."""
+        return Scheduled(self.keys.take(indices), self.noted_ms[indices])
 
 
 @dataclass
@@ -68,7 +80,7 @@ class EvictionSchedule:
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
     remembered: set[str] = field(default_factory=set)
     _stored: dict[bytes, bytes] = field(default_factory=dict)
-    _added: dict[tuple[str, int], list[Written]] = field(default_factory=dict)
+    _added: list[tuple[Scheduled, Int64s]] = field(default_factory=list)
 
     @classmethod
     def load(cls, entries: Entries, heads: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
@@ -85,12 +97,12 @@ class EvictionSchedule:
         stored, voters = entries.get([OVERVIEW, CLOCK])
         if not stored:
             schedule = cls(ShardClock(apart))
-            keys_of: dict[str, list[str]] = {}
-            for stored_key in heads.list_keys():
-                group_id, key = split_head_key(stored_key)
-                keys_of.setdefault(group_id, []).append(key)
-            for group_id, keys in keys_of.items():
-                schedule._add(group_id, keys, np.full(len(keys), LONG_AGO_MS, np.int64))
+            by_group: dict[bytes, list[bytes]] = {}
+            for state_key in heads.list_keys():
+                by_group.setdefault(state_key[:GROUP_BYTES], []).append(state_key)
+            for group, state_keys in by_group.items():
+                keys = GroupedKeys.of(group.hex(), ByteStrings.of(state_keys))
+                schedule._add(keys, np.full(keys.size, LONG_AGO_MS), np.full(keys.size, NOT_NOTED))
             return schedule
         data = json.loads(stored)
         if data["version"] not in (1, SCHEDULE_VERSION):
@@ -130,78 +142,78 @@ class EvictionSchedule:
         """Note that a timeline of a group was evicted, and the time of its latest event."""
         self.evicted_until_ms[group_id] = max(until_ms, self.evicted_until_ms.get(group_id, until_ms))
 
-    def enter(self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, horizon_ms: int) -> None:
-        """Enter keys of a group; one that is out of the horizon stays another horizon.
+    def enter(self, keys: GroupedKeys, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> None:
+        """Enter keys; one that is out of the horizon stays another horizon.
 
         Args:
-            group_id: the group.
             keys: the keys.
             clocks_ms: int64 `(keys,)`, the clock of each.
-            horizon_ms: of the group.
+            horizons_ms: of each group.
         """
-        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_of(group_id)
-        if shard_ms is None:
-            self._add(group_id, keys, (clocks_ms // step_ms + 1) * step_ms)
-            return
-        lags = clocks_ms < shard_ms - horizon_ms
-        entries: list[Written] = [*keys]
-        for index in np.flatnonzero(lags).tolist():
-            entries[index] = keys[index], clocks_ms[index].item()
-        self._add(group_id, entries, (np.where(lags, shard_ms, clocks_ms) // step_ms + 1) * step_ms)
+        step_ms, shard_ms, from_ms, _ = self._times(keys, horizons_ms)
+        lags = clocks_ms < from_ms
+        until_ms = (np.where(lags, shard_ms, clocks_ms) // step_ms + 1) * step_ms
+        self._add(keys, until_ms, np.where(lags, clocks_ms, NOT_NOTED))
 
-    def enter_once_more(self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, horizon_ms: int) -> None:
-        """Enter keys of a group that may be idle, as `enter` does, for an eighth of the horizon."""
-        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_of(group_id)
-        assert shard_ms is not None
-        until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
-        entries = [*zip(keys, clocks_ms.tolist(), strict=True)]
-        self._add(group_id, entries, np.full(len(entries), until_ms, np.int64))
+    def enter_visited(self, visited: Scheduled, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> Booleans:
+        """Enter those of visited keys that stay, and note until when the others were needed.
 
-    def enter_visited(
-        self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, noted_ms: Noted, horizon_ms: int
-    ) -> Booleans:
-        """Enter those of visited keys of a group that stay, and note until when the others were needed.
+        A key that may be idle is entered for an eighth of the horizon, with its clock.
 
         Args:
-            group_id: the group.
-            keys: the keys.
+            visited: the keys, as `take_due` gave them.
             clocks_ms: int64 `(keys,)`, until when each is needed; NO_CLOCK where it is not at all.
-            noted_ms: of each key, as `take_due` gave it.
-            horizon_ms: of the group.
+            horizons_ms: of each group.
 
         Returns:
             Which of the keys stay, `(keys,)`.
         """
-        before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_of(group_id)
-        assert shard_ms is not None
-        is_noted = np.array([clock_ms is not None for clock_ms in before], np.bool_)
-        before_ms = np.array([0 if clock_ms is None else clock_ms for clock_ms in before], np.int64)
+        keys, noted_ms = visited
+        _, _, from_ms, doubtful_until_ms = self._times(keys, horizons_ms)
         is_known = clocks_ms != NO_CLOCK
-        live = (clocks_ms >= shard_ms - horizon_ms) | (is_noted & (clocks_ms > before_ms))
-        doubtful = ~live & is_known & ~is_noted
-        gone_ms = clocks_ms[~live & is_known & is_noted]
-        if len(gone_ms):
-            self.note_evicted(group_id, gone_ms.max().item())
-        for enter, chosen in ((self.enter, live), (self.enter_once_more, doubtful)):
-            enter(group_id, [*compress(keys, chosen)], clocks_ms[chosen], horizon_ms)
-        return live | doubtful
+        live = is_known & ((clocks_ms >= from_ms) | (clocks_ms > noted_ms))
+        doubtful = ~live & is_known & (noted_ms == NOT_NOTED)
+        stays: Booleans = live | doubtful
+        gone = np.flatnonzero(is_known & ~stays)
+        latest_ms = np.full(len(keys.group_ids), NO_CLOCK)
+        np.maximum.at(latest_ms, keys.groups[gone], clocks_ms[gone])
+        for index in np.flatnonzero(latest_ms != NO_CLOCK).tolist():
+            self.note_evicted(keys.group_ids[index], latest_ms[index].item())
+        chosen = np.flatnonzero(live)
+        self.enter(keys.take(chosen), clocks_ms[chosen], horizons_ms)
+        chosen = np.flatnonzero(doubtful)
+        self._add(keys.take(chosen), doubtful_until_ms[chosen], clocks_ms[chosen])
+        return stays
 
-    def _add(self, group_id: str, entries: Sequence[Written], until_ms: Int64s) -> None:
-        ends = np.unique(until_ms).tolist()
-        for end_ms in ends:
-            ending = entries if len(ends) == 1 else [entries[at] for at in np.flatnonzero(until_ms == end_ms).tolist()]
-            self._added.setdefault((group_id, end_ms), []).extend(ending)
+    def _times(self, keys: GroupedKeys, horizons_ms: Mapping[str, int]) -> Int64s:
+        """Return times for each key, int64 `(4, keys)`, in ms.
 
-    def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> dict[str, Noted]:
+        They are how far apart the slots of its group are, the shard's clock, the clock from which on a key is within
+        the horizon, and the slot that is due an eighth of the horizon from now; where too few keys are known to say
+        how late it is, each is within the horizon.
+        """
+        times_ms = np.zeros((4, len(keys.group_ids)), np.int64)
+        for index, group_id in enumerate(keys.group_ids):
+            horizon_ms, shard_ms = horizons_ms.get(group_id, 0), self.clock.time_of(group_id)
+            step_ms = max(1, horizon_ms // SLOTS_IN_HORIZON)
+            if shard_ms is None:
+                times_ms[:, index] = step_ms, 0, NO_CLOCK, 0
+            else:
+                until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
+                times_ms[:, index] = step_ms, shard_ms, shard_ms - horizon_ms, until_ms
+        return times_ms[:, keys.groups]
+
+    def _add(self, keys: GroupedKeys, until_ms: Int64s, noted_ms: Int64s) -> None:
+        if keys.size:
+            self._added.append((Scheduled(keys, noted_ms), until_ms))
+
+    def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> Scheduled:
         """Take keys whose slot is due, and those of groups that are gone.
 
         Args:
             entries: the map of the state that keeps the schedule.
             horizons_ms: by live group.
             most: about how many keys; chunks are taken whole.
-
-        Returns:
-            Keys by group.
         """
         wanted: list[tuple[str, int, int]] = []
         for group_id, of_group in self.slots.items():
@@ -220,48 +232,43 @@ class EvictionSchedule:
             for group_id, of_group in self.slots.items()
             if (left := {until_ms: keys for until_ms, keys in of_group.items() if keys})
         }
-        state_keys = [_chunk_key(*chunk) for chunk in wanted]
-        due: dict[str, Noted] = {}
-        for (group_id, _, _), chunk in zip(wanted, entries.get(state_keys), strict=True):
-            due.setdefault(group_id, {}).update(_noted_in(chunk))
-        entries.remove(state_keys)
-        return due
+        chunk_keys = ByteStrings.of([_chunk_key(*chunk) for chunk in wanted])
+        group_ids = list(dict.fromkeys(group_id for group_id, _, _ in wanted))
+        of_chunks = np.array([group_ids.index(group_id) for group_id, _, _ in wanted], np.int64)
+        prefixes = ByteStrings.of([bytes.fromhex(group_id) for group_id, _, _ in wanted])
+        state_keys, noted_ms, first = read_chunks(entries.read(chunk_keys), prefixes)
+        entries.remove(chunk_keys)
+        return Scheduled(GroupedKeys(group_ids, np.repeat(of_chunks, np.diff(first)), state_keys), noted_ms)
 
     def _write_added(self, entries: Entries) -> None:
         """Append the keys that were entered to the chunks of their slots."""
-        begun = {}
-        for group_id, until_ms in self._added:
-            count = self.slots.get(group_id, {}).get(until_ms, 0)
-            if count % CHUNK_KEYS:
-                begun[group_id, until_ms] = _chunk_key(group_id, until_ms, count // CHUNK_KEYS)
-        chunks = dict(zip(begun, entries.get(list(begun.values())), strict=True)) if begun else {}
-        written: list[tuple[bytes, bytes]] = []
-        for (group_id, until_ms), keys in self._added.items():
+        if not self._added:
+            return
+        keys = GroupedKeys.joined([added.keys for added, _ in self._added])
+        noted_ms = np.concatenate([added.noted_ms for added, _ in self._added])
+        until_ms = np.concatenate([until_ms for _, until_ms in self._added])
+        slots, seen = number_pairs(keys.groups, until_ms)
+        order, slot_start = sort_by_code(slots, len(seen))
+        chunk_keys: list[bytes] = []
+        begun: list[int] = []
+        first: list[int] = [0]
+        for added, (start, end) in zip(seen.tolist(), pairwise(slot_start.tolist()), strict=True):
+            group_id, end_ms = keys.group_ids[keys.groups[added]], until_ms[added].item()
             of_group = self.slots.setdefault(group_id, {})
-            count = of_group.get(until_ms, 0)
-            before = msgspec.json.decode(chunks[group_id, until_ms]) if count % CHUNK_KEYS else []
-            together, first = [*before, *keys], count // CHUNK_KEYS
-            for number in range(-(-len(together) // CHUNK_KEYS)):
-                chunk = msgspec.json.encode(together[number * CHUNK_KEYS : (number + 1) * CHUNK_KEYS])
-                written.append((_chunk_key(group_id, until_ms, first + number), chunk))
-            of_group[until_ms] = count + len(keys)
-        if written:
-            entries.put(written)
-        self._added = {}
-
-
-def _noted_in(chunk: bytes) -> Noted:
-    """Return the keys of a chunk."""
-    try:
-        return dict.fromkeys(_KEYS.decode(chunk))
-    except msgspec.ValidationError:  # of some the clock is noted
-        written: list[Written] = msgspec.json.decode(chunk)
-        return dict((entry, None) if isinstance(entry, str) else entry for entry in written)
-
-
-def _step_ms(horizon_ms: int) -> int:
-    """Return how far apart slots of a group are."""
-    return max(1, horizon_ms // SLOTS_IN_HORIZON)
+            before = of_group.get(end_ms, 0)
+            of_group[end_ms] = before + end - start
+            if before % CHUNK_KEYS:
+                begun.append(len(chunk_keys))
+            for number in range(before // CHUNK_KEYS, -(-of_group[end_ms] // CHUNK_KEYS)):
+                chunk_keys.append(_chunk_key(group_id, end_ms, number))
+                first.append(min(start + (number + 1) * CHUNK_KEYS - before, end))
+        texts = [b""] * len(chunk_keys)
+        for chunk, text in zip(begun, entries.get([chunk_keys[chunk] for chunk in begun]), strict=True):
+            texts[chunk] = text
+        state_keys, starts = keys.state_keys.take(order), np.array(first, np.int64)
+        chunks = write_chunks(ByteStrings.of(texts), state_keys, noted_ms[order], starts, GROUP_BYTES)
+        entries.write(ByteStrings.of(chunk_keys), chunks)
+        self._added = []
 
 
 def _chunk_key(group_id: str, until_ms: int, number: int) -> bytes:

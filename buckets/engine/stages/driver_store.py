@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Protocol
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import DriverStores, InObjects, ShardStore
 
@@ -57,9 +58,9 @@ class ChangedEntries(InObjects):
         """Keep values."""
         self.changes.update(entries)
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        self.changes.update(dict.fromkeys(keys))
+        self.changes.update(dict.fromkeys(keys.to_list()))
 
     def list_keys(self) -> Iterator[bytes]:
         """Yield all keys, in no particular order. Cost: O(entries)."""

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.batch import payload
 from buckets.engine.batch.events_by_key import EventsByKey, by_key
 from buckets.engine.storage.shard_store import ShardStore
@@ -143,7 +144,7 @@ class Filling:
         if data:
             self._store.schedule.put([(OVERVIEW, data)])
         else:
-            self._store.schedule.remove([OVERVIEW])
+            self._store.schedule.remove(ByteStrings.of([OVERVIEW]))
 
     def _let_wait(self, fill: Fill, progress: Progress, arrived: list[pa.Table], lists: str) -> None:
         packed = payload.pack(payload.EVENTS, _in_turn(by_key(arrived)), fill.group_id)
@@ -167,7 +168,7 @@ class Filling:
                     break
                 lists, table = _read_waiting(entry)
                 found.append((lists, table))
-                self._store.pages.remove([key])
+                self._store.pages.remove(ByteStrings.of([key]))
                 progress.first, taken = progress.first + 1, taken + len(table)
         for (lists, _), several in groupby(found, key=lambda each: (each[0], each[1].schema.remove_metadata())):
             self._take_in(plan, by_key(_one_after_another([table for _, table in several])), source.lists_of(lists))
@@ -178,7 +179,7 @@ class Filling:
         waiting = fill_identity(self._groups[number], number, "waiting")
         numbers = range(progress.first, min(progress.first + MOST_REMOVED, progress.next))
         if numbers:
-            self._store.pages.remove([_waiting_key(waiting, each) for each in numbers])
+            self._store.pages.remove(ByteStrings.of([_waiting_key(waiting, each) for each in numbers]))
             progress.first = numbers.stop
         if progress.first == progress.next:
             del self._progress[number], self._groups[number]

@@ -9,6 +9,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.batch.fan_out import PASSING, fan_out
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.completion import complete_batch
@@ -35,9 +36,9 @@ class MemoryEntries(InObjects):
         """Keep values."""
         self.data.update(entries)
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        for key in keys:
+        for key in keys.to_list():
             del self.data[key]
 
     def list_keys(self) -> list[bytes]:

@@ -135,7 +135,7 @@ class Scorer:
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
-        stored = StoredHeads.read(eviction.store, plan.group.state_id, arrived.keys)
+        (stored,) = StoredHeads.read_groups(eviction.store, {plan.group.state_id: arrived.keys})
         quiet = replace(self, evaluations=False, lists=lists)
         for _ in quiet._score_group(plan, arrived, version, stored, eviction):
             pass

@@ -39,9 +39,12 @@ _RULE = Rule.model_validate(
 _DECORATED = re.compile(rb"^@(?:compiled|leaf|inlined|allocating)$", re.MULTILINE)
 _EVENTS = 300
 """So many that a timeline gets pages, and the second batch reads some."""
+_PAUSE_MS = 3 * 3_600_000
+"""Longer than the horizon."""
 
 
-def _arrivals(first: int) -> pa.RecordBatch:
+def _arrivals(first: int, time_ms: int, keys: int) -> pa.RecordBatch:
+    """Return events from a time on, of so many keys in turn."""
     numbers = range(first, first + _EVENTS)
     return pa.record_batch(
         {
@@ -49,20 +52,24 @@ def _arrivals(first: int) -> pa.RecordBatch:
             SOURCE_ORDER: pa.array([0] * _EVENTS),
             POSITION: pa.array(numbers),
             field_column(0): pa.array([f"e{number}" for number in numbers]),
-            field_column(1): pa.array([str(number) for number in numbers]),
-            field_column(2): pa.array(["k"] * _EVENTS),
+            field_column(1): pa.array([str(time_ms + number) for number in numbers]),
+            field_column(2): pa.array([f"{keys} {number % keys}" for number in numbers]),
             field_column(3): pa.array(["1.00"] * _EVENTS),
         }
     )
 
 
 def warm_up() -> None:
-    """Take two batches of events through both stages, on the types that production uses, and fill an arena."""
+    """Take batches of events through both stages, on the types that production uses, and fill an arena.
+
+    The first two are of one key, which is visited with the third batch and evicted with the fourth.
+    """
     rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
     job = InMemoryJob(Scorer(_SCHEMA, engine, evaluations=True))
     decoder = OutputDecoder(rule_set, _SCHEMA, engine)
-    for first in (0, _EVENTS):
-        results = job.score_batch([_arrivals(first)], rule_set)
+    for batch, keys in enumerate((1, 1, _EVENTS, _EVENTS)):
+        time_ms = max(0, batch - 1) * _PAUSE_MS
+        results = job.score_batch([_arrivals(batch * _EVENTS, time_ms, keys)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
     _fill_an_arena()
 

@@ -34,10 +34,10 @@ class ArenaEntries:
         keys, values = zip(*entries, strict=True) if entries else ((), ())
         self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        self._arena.put(ByteStrings.of(keys), ByteStrings.of([b""] * len(keys)), STORED)
-        self._removed += len(keys)
+        self._arena.put(keys, ByteStrings.empties(keys.size), STORED)
+        self._removed += keys.size
         if 2 * self._removed > self._arena.size:
             # What was used neither in this epoch nor in the one before is left out.
             self._arena.begin_epoch()

@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from buckets.byte_strings import ByteStrings
+import numpy as np
+import numpy.typing as npt
+
+from buckets.byte_strings import ByteStrings, fixed
 
 GROUP_BYTES = 8
 PAGE_BYTES = 4
@@ -37,7 +40,7 @@ class Entries(Protocol):
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
 
     def list_keys(self) -> Iterable[bytes]:
@@ -95,31 +98,31 @@ class Section:
 
     def read(self, keys: ByteStrings) -> ByteStrings:
         """Return the values of keys; empty where there is none."""
-        return self.entries.read(keys.with_prefix(self.name) if self.name else keys)
+        return self.entries.read(self._named(keys))
 
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
         """Keep values."""
-        self.entries.write(keys.with_prefix(self.name) if self.name else keys, values)
+        self.entries.write(self._named(keys), values)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
-        return self.entries.get(self._whole(keys))
+        return self.entries.get([self.name + key for key in keys] if self.name else keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
         name = self.name
         self.entries.put([(name + key, value) for key, value in entries] if name else entries)
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        self.entries.remove(self._whole(keys))
+        self.entries.remove(self._named(keys))
 
     def list_keys(self) -> Iterator[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
         return (key[len(self.name) :] for key in self.entries.list_keys() if section_of(key) == self.name)
 
-    def _whole(self, keys: Sequence[bytes]) -> Sequence[bytes]:
-        return [self.name + key for key in keys] if self.name else keys
+    def _named(self, keys: ByteStrings) -> ByteStrings:
+        return keys.with_prefix(self.name) if self.name else keys
 
 
 def section_of(state_key: bytes) -> bytes:
@@ -152,6 +155,17 @@ def page_key(head: bytes, number: int) -> bytes:
         number: the page's number.
     """
     return head + number.to_bytes(PAGE_BYTES, "big")
+
+
+def page_keys(heads: ByteStrings, numbers: npt.NDArray[np.int64]) -> ByteStrings:
+    """Return where pages lie.
+
+    Args:
+        heads: where the head of each lies.
+        numbers: int64 `(pages,)`, their numbers.
+    """
+    ends = np.arange(len(numbers) + 1) * PAGE_BYTES
+    return heads.followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
 
 
 def split_page_key(stored: bytes) -> tuple[bytes, int]:

@@ -1,4 +1,4 @@
-"""The heads of some keys of a group, as the store of their shard has them, and the pages that they refer to."""
+"""The heads of some keys, as the store of their shard has them, and the pages that they refer to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings, concatenated
-from buckets.engine.storage.shard_store import ShardStore, page_key
+from buckets.engine.storage.shard_store import ShardStore, page_keys
 from buckets.engine.storage.text_column import strings_of
 from buckets.kernel.score import Scored
 from buckets.timeline.inspection import pages_of
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -21,20 +23,18 @@ class StoredHeads:
 
     Attributes:
         store: the shard's state.
-        keys: the keys, Arrow string `(keys,)`.
-        state_keys: the state key of each head.
+        state_keys: where each head lies.
         heads: the heads; empty for a key that is new.
     """
 
     store: ShardStore
-    keys: pa.Array
     state_keys: ByteStrings
     heads: ByteStrings
 
     @classmethod
-    def read(cls, store: ShardStore, group_id: str, keys: pa.Array) -> "StoredHeads":
-        """Read the heads of keys of a group."""
-        return cls.read_groups(store, {group_id: keys})[0]
+    def read(cls, store: ShardStore, state_keys: ByteStrings) -> "StoredHeads":
+        """Read heads, by where they lie."""
+        return cls(store, state_keys, store.heads.read(state_keys))
 
     @classmethod
     def read_groups(cls, store: ShardStore, keys_of: Mapping[str, pa.Array]) -> list["StoredHeads"]:
@@ -50,15 +50,12 @@ class StoredHeads:
         heads = store.heads.read(concatenated(groups))
         ends = pairwise(accumulate((state_keys.size for state_keys in groups), initial=0))
         return [
-            cls(store, keys, state_keys, heads.slice(*of_group))
-            for keys, state_keys, of_group in zip(keys_of.values(), groups, ends, strict=True)
+            cls(store, state_keys, heads.slice(*of_group)) for state_keys, of_group in zip(groups, ends, strict=True)
         ]
 
-    def chosen(self, keys: npt.NDArray[np.bool_]) -> "StoredHeads":
-        """Return those of some of the keys, `(keys,)`."""
-        chosen = np.flatnonzero(keys)
-        keys_chosen = self.keys.take(pa.array(chosen))
-        return StoredHeads(self.store, keys_chosen, self.state_keys.take(chosen), self.heads.take(chosen))
+    def take(self, indices: Int64s) -> "StoredHeads":
+        """Return those of some of the keys, in the order of their indices."""
+        return StoredHeads(self.store, self.state_keys.take(indices), self.heads.take(indices))
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read pages.
@@ -66,7 +63,7 @@ class StoredHeads:
         Args:
             wanted: for each page the index of its key, and its number.
         """
-        return self.store.pages.get(self._page_keys(wanted))
+        return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
 
     def write(self, scored: Scored) -> None:
         """Write what has changed of the timelines.
@@ -81,17 +78,24 @@ class StoredHeads:
             self.store.heads.write(self.state_keys.take(changed), scored.heads.take(changed))
         if not scored.pages:
             return
-        page_keys = self._page_keys([(page.key, page.number) for page in scored.pages])
-        pages = [*zip(page_keys, (page.data for page in scored.pages), strict=True)]
-        self.store.pages.put([(state_key, data) for state_key, data in pages if data is not None])
-        self.store.pages.remove([state_key for state_key, data in pages if data is None])
+        keys = self._page_keys(*_columns([(page.key, page.number) for page in scored.pages]))
+        pages = [(key, page.data) for key, page in zip(keys.to_list(), scored.pages, strict=True)]
+        self.store.pages.put([(key, data) for key, data in pages if data is not None])
+        self.store.pages.remove(ByteStrings.of([key for key, data in pages if data is None]))
 
     def remove(self) -> None:
         """Remove the timelines."""
-        self.store.pages.remove(self._page_keys(pages_of(self.heads)))
-        self.store.heads.remove(self.state_keys.take(np.flatnonzero(self.heads.lengths)).to_list())
+        keys, numbers = pages_of(self.heads)
+        if len(numbers):
+            self.store.pages.remove(self._page_keys(keys, numbers))
+        self.store.heads.remove(self.state_keys.take(np.flatnonzero(self.heads.lengths)))
 
-    def _page_keys(self, pages: Sequence[tuple[int, int]]) -> list[bytes]:
+    def _page_keys(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
         """Return where pages lie, each given as the index of its key, and its number."""
-        heads = self.state_keys.take(np.array([key for key, _ in pages], np.int64)).to_list()
-        return [page_key(head, number) for head, (_, number) in zip(heads, pages, strict=True)]
+        return page_keys(self.state_keys.take(keys), numbers)
+
+
+def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
+    """Return the keys of pages and their numbers."""
+    keys, numbers = np.array(pages, np.int64).reshape(-1, 2).T
+    return keys, numbers

@@ -1,4 +1,4 @@
-"""Columns of text, as Arrow has them, as byte strings for the kernels and the state."""
+"""Columns of text, as Arrow has them, as byte strings for the kernels and the state, and back."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,12 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
     """
     pieces = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return concatenated([_strings_of(piece) for piece in pieces if len(piece)] or [ByteStrings.of([])])
+
+
+def column_of(strings: ByteStrings) -> pa.Array:
+    """Return byte strings as a column of Arrow, without a copy."""
+    buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
+    return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
 
 
 def _strings_of(piece: pa.Array) -> ByteStrings:
