@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,9 @@ from buckets.engine.eviction import schedule as eviction_schedule
 from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
 from buckets.engine.stages import shard
 from buckets.engine.storage.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
+from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.kernel import score
+from buckets.kernel.plan import plan_group
 from buckets.outputs import columns
 from buckets.rules.group import group_id
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -481,3 +484,20 @@ def test_heads_without_a_schedule_are_entered_and_idle_ones_go():
         one.take(("busy", at))
         one.check()
     assert one.keys() == {"live", "busy"}
+
+
+def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
+    """As one is that is filled from the archive: it is entered again by that clock, and needs no look."""
+    one = Shard()
+    one.take(("a", 0), ("b", 0))
+    plan = plan_group(one.rule_set.groups[0], SCHEMA, one.scorer.engine)
+    group_id, horizon_ms = plan.group.state_id, plan.horizon_ms
+    scored = eviction.Eviction.begin(one.store, {group_id: plan})
+    for key, clock_ms in (("b", 1), ("a", 3 * horizon_ms), ("a", 4 * horizon_ms)):
+        stored = StoredHeads.read(one.store, ByteStrings.of([head_key(group_id, key)]))
+        scored.note(plan, stored, np.array([clock_ms]), 1)
+    scored.end()
+    lagging = slot_end_ms(4 * horizon_ms, horizon_ms)
+    assert json.loads(one.store.schedule.data[OVERVIEW])["slots"][group_id] == {str(lagging): 2}
+    chunk = one.store.schedule.data[head_key(group_id, f"{lagging}/0")]
+    assert json.loads(chunk) == ["a", ["b", 1]]
