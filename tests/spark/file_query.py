@@ -37,6 +37,8 @@ from buckets.spark.file_stream import file_reader
 from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.session import shuffle_partitions
+from buckets.spark.shard_keys import ShardKeys
 from buckets.state.layer import Bounds
 from tests.fixed_rules import FixedRules
 
@@ -124,6 +126,7 @@ def evaluation_query(
         book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine, lists=lists),
         sink=sink,
         bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),
+        shard_keys=ShardKeys.of(evaluation.engine.shards, shuffle_partitions(spark)),
     )
     return ScoringQuery(scoring, on_batch), sink
 
