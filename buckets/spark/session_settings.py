@@ -18,6 +18,14 @@ _OF_SPARK_SUBMIT = {
     _JAVA_OPTIONS,
 }
 """What spark-submit has decided already."""
+_OPTIMISED_LATER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Java's second compiler waits for ten times its usual counts: it would take a third of Java's CPU in a job's first
+minutes, mostly for code with which Spark plans a batch, and which becomes hardly faster."""
 SETTINGS: Mapping[str, str] = {
     # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
     # batch, median, takes 23 ms without the second setting, and 1 ms so.
@@ -97,7 +105,7 @@ def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str
         **own,
         **{
             key: value
-            for key, value in places.settings(own.get(_JAVA_OPTIONS, "")).items()
+            for key, value in places.settings(" ".join((*_OPTIMISED_LATER, own.get(_JAVA_OPTIONS, "")))).items()
             if key not in own or key == _JAVA_OPTIONS
         },
     }
