@@ -83,6 +83,7 @@ class ShardClock:
             apart: groups that have a time of their own.
         """
         self._voters: dict[str, _Voters] = {}
+        self._medians_ms: dict[str, int] = {}
         self._apart = apart
 
     @classmethod
@@ -93,7 +94,7 @@ class ShardClock:
             group_id, count = stored[at : at + GROUP_BYTES].hex(), _COUNT.unpack_from(stored, at + GROUP_BYTES)[0]
             start = at + GROUP_BYTES + _COUNT.size
             at = start + count * _VOTES.itemsize
-            clock._voters[group_id] = _Voters.of(np.frombuffer(stored, _VOTES, count, start))
+            clock._count(group_id, _Voters.of(np.frombuffer(stored, _VOTES, count, start)))
         return clock
 
     def to_bytes(self) -> bytes:
@@ -107,9 +108,8 @@ class ShardClock:
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
         """Return the clock of these voters."""
         clock = cls()
-        clock._voters = {
-            group_id: _Voters.of(np.array([*dict(of_group).items()], _VOTES)) for group_id, of_group in voters.items()
-        }
+        for group_id, of_group in voters.items():
+            clock._count(group_id, _Voters.of(np.array([*dict(of_group).items()], _VOTES)))
         return clock
 
     @property
@@ -120,8 +120,7 @@ class ShardClock:
     @property
     def time_ms(self) -> int | None:
         """How far the shard's events have come, in ms; None where too few keys are known to say."""
-        medians_ms = (voters.median_ms for group_id, voters in self._voters.items() if group_id not in self._apart)
-        return max((median_ms for median_ms in medians_ms if median_ms is not None), default=None)
+        return max(self._medians_ms.values(), default=None)
 
     def time_of(self, group_id: str) -> int | None:
         """Return how far the events have come that a group goes by, in ms; None where too few keys are known to say."""
@@ -139,11 +138,19 @@ class ShardClock:
         """
         known = self._voters.get(group_id, _NOBODY)
         hashes, clocks_ms = _vote(*state_keys, GROUP_BYTES, clocks_ms, known.hashes, known.clocks_ms, VOTERS)
-        self._voters[group_id] = _Voters(hashes, clocks_ms)
+        self._count(group_id, _Voters(hashes, clocks_ms))
 
     def keep(self, group_ids: Collection[str]) -> None:
         """Forget the voters of all groups but these."""
-        self._voters = {group_id: voters for group_id, voters in self._voters.items() if group_id in group_ids}
+        for group_id in self._voters.keys() - group_ids:
+            del self._voters[group_id]
+            self._medians_ms.pop(group_id, None)
+
+    def _count(self, group_id: str, voters: _Voters) -> None:
+        """Let a group have these voters."""
+        self._voters[group_id] = voters
+        if group_id not in self._apart and voters.median_ms is not None:
+            self._medians_ms[group_id] = voters.median_ms
 
 
 @compiled

@@ -112,8 +112,9 @@ class Scorer:
                 yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
         if not tables and not is_asked:
             return
+        schema_json = self.schema.model_dump_json()
         plans = {
-            group.state_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
+            group.state_id: _plan(_Hashed(group, rule_set.version), schema_json, self.engine)
             for group in (*rule_set.groups, *rule_set.filling.values())
         }
         eviction = Eviction.begin(store, plans, frozenset(fill.timelines for fill in rule_set.fills))
@@ -290,12 +291,8 @@ class _Hashed:
 
 
 @lru_cache(maxsize=1024)
-def _cached_plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
+def _plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
     return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)
-
-
-def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
-    return _cached_plan(hashed, schema.model_dump_json(), engine)
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
@@ -311,6 +308,5 @@ def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engin
     if packed[:1] == payload.ROWS:
         return compact.replace_schema_metadata()
     group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
-    return expand_evaluations(
-        compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version
-    )
+    plan = _plan(_Hashed(group, rule_set.version), schema.model_dump_json(), engine)
+    return expand_evaluations(compact, plan, schema, rule_set.version)
