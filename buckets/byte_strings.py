@@ -150,13 +150,9 @@ def _prefix_each(prefix, pool, pool_start, data):
 def _join_pairs(one, one_start, other, other_start, start, data):
     """Copy byte strings of two places to `start` in `data`, that of the second behind that of the first."""
     for index in range(one_start.shape[0] - 1):
-        to = start[index]
-        for at in range(one_start[index], one_start[index + 1]):
-            data[to] = one[at]
-            to += 1
-        for at in range(other_start[index], other_start[index + 1]):
-            data[to] = other[at]
-            to += 1
+        length = one_start[index + 1] - one_start[index]
+        copy_bytes(data, start[index], one, one_start[index], length)
+        copy_bytes(data, start[index] + length, other, other_start[index], other_start[index + 1] - other_start[index])
 
 
 @compiled

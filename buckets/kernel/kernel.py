@@ -325,8 +325,10 @@ def _with_bytes(encoded, used, needed):
 
 
 @inlined
-def _entries_of(directory: Directory, key):
-    return directory.start[key + 1] - directory.start[key]
+def _needed_room(layout: Layout, key):
+    """Return bytes and pages for which there has to be room before a key's timeline is laid down."""
+    entries = layout.directory.start[key + 1] - layout.directory.start[key]
+    return written_bound(layout.timeline, entries), layout.target.page.shape[0] + entries
 
 
 @leaf
@@ -352,7 +354,7 @@ def _take_in_keys(
     Returns:
         How far it has come.
     """
-    timeline, directory, keys = work.timeline, work.directory, heads.cells.shape[0]
+    keys = heads.cells.shape[0]
     key, event, used, clock_ms = done.key, done.event, done.used, done.clock_ms
     while key < keys:
         end = events.key_start[key + 1]
@@ -361,15 +363,13 @@ def _take_in_keys(
             begin(work.edges)
             if context.has_resets:
                 stand_at_resets(work.edges, from_ms, key)
-            load_timeline(timeline, events.ids.data, heads, directory, key, page_start)
+            load_timeline(work.timeline, events.ids.data, heads, work.directory, key, page_start)
             if clock_ms != NO_CLOCK:
                 set_borders(work.borders, context.tiers, clock_ms)
             work.ranked.key_end[0] = end
         event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)
-        at, entries = encoded_start[key], _entries_of(directory, key)
-        bound = written_bound(timeline, entries)
-        pages = layout.target.page.shape[0] + entries
-        if event < end or at + bound > encoded.shape[0] or not has_page_room(written, bound, pages):
+        at, (size, pages) = encoded_start[key], _needed_room(layout, key)
+        if event < end or at + size > encoded.shape[0] or not has_page_room(written, size, pages):
             return Position(key, event, used, clock_ms)
         if context.has_resets:
             keep_resets(work.edges, from_ms, key)
@@ -417,9 +417,8 @@ def score_keys(
     encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)
     written = new_written(65536, 64)
     largest, most = _largest_key(heads, directory, events.key_start)
-    most_target = most + largest // context.paging.page_cells + 2
     target_start = np.zeros(2, np.int64)
-    target_start[1] = most_target
+    target_start[1] = most + largest // context.paging.page_cells + 2
     work = Work(
         timeline=new_timeline(largest, context.needs_extremes),
         directory=directory,
@@ -447,7 +446,7 @@ def score_keys(
         )  # fmt: skip
         if done.key < keys:
             rows = with_room(rows, done.used, rules)
-            bound = written_bound(work.timeline, _entries_of(directory, done.key))
-            encoded = _with_bytes(encoded, encoded_start[done.key], bound)
-            written = with_page_room(written, bound, most_target + _entries_of(directory, done.key))
+            size, pages = _needed_room(layout, done.key)
+            encoded = _with_bytes(encoded, encoded_start[done.key], size)
+            written = with_page_room(written, size, pages)
     return rows, done.used, encoded[: encoded_start[keys]], encoded_start, written

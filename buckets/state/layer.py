@@ -17,11 +17,11 @@ Memory is bounded by the length of the log and the size of the cache, both for e
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.shard_store import LOG, Entries, section_of
+from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
 from buckets.state.cache import ShardCache, WorkerCaches
 from buckets.state.log_manifest import LogManifest
 
@@ -59,7 +59,7 @@ class Bounds:
         return cls(log_bytes // shards, cache_bytes // shards, shards)
 
 
-class Layer:
+class Layer(InColumns):
     """The state of a shard during one batch; `commit` ends it.
 
     A layer without a `commit`, as after a failure, leaves nothing behind but a cold cache.
@@ -99,15 +99,6 @@ class Layer:
     def write(self, keys: ByteStrings, values: ByteStrings) -> None:
         """Keep values; empty ones hold nothing."""
         self._open()[0].change(keys, values)
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
-        return self.read(ByteStrings.of(keys)).to_list()
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
-        keys, values = zip(*entries, strict=True) if entries else ((), ())
-        self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
     def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""

@@ -66,8 +66,8 @@ class Installer:
             ],
             np.int64,
         )
-        if any(key.policies for key in keys):
-            self._schedule.remembered.add(group.group.state_id)
         group_id = group.group.state_id
+        if any(key.policies for key in keys):
+            self._schedule.remembered.add(group_id)
         entered = GroupedKeys.of(group_id, ByteStrings.of([key.state_key for key in keys]))
         self._schedule.enter(entered, clocks_ms, {group_id: group.horizon_ms})

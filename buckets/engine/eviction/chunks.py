@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings, fixed
-from buckets.compiled import compiled, leaf
+from buckets.compiled import compiled, copy_bytes, leaf
 from buckets.errors import BucketsError
 
 Int64s = npt.NDArray[np.int64]
@@ -90,11 +90,9 @@ def _read(text, text_start, groups, group_start, data, start, noted_ms, first):
                 at = _pass_space(text, at + 1, end)
             if at == end or text[at] != _QUOTE:
                 return np.int64(-1)
-            to = start[key]
-            for byte in range(group_start[chunk], group_start[chunk + 1]):
-                data[to] = groups[byte]
-                to += 1
-            at, start[key + 1] = _read_string(text, at + 1, end, data, to)
+            group_bytes = group_start[chunk + 1] - group_start[chunk]
+            copy_bytes(data, start[key], groups, group_start[chunk], group_bytes)
+            at, start[key + 1] = _read_string(text, at + 1, end, data, start[key] + group_bytes)
             noted_ms[key] = NOT_NOTED
             if is_noted:
                 at, noted_ms[key] = _read_number(text, _pass_space(text, at, end), end)
@@ -184,9 +182,9 @@ def _write(begun, begun_start, keys, key_start, noted_ms, first, passed_over, da
             data[to] = _OPEN
             to += 1
         else:  # all but the bracket that closes it
-            for at in range(begun_start[chunk], begun_start[chunk + 1] - 1):
-                data[to] = begun[at]
-                to += 1
+            length = begun_start[chunk + 1] - begun_start[chunk] - 1
+            copy_bytes(data, to, begun, begun_start[chunk], length)
+            to += length
         for key in range(first[chunk], first[chunk + 1]):
             if key > first[chunk] or not is_new:
                 data[to] = _COMMA

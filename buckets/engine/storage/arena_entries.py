@@ -1,12 +1,11 @@
 """A map from bytes to bytes in an arena: the timelines of a job in memory."""
 
-from collections.abc import Sequence
-
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.arena import PENDING, STORED, Arena
+from buckets.engine.storage.shard_store import InColumns
 
 
-class ArenaEntries:
+class ArenaEntries(InColumns):
     """A map from bytes to bytes in an arena."""
 
     def __init__(self) -> None:
@@ -24,15 +23,6 @@ class ArenaEntries:
         self._arena.settle_changes()
         if self._arena.is_half_dead():
             self._arena.compact()
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
-        return self.read(ByteStrings.of(keys)).to_list()
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
-        keys, values = zip(*entries, strict=True) if entries else ((), ())
-        self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
     def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""

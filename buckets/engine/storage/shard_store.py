@@ -59,6 +59,19 @@ class InObjects:
         self.put([*zip(keys.to_list(), values.to_list(), strict=True)])
 
 
+class InColumns:
+    """The objects of a map that has its entries in columns."""
+
+    def get(self: Entries, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the values of keys; empty bytes where there is none."""
+        return self.read(ByteStrings.of(keys)).to_list()
+
+    def put(self: Entries, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep values."""
+        keys, values = zip(*entries, strict=True) if entries else ((), ())
+        self.write(ByteStrings.of(keys), ByteStrings.of(values))
+
+
 @dataclass(frozen=True)
 class ShardStore:
     """The state of a shard."""
