@@ -36,10 +36,15 @@ def partial_of(path: Path) -> Path:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that it exists whole or not at all, even after a crash."""
+    replace_whole(path, content)
+    _write_through_names(path.parent)
+
+
+def replace_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file by another one of its name; after a crash of the machine it may be the one before."""
     partial = partial_of(path)
     _write_through(partial, content)
     partial.replace(path)
-    _write_through_names(path.parent)
 
 
 def write_first(path: Path, content: bytes) -> bool:

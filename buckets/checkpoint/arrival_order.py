@@ -1,20 +1,23 @@
 """The order in which events arrive, where the source has it in its rows or files: across batches as within one.
 
-    CHECKPOINT/buckets/arrival_order.json   how far it has come
-
 Rows are sorted inside a micro-batch. Batches come one after the other, so all rows are in order only if each batch
-comes after the ones before it. `ArrivalOrder` checks that by the first and the last row of each batch.
+comes after the ones before it. `ArrivalOrder` checks that by the first and the last row of each batch. How far the
+order has come is in the records of batches (`Intake.greatest`); earlier releases wrote a file of its own:
+
+    CHECKPOINT/buckets/arrival_order.json
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 
 OrderRange = tuple[int, int]
 """The least and the greatest order in a batch: values of the arrival column, or times of files in ms."""
+_Kept = tuple[int | None, int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,10 @@ class ArrivalOrder:
         Raises:
             BucketsError: what was written is damaged.
         """
-        self._records = RecordFiles(checkpoint)
-        self._file = self._records.folder / "arrival_order.json"
         self._ordering = ordering
         self._say = say
         self._said: set[str] = set()
-        kept = self._records.read_if_there(self._file, _read) or (None, None, None)
-        self._batch, self._before, self._greatest = kept
+        self._batch, self._before, self._greatest = _kept(checkpoint)
 
     def check(self, batch_id: int, span: OrderRange | None) -> None:
         """Check that a batch comes after the earlier ones, before anything of it is written.
@@ -78,13 +78,12 @@ class ArrivalOrder:
                 "having arrived now"
             )
 
-    def done(self, batch_id: int, span: OrderRange | None) -> None:
-        """Keep how far the order has come, once a batch is written."""
+    def done(self, batch_id: int, span: OrderRange | None) -> int | None:
+        """Return how far the order has come once a batch is written, which its record keeps."""
         earlier = self._earlier(batch_id)
         last = [order for order in (earlier, span and span[1]) if order is not None]
         self._batch, self._before, self._greatest = batch_id, earlier, max(last, default=None)
-        record = {"batch_id": batch_id, "before": earlier, "greatest": self._greatest}
-        self._records.write(self._file, record)
+        return self._greatest
 
     def _earlier(self, batch_id: int) -> int | None:
         """Return the greatest order of the batches before this one, which may have run already."""
@@ -97,5 +96,19 @@ class ArrivalOrder:
             self._say(line)
 
 
-def _read(record: dict[str, int | None]) -> tuple[int | None, int | None, int | None]:
+def _kept(checkpoint: Path) -> _Kept:
+    """Return the newest batch that has run, and the greatest order before it and with it."""
+    files, batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
+    of_earlier_release = files.read_if_there(files.folder / "arrival_order.json", _read) or (None, None, None)
+    newest = batches.newest_done()
+    record = None if newest is None else batches.record(newest)
+    if newest is None or record is None or record.intake is None:
+        return of_earlier_release
+    before = batches.record(newest - 1)
+    if before is None or before.intake is None:
+        return newest, of_earlier_release[2], record.intake.greatest
+    return newest, before.intake.greatest, record.intake.greatest
+
+
+def _read(record: dict[str, int | None]) -> _Kept:
     return record["batch_id"], record["before"], record["greatest"]

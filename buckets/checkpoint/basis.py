@@ -17,7 +17,7 @@ from buckets.timeline.head import CODEC_VERSION
 FORMAT = 4
 """Since 2 the newest of the state lies in logs, where releases that know only 1 would not see it; since 3 records have
 checksums, which those that know only 2 take for damage; since 4 Spark may know shards by other numbers than their own,
-by which those that know only 3 would not find them."""
+by which those that know only 3 would not find them, and records of batches have what lay beside them before."""
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
 

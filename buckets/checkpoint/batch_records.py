@@ -4,6 +4,10 @@
     CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again when it has run
 
 A batch that is run again after a crash finds its record, and so its rules and its terms.
+
+The first record of a batch is on the disk, with its name, before the batch runs, and what the batch before has written
+there too. The second one replaces it, and its name waits for the next batch: if the machine fails in between, Spark's
+note that the batch has ended, which comes later, is lost as well, and the batch is run again.
 """
 
 import json
@@ -19,14 +23,29 @@ from buckets.errors import BucketsError
 from buckets.rules.completeness import Stretch, Stretches
 from buckets.rules.fill import Filled
 
-_SINGLE = ("arrival_order.json", "topics.json")
+_SINGLE = ("topics.json",)
 """Records of which there is one or none, and whose absence would say that nothing has been kept yet."""
 _BEFORE, _NONE = "before", -1
 """In a record of terms, the number of the one before it; `_NONE` of the first."""
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
-_LEFT_OUT = ("lists", "fills", "driver", "terms", "beside")
+_LEFT_OUT = ("lists", "fills", "driver", "terms", "beside", "intake")
 """What is not written where there is nothing to say."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What a batch has taken from its source.
+
+    Attributes:
+        end: how far the source had been read with it, as Spark writes it, as JSON.
+        span: the least and the greatest `source_order` of its events; None where it holds no event.
+        greatest: the greatest `source_order` of all batches up to it; None of a source without an order across them.
+    """
+
+    end: str
+    span: tuple[int, int] | None = None
+    greatest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,7 @@ class BatchRecord:
             none; None until it has run, and of earlier releases.
         terms: the number of its terms; None of earlier releases.
         beside: the records of which there is one that were there when this was written.
+        intake: what it has taken from its source; None until it has run, and of earlier releases.
     """
 
     ruleset_version: int
@@ -53,6 +73,7 @@ class BatchRecord:
     driver: int | None = None
     terms: int | None = None
     beside: tuple[str, ...] = ()
+    intake: Intake | None = None
 
 
 class BatchRecords:
@@ -105,6 +126,13 @@ class BatchRecords:
         """Return the newest batch that has run; None where none is recorded."""
         return next((batch_id for batch_id, _ in self._done()), None)
 
+    def done_after(self, batch_id: int) -> Iterator[tuple[int, BatchRecord]]:
+        """Yield the batches after a batch that have run, the oldest first, as far as they are recorded."""
+        for number in self._batches.numbers():
+            record = self.record(number) if number > batch_id else None
+            if record is not None and record.done:
+                yield number, record
+
     def check_beside(self) -> None:
         """See that the records are there that were there when the newest batch was recorded.
 
@@ -133,7 +161,12 @@ class BatchRecords:
         beside = tuple(name for name in _SINGLE if (self._records.folder / name).exists())
         fields = vars(replace(record, terms=self._terms.newest(batch_id), beside=beside)).items()
         written = {name: value for name, value in fields if name not in _LEFT_OUT or value not in (None, {}, ())}
-        self._batches.write(batch_id, written)
+        if record.intake is not None:
+            written["intake"] = {name: value for name, value in vars(record.intake).items() if value is not None}
+        if record.done:
+            self._batches.replace(batch_id, written)
+        else:
+            self._batches.write(batch_id, written)
         self._batches.remove(batch_id - KEPT_BATCHES)
 
     def oldest_lists(self) -> dict[str, int]:
@@ -216,7 +249,15 @@ def _read(written: dict[str, Any]) -> BatchRecord:
         driver=written.get("driver"),
         terms=written.get("terms"),
         beside=tuple(written.get("beside", ())),
+        intake=_intake(written.get("intake")),
     )
+
+
+def _intake(written: dict[str, Any] | None) -> Intake | None:
+    if written is None:
+        return None
+    span = written.get("span")
+    return Intake(written["end"], None if span is None else (span[0], span[1]), written.get("greatest"))
 
 
 def _arrived(written: dict[str, Any]) -> Stretches:

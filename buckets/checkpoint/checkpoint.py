@@ -22,7 +22,7 @@ class Checkpoint:
         self.job = JobRecord(path)
         self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
-        self.cuts = Cuts(path)
+        self.cuts = Cuts(path, self.batches)
         self.driver = DriverState(path)
         self.lists = ListVersions(path)
         self.imports = Imports(path)

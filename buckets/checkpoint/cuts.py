@@ -3,18 +3,20 @@
     CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written, each with a checksum
 
 Records of batches are there to run a batch again, and old ones are forgotten. This is what an archive needs to say
-years later which batch an arrival was in, and by which rules and lists it was scored.
+years later which batch an arrival was in, and by which rules and lists it was scored. Lines are written for a hundred
+batches at a time; until then the records of these batches say the same.
 
 A crash can leave the beginning of a line; its batch is run again then, and has a line of its own. So no batch is
-missing up to the last one that Spark knows to be done, unless a line was damaged.
+missing up to the last one that Spark knows to be done, unless a line or a record was damaged.
 """
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
@@ -24,6 +26,8 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 
 _PER_FILE = 10_000
+_TOGETHER = 100
+"""Of how many batches lines are written at a time; a divisor of `_PER_FILE`, and fewer than records are kept."""
 UNKNOWN = 0
 """The version of the rules of a batch that an earlier release has scored."""
 
@@ -50,25 +54,30 @@ class Cut:
 class Cuts:
     """The cuts of a checkpoint."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
+    def __init__(self, checkpoint: Path, batches: BatchRecords) -> None:
+        """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
+        self._batches = batches
         self._records = RecordFiles(checkpoint)
         self._lines = NumberedRecords(self._records, self._records.folder / "cuts", ".jsonl")
         self._checkpoint = checkpoint
 
-    def keep(self, batch_id: int, ruleset_version: int, lists: Mapping[str, int], span: tuple[int, int] | None) -> None:
-        """Write the cut of a batch, whose offsets Spark has written; of the other arguments see `Cut`."""
-        file, line = self._file(batch_id), _line(Cut(batch_id, ruleset_version, self._end(batch_id), lists, span))
+    def keep(self, batch_id: int) -> None:
+        """Write the lines of batches that have none up to one that is recorded, once there are enough of them."""
+        file = self._file(batch_id)
+        if (batch_id + 1) % _TOGETHER and self._lines.numbers():
+            return
+        cuts = [cut for cut in self._recorded(min(self._last_line(), batch_id - 1)) if cut.batch_id <= batch_id]
         if file.exists():
             with file.open("ab") as written:
                 # The first line feed ends what a crash has left of a line.
-                written.write(b"\n" + line)
+                written.write(b"\n" + _lines(cuts))
                 written.flush()
                 os.fsync(written.fileno())
         elif batch_id and not self._lines.numbers():
-            write_whole(file, _line(Cut(batch_id - 1, UNKNOWN, self._end(batch_id - 1))) + line)
+            unknown = Cut(batch_id - 1, UNKNOWN, source_end(self._checkpoint, batch_id - 1))
+            write_whole(file, _lines([unknown, *cuts]))
         else:
-            write_whole(file, line)
+            write_whole(file, _lines(cuts))
 
     def read(self) -> list[Cut]:
         """Return all cuts, by their number. A batch that was run again after a crash is there once.
@@ -78,13 +87,22 @@ class Cuts:
         """
         by_batch: dict[int, Cut] = {}
         for number in self._lines.numbers():
-            for line in self._lines.file(number).read_bytes().split(b"\n"):
-                cut = _read(line)
-                if cut is not None:
-                    by_batch[cut.batch_id] = cut
+            by_batch.update({cut.batch_id: cut for cut in _cuts_of(self._lines.file(number).read_bytes())})
+        by_batch.update({cut.batch_id: cut for cut in self._recorded(max(by_batch, default=-1))})
         cuts = [by_batch[batch_id] for batch_id in sorted(by_batch)]
         self._check(cuts)
         return cuts
+
+    def _last_line(self) -> int:
+        """Return the newest batch that has a line; -1 where none has."""
+        newest = self._lines.newest()
+        cuts = [] if newest is None else _cuts_of(self._lines.file(newest).read_bytes())
+        return max((cut.batch_id for cut in cuts), default=-1 if newest is None else newest - 1)
+
+    def _recorded(self, after: int) -> list[Cut]:
+        """Return the cuts of batches after a batch, from their records."""
+        cuts = [_of_record(batch_id, record) for batch_id, record in self._batches.done_after(after)]
+        return [cut for cut in cuts if cut is not None]
 
     def _check(self, cuts: Sequence[Cut]) -> None:
         """See that the cut of each batch is there, from the first of the job or of this release to the last one."""
@@ -104,9 +122,20 @@ class Cuts:
     def _file(self, batch_id: int) -> Path:
         return self._lines.file(batch_id // _PER_FILE * _PER_FILE)
 
-    def _end(self, batch_id: int) -> str:
-        """Return how far the source had been read with a batch: the last line of what Spark has written."""
-        return (spark_folder(self._checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+
+def source_end(checkpoint: Path, batch_id: int) -> str:
+    """Return how far the source had been read with a batch: the last line of what Spark has written."""
+    return (spark_folder(checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+
+
+def _of_record(batch_id: int, record: BatchRecord) -> Cut | None:
+    """Return the cut of a recorded batch; None of one of an earlier release, which has written its line."""
+    intake = record.intake
+    return None if intake is None else Cut(batch_id, record.ruleset_version, intake.end, record.lists, intake.span)
+
+
+def _cuts_of(lines: bytes) -> list[Cut]:
+    return [cut for line in lines.split(b"\n") if (cut := _read(line)) is not None]
 
 
 def _read(line: bytes) -> Cut | None:
@@ -119,5 +148,7 @@ def _read(line: bytes) -> Cut | None:
         return None
 
 
-def _line(cut: Cut) -> bytes:
-    return seal_json({name: value for name, value in vars(cut).items() if value not in (None, {})}) + b"\n"
+def _lines(cuts: Iterable[Cut]) -> bytes:
+    return b"".join(
+        seal_json({name: value for name, value in vars(cut).items() if value not in (None, {})}) + b"\n" for cut in cuts
+    )

@@ -42,6 +42,10 @@ class NumberedRecords:
         """Write a record as a JSON object."""
         self._files.write(self.file(number), record)
 
+    def replace(self, number: int, record: Mapping[str, Any]) -> None:
+        """Write a record in the place of another one, as `RecordFiles.replace` does."""
+        self._files.replace(self.file(number), record)
+
     def remove(self, *numbers: int) -> None:
         """Remove records, if they are there."""
         for number in numbers:

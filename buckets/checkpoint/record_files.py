@@ -11,7 +11,7 @@ import pyarrow as pa
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
 from buckets.errors import BucketsError, first_line
-from buckets.files import write_whole
+from buckets.files import replace_whole, write_whole
 
 _Made = TypeVar("_Made")
 _ARROW = b"ARROW1"
@@ -36,6 +36,10 @@ class RecordFiles:
     def write(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> None:
         """Write a record as a JSON object."""
         write_whole(file, self.sealed(file, record, indent))
+
+    def replace(self, file: Path, record: Mapping[str, Any]) -> None:
+        """Write a record in the place of another one, as `replace_whole` does."""
+        replace_whole(file, self.sealed(file, record))
 
     def sealed(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> bytes:
         """Return a record as it is written."""

@@ -18,7 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.arrival_order import ArrivalOrder
+from buckets.checkpoint.batch_records import Intake
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.cuts import source_end
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.terms import Terms
@@ -192,13 +194,12 @@ class ScoringQuery:
         account = batch.account
         if batch.rule_set.needs_driver_state:
             self._driver.keep(account.batch_id)
-        checkpoint, newest = self._scoring.checkpoint, self._scoring.checkpoint.driver.newest(account.batch_id)
-        record = checkpoint.batches.record(account.batch_id)
-        assert record is not None
-        checkpoint.cuts.keep(account.batch_id, account.ruleset_version, record.lists, account.span)
-        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled, newest)
-        if self._scoring.order is not None:
-            self._scoring.order.done(account.batch_id, account.span)
+        checkpoint, order = self._scoring.checkpoint, self._scoring.order
+        greatest = None if order is None else order.done(account.batch_id, account.span)
+        intake = Intake(source_end(checkpoint.path, account.batch_id), account.span, greatest)
+        newest = checkpoint.driver.newest(account.batch_id)
+        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled, newest, intake)
+        checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Follow the rules, and run the query until it has ended; an interrupt ends it after the batch that is running.

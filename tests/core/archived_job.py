@@ -6,7 +6,9 @@ from pathlib import Path
 from buckets.archive.archive import Archive
 from buckets.archive.arrival_rows import archived
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.checkpoint.batch_records import BatchRecord, Intake
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.cuts import source_end
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
@@ -54,7 +56,10 @@ class ArchivedJob:
         offsets = spark_folder(self.checkpoint.path) / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
-        self.checkpoint.cuts.keep(number, pipeline.rule_set.version, self.pinned, pipeline.accounts[-1].span)
+        intake = Intake(source_end(self.checkpoint.path, number), pipeline.accounts[-1].span)
+        version, lists = pipeline.rule_set.version, self.pinned
+        self.checkpoint.batches.keep(number, BatchRecord(version, (), done=True, lists=lists, intake=intake))
+        self.checkpoint.cuts.keep(number)
         if rows:
             self.archive.append(archived(arrivals(rows, self.schema), self.schema, number), self.archive.end())
 

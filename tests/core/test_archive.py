@@ -8,7 +8,9 @@ import pytest
 from buckets.archive.archive import Archive, by_batch
 from buckets.archive.arrival_rows import archived, arrivals_of
 from buckets.archive.recorded_batches import RecordedBatches
-from buckets.checkpoint.cuts import UNKNOWN, Cuts
+from buckets.checkpoint.batch_records import BatchRecord, Intake
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.cuts import UNKNOWN
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
@@ -88,22 +90,44 @@ def test_rows_are_appended_once(tmp_path):
 
 
 def test_cuts_of_a_batch_that_ran_twice_or_half_are_there_once(tmp_path):
-    offsets(tmp_path, 4, 5, 6)
-    cuts = Cuts(tmp_path)
-    cuts.keep(5, 1, {}, None)
+    offsets(tmp_path, 98)
+    checkpoint = Checkpoint(tmp_path)
+    write_cut(checkpoint, 99, 1)
     (file,) = (tmp_path / "buckets" / "cuts").glob("*")
     with file.open("ab") as written:
-        written.write(b'\n{"batch_id": 6, "rules')
-    cuts.keep(5, 2, {"bad": 3}, (1, 9))
-    cuts.keep(6, 2, {}, None)
-    found = cuts.read()
+        written.write(b'\n{"batch_id": 99, "rules')
+    write_cut(checkpoint, 99, 2, {"bad": 3}, (1, 9))
+    write_cut(checkpoint, 100, 2)
+    found = checkpoint.cuts.read()
     assert [(cut.batch_id, cut.ruleset_version, cut.end) for cut in found] == [
-        (4, UNKNOWN, '{"logOffset":40}'),
-        (5, 2, '{"logOffset":50}'),
-        (6, 2, '{"logOffset":60}'),
+        (98, UNKNOWN, '{"logOffset":980}'),
+        (99, 2, '{"logOffset":990}'),
+        (100, 2, '{"logOffset":1000}'),
     ]
     assert found[1].lists == {"bad": 3}
     assert found[1].span == (1, 9)
+
+
+def write_cut(checkpoint: Checkpoint, batch_id: int, version: int, lists=None, span=None) -> None:
+    intake = Intake(f'{{"logOffset":{batch_id * 10}}}', span)
+    checkpoint.batches.keep(batch_id, BatchRecord(version, (), done=True, lists=lists or {}, intake=intake))
+    checkpoint.cuts.keep(batch_id)
+
+
+def test_every_batch_has_a_line_once_its_record_is_forgotten(tmp_path):
+    """Over the end of a file, with stops anywhere: the lines alone say what all records together said."""
+    first, last = 9_650, 10_250
+    offsets(tmp_path, first - 1)
+    for batch_id in range(first, last + 1):
+        if batch_id in (first, 9_651, 9_699, 9_700, 9_999, 10_000, 10_057, 10_199):
+            checkpoint = Checkpoint(tmp_path)
+        write_cut(checkpoint, batch_id, 1 + batch_id // 7, span=(batch_id, batch_id))
+    files = sorted((tmp_path / "buckets" / "cuts").iterdir())
+    lines = [sum(b"batch_id" in line for line in file.read_bytes().splitlines()) for file in files]
+    assert lines == [351, 200]
+    assert [(cut.batch_id, cut.ruleset_version, cut.span) for cut in checkpoint.cuts.read()[1:]] == [
+        (batch_id, 1 + batch_id // 7, (batch_id, batch_id)) for batch_id in range(first, last + 1)
+    ]
 
 
 def test_a_checkpoint_without_cuts_says_so(tmp_path, as_worded):

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering, OrderRange
+from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
@@ -20,8 +22,14 @@ def run(checkpoint: Path, spans: list[OrderRange | None], ordering: Ordering, re
         if restart:
             order = ArrivalOrder(checkpoint, ordering, said.append)
         order.check(batch_id, span)
-        order.done(batch_id, span)
+        end(checkpoint, order, batch_id, span)
     return said
+
+
+def end(checkpoint: Path, order: ArrivalOrder, batch_id: int, span: OrderRange | None) -> None:
+    """Record that a batch has run, as a query does."""
+    intake = Intake("{}", span, order.done(batch_id, span))
+    BatchRecords(checkpoint).keep(batch_id, BatchRecord(1, (), done=True, intake=intake))
 
 
 def in_order(spans: list[OrderRange | None]) -> bool:
@@ -49,10 +57,23 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path, as
     run(tmp_path, [(1, 5), (6, 9)], ordering)
     again = ArrivalOrder(tmp_path, ordering)
     again.check(1, (6, 9))
-    again.done(1, (6, 9))
+    end(tmp_path, again, 1, (6, 9))
     again.check(2, (9, 12))
     with pytest.raises(BucketsError, check=as_worded):
         again.check(2, (8, 12))
+
+
+def test_the_order_goes_on_after_what_an_earlier_release_has_written(tmp_path):
+    files, ordering = RecordFiles(tmp_path), Ordering("seen", refuse=True)
+    files.write(files.folder / "arrival_order.json", {"batch_id": 4, "before": 7, "greatest": 9})
+    order = ArrivalOrder(tmp_path, ordering)
+    order.check(4, (8, 9))
+    for batch_id, span in ((5, (10, 11)), (6, (12, 12))):
+        with pytest.raises(BucketsError, match="arrives after"):
+            order.check(batch_id, (span[0] - 2, span[1]))
+        end(tmp_path, order, batch_id, span)
+        order = ArrivalOrder(tmp_path, ordering)
+        order.check(batch_id, span)
 
 
 @pytest.mark.parametrize(

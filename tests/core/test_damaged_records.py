@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from buckets.audit.folder import AuditFolder
 from buckets.backfill.fill_chunks import Chunk, FillChunks, Plan
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
-from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.batch_records import BatchRecord, Intake
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.imports import Import
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
@@ -97,13 +99,28 @@ class Kind(NamedTuple):
 
 
 def write_cuts(checkpoint: Path) -> None:
+    """A line of a batch of an earlier release and those of two more, whose records are forgotten."""
     offsets = checkpoint / "spark" / "offsets"
     offsets.mkdir(parents=True)
-    for number in range(3):
-        (offsets / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
-        Checkpoint(checkpoint).cuts.keep(number, 1, {"l": number}, (number, number + 1))
+    (offsets / "97").write_text('v1\n{}\n{"logOffset":97}')
+    for number in (98, 99):
+        write_cut(checkpoint, number)
+    shutil.rmtree(checkpoint / "buckets" / "batches")
     (checkpoint / "spark" / "commits").mkdir()
-    (checkpoint / "spark" / "commits" / "2").touch()
+    (checkpoint / "spark" / "commits" / "99").touch()
+
+
+def write_cut(checkpoint: Path, number: int) -> None:
+    intake = Intake(f'{{"logOffset":{number}}}', (number, number + 1))
+    known = Checkpoint(checkpoint)
+    known.batches.keep(number, BatchRecord(1, (), done=True, lists={"l": number}, intake=intake))
+    known.cuts.keep(number)
+
+
+def write_order(checkpoint: Path) -> None:
+    """What earlier releases wrote."""
+    files = RecordFiles(checkpoint)
+    files.write(files.folder / "arrival_order.json", {"batch_id": 4, "before": None, "greatest": 9})
 
 
 def write_list(checkpoint: Path) -> None:
@@ -194,7 +211,7 @@ KINDS = {
     "topics": Kind(
         lambda at: TopicGenerations(at).adopt({"t": "one"}), "topics.json", lambda at: TopicGenerations(at).of("t")
     ),
-    "arrival order": Kind(lambda at: order_of(at).done(4, (1, 9)), "arrival_order.json", order_of),
+    "arrival order": Kind(write_order, "arrival_order.json", order_of),
     "request": Kind(
         lambda at: BackfillRequests(at).ask(ASKED), "backfill_requests/*", lambda at: BackfillRequests(at).read()
     ),
@@ -241,7 +258,6 @@ def write_job(checkpoint: Path) -> Checkpoint:
     write_driver(checkpoint)
     for batch_id, rules in enumerate((ONE, ONE, [*ONE, rule("two")])):
         found.batches.terms_for(batch_id, terms(late=("drop", "add", "evaluate")[batch_id]))
-        order_of(checkpoint).done(batch_id, (batch_id, batch_id))
         TopicGenerations(checkpoint).adopt({"t": "one"})
         ran(book_of(found, rules), batch_id)
         record = found.batches.record(batch_id)
@@ -269,7 +285,6 @@ NEEDED = (
     "lists/l/000000002.json",
     "driver/000000002.changes",
     "driver/000000001.changes",
-    "arrival_order.json",
     "topics.json",
 )
 
@@ -336,10 +351,9 @@ def test_what_a_crash_leaves_of_a_cut_is_no_damage_and_a_missing_one_is(tmp_path
     lines = whole.splitlines(keepends=True)
     file.write_bytes(whole + b"\n" + lines[-1][:20])
     assert cuts.read() == found
-    (tmp_path / "spark" / "offsets" / "3").write_text("v1\n{}\n{}")
-    cuts.keep(3, 1, {}, None)
-    assert [cut.batch_id for cut in cuts.read()] == [0, 1, 2, 3]
-    for number in range(3):
+    write_cut(tmp_path, 100)
+    assert [cut.batch_id for cut in cuts.read()] == [97, 98, 99, 100]
+    for number in (97, 98, 99):
         file.write_bytes(b"".join(line for line in lines if f'"batch_id": {number},'.encode() not in line))
         with pytest.raises(BucketsError, check=as_worded):
             cuts.read()

@@ -8,7 +8,7 @@ again, and gives the same.
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.batch_records import BatchRecord, Intake
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
@@ -209,6 +209,7 @@ class RuleBook:
         arrived: Stretches,
         fills: Mapping[int, Filled] = MappingProxyType({}),
         driver: int | None = None,
+        intake: Intake | None = None,
     ) -> None:
         """Record that a batch has run.
 
@@ -218,8 +219,9 @@ class RuleBook:
             arrived: what event times arrived with it.
             fills: how far its fills are.
             driver: as in `BatchRecord`.
+            intake: what it has taken from its source.
         """
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
-        done = BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills, driver=driver)
+        done = BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills, driver=driver, intake=intake)
         self._batches.keep(batch_id, done)
