@@ -45,8 +45,8 @@ class MachineCaches:
             return of_this_worker
         if of_this_worker is not None and ages.index(of_this_worker.stamp) > ages.index(numbers.stamp):
             return of_this_worker
-        shard.begin_changes()
         try:
+            shard.begin_changes()
             return ShardCache.resumed(shard.memory, numbers)
         except OSError:
             self._give_up(lineage, shard)
@@ -58,8 +58,8 @@ class MachineCaches:
         if shard is None:
             return self._private.begin(lineage, is_complete)
         self._has_begun = True
-        shard.begin_changes()
         try:
+            shard.begin_changes()
             shard.memory.clear()
             return ShardCache(lineage, is_complete, memory=shard.memory)
         except OSError:
@@ -72,12 +72,16 @@ class MachineCaches:
         if shard is None or cache.memory is not shard.memory:
             self._private.keep(cache, most)
             self._let_go()
-        elif shard.memory.has_failed:
-            self._give_up(cache.lineage, shard)
-        else:
-            shard.end_changes(cache.numbers())
+            return
+        try:
+            is_kept = shard.end_changes(cache.numbers())
+        except OSError:
+            is_kept = False
+        if is_kept:
             self._let_go()
             self._bound(most)
+        else:
+            self._give_up(cache.lineage, shard)
 
     def _lock(self, lineage: str) -> MappedShard | None:
         """Return the shared cache of a shard, locked; None where it cannot be had."""
@@ -117,7 +121,8 @@ class MachineCaches:
     def _bound(self, most: int) -> None:
         """Leave the folders of at most so many shards, and not more than some mapped."""
         if self._folder is not None and self._has_begun:
-            remove_oldest(self._folder, most)
+            with contextlib.suppress(OSError):  # another worker removes it at the same time
+                remove_oldest(self._folder, most)
             self._has_begun = False
         while len(self._mapped) > min(most, MOST_MAPPED):
             self._mapped.popitem(last=False)[1].close()

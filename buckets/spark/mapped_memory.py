@@ -74,12 +74,11 @@ class MappedMemory:
         try:
             grown = self._map(part, wanted)
         except OSError:
-            if array is None and kept:
+            if array is None:
                 raise
             self.has_failed = True
             grown = part.empty(max(wanted, rows * 3 // 2))
-            if array is not None:
-                grown[:kept] = array[:kept]
+            grown[:kept] = array[:kept]
         self._arrays[part.name] = grown
         return grown
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from buckets.compiled import digest
+from buckets import compiled
 from buckets.engine.storage.arena import ArenaNumbers
 from buckets.spark.mapped_memory import MARK, OWN_FILE, MappedMemory
 from buckets.state.cache import CacheNumbers
@@ -40,7 +40,7 @@ def _made_by() -> dict[str, Any]:
         start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         start = ""
-    return {"version": MARK_VERSION, "kernels": digest(), "start": start}
+    return {"version": MARK_VERSION, "kernels": Path(compiled.FOLDER).name, "start": start}
 
 
 class MappedShard:
@@ -101,13 +101,16 @@ class MappedShard:
         """Mark what lies here as not to be looked at, until `end_changes`."""
         os.pwrite(self._mark, _DIRTY, 0)
 
-    def end_changes(self, numbers: CacheNumbers) -> None:
-        """Mark what lies here as right."""
+    def end_changes(self, numbers: CacheNumbers) -> bool:
+        """Mark what lies here as right, and return True; where there was no room for some of it, it stays as it is."""
+        if self.memory.has_failed:
+            return False
         written = {"made_by": _made_by(), "sizes": self.memory.sizes(), "cache": dataclasses.asdict(numbers)}
         text = json.dumps(written, separators=(",", ":")).encode()
         os.ftruncate(self._mark, 1)
         os.pwrite(self._mark, _check(text) + text, 1)
         os.pwrite(self._mark, _CLEAN, 0)
+        return True
 
     def remove(self) -> None:
         """Remove the folder, which this process has locked."""

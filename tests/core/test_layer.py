@@ -70,7 +70,6 @@ def run(layer: Layer, model: dict[bytes, bytes], changes) -> None:
                 model.pop(key, None)
 
 
-@settings(max_examples=examples(300), stateful_step_count=40)
 class LayerMachine(RuleBasedStateMachine):
     """One shard, three workers, each with caches of its own, and a plain dictionary."""
 
@@ -166,7 +165,9 @@ class LayerMachine(RuleBasedStateMachine):
             self.sizes.undo()
 
 
+LENGTH = settings(max_examples=examples(300), stateful_step_count=40)
 TestLayer = LayerMachine.TestCase
+TestLayer.settings = LENGTH
 
 
 ROOMY = Bounds(1 << 20, 1 << 20, 1)

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -19,8 +18,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.spark import mapped_shard
 from buckets.spark.machine_caches import MachineCaches, shards_folder
 from buckets.state.layer import Bounds, Layer
-from tests.core.test_layer import CHANGES, KEYS, ROOMY, WORKERS, LayerMachine, Store, run
-from tests.laws import examples
+from tests.core.test_layer import CHANGES, KEYS, LENGTH, ROOMY, WORKERS, LayerMachine, Store, run
 
 FILES = st.sampled_from(["mark", "entries", "table", "buffer", "held", "segments"])
 
@@ -33,7 +31,6 @@ def end(worker: MachineCaches) -> None:
     worker._taken = None
 
 
-@settings(max_examples=examples(300), stateful_step_count=40)
 class MachineCachesMachine(LayerMachine):
     """One shard, three workers that share its cache, and a plain dictionary."""
 
@@ -116,6 +113,7 @@ def killed(*_: object) -> None:
 
 
 TestMachineCaches = MachineCachesMachine.TestCase
+TestMachineCaches.settings = LENGTH
 
 
 def batch(store: Store, caches: MachineCaches, value: bytes, bounds: Bounds = ROOMY) -> list[bytes]:
@@ -164,13 +162,18 @@ def test_files_are_of_their_owner_alone_and_those_of_at_most_so_many_shards_stay
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o700, 0o600}
 
 
-def test_where_there_is_no_room_a_worker_goes_on_with_a_cache_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "posix_fallocate", no_room)
+@pytest.mark.parametrize("full_from", [0, 1])
+def test_where_there_is_no_room_a_worker_goes_on_with_a_cache_of_its_own(tmp_path, monkeypatch, full_from):
     store, caches = Store(), MachineCaches(tmp_path)
-    for number in range(4):
+    for number in range(5):
+        if number == full_from:
+            monkeypatch.setattr(os, "posix_fallocate", no_room)
         store.reads = 0
-        batch(store, caches, b"%d" % number)
-        assert store.reads == 1 + (number == 1)
+        assert batch(store, caches, b"%d" % number * 9_000) == [b"%d" % abs(number - 1) * 9_000 * (number > 0)] * len(
+            KEYS
+        )
+        was_given_up = number == full_from + 1 == 2
+        assert (store.reads > 1) == was_given_up
     assert [*tmp_path.iterdir()] == []
 
 
