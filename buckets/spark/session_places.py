@@ -18,6 +18,9 @@ LONGEST_SOCKET_PATH = 103
 LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
 SHARDS = "BUCKETS_SHARDS"
 """The environment variable that tells workers where they remember shards."""
+ALLOCATORS = "MALLOC_ARENA_MAX"
+"""How many heaps of their own glibc has for the threads of a process: by default eight for each core, and none of them
+is given back. Of a JVM's 2.3 GB after a million payments over 13 groupings, 2.0 are left with two."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 << 30
 """A file system in memory, and how much room it must have: that of containers often has 64 MB."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -39,8 +42,9 @@ class SessionPlaces:
 
     def environment(self) -> dict[str, str]:
         """Return what the JVM and its workers find in their environment."""
-        folders = {"TMPDIR": str(self.folder.part("tmp")), SHARDS: str(self.shards)}
-        return folders if self.logs is None else folders | {"BUCKETS_LOGS": str(self.logs.path)}
+        own = {"TMPDIR": str(self.folder.part("tmp")), SHARDS: str(self.shards)}
+        own[ALLOCATORS] = os.environ.get(ALLOCATORS, "2")
+        return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs.path)}
 
     def settings(self, java_options: str) -> dict[str, str]:
         """Return Spark's settings that name them.

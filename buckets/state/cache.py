@@ -126,9 +126,12 @@ class ShardCache:
     # --- following the log of others --------------------------------------------------------------------------
 
     def learn(self, segments: Iterable[tuple[int, bytes]]) -> None:
-        """Take in segments that others have written, one after the other."""
-        for number, data in segments:
-            self.log.write(number, self.arena.put(*decode_segment(data), number % _PLACES), len(data))
+        """Take in segments that others have written, one after the other; there is room for all before the first."""
+        decoded = [(number, *decode_segment(data), len(data)) for number, data in segments]
+        entries = sum(keys.size for _, keys, _, _ in decoded)
+        self.arena.reserve(entries, sum(size_bytes for *_, size_bytes in decoded))
+        for number, keys, values, size_bytes in decoded:
+            self.log.write(number, self.arena.put(keys, values, number % _PLACES), size_bytes)
 
     def let_go(self, first: int) -> None:
         """Let go of the segments before one that is still live."""

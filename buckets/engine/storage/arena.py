@@ -371,7 +371,8 @@ def _move_together(entries, buffer, order, counters):
 @compiled
 def _fill_table(table, entries, count):
     """Empty a table, and enter entries into it."""
-    table[:] = ABSENT
+    for slot in range(table.shape[0]):
+        table[slot] = ABSENT
     mask = table.shape[0] - 1
     for entry in range(count):
         slot = entries[entry, HASH] & mask
