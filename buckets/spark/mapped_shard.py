@@ -20,13 +20,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from buckets import compiled
-from buckets.engine.storage.arena import ArenaNumbers
+import numpy as np
+
+from buckets import __version__
+from buckets.engine.storage.arena import BUFFER, ENTRIES, TABLE, ArenaNumbers
 from buckets.spark.mapped_memory import MARK, OWN_FILE, MappedMemory
 from buckets.state.cache import CacheNumbers
+from buckets.state.live_log import HELD, SEGMENTS
 
 MARK_VERSION = 1
-"""Of the mark, and of what lies in the arrays of the log; the arena's are known by the digest of the kernels."""
+"""Of the mark, and of what the numbers in the arrays say."""
 PRIVATE = 0o700
 _DIRTY, _CLEAN = b"\0", b"\1"
 _CHECK_BYTES = 4
@@ -40,7 +43,8 @@ def _made_by() -> dict[str, Any]:
         start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         start = ""
-    return {"version": MARK_VERSION, "kernels": Path(compiled.FOLDER).name, "start": start}
+    layout = [[part.name, np.dtype(part.dtype).str, part.columns] for part in (ENTRIES, TABLE, BUFFER, HELD, SEGMENTS)]
+    return {"version": MARK_VERSION, "release": __version__, "layout": layout, "start": start}
 
 
 class MappedShard:

@@ -96,11 +96,11 @@ def open_places(logs: Path | None) -> SessionPlaces:
         folder = SessionFolder()
         atexit.register(folder.remove)
         own = None if under_spark_submit() else SessionLogs(logs or folder.new_logs())
-        _places = SessionPlaces(folder, _shards(folder), own)
+        _places = SessionPlaces(folder, shards_of(folder), own)
     return _places
 
 
-def _shards(folder: SessionFolder) -> Path:
+def shards_of(folder: SessionFolder) -> Path:
     """Return a folder for what workers remember, in memory where that has room."""
     if _has_room(SHARED_MEMORY):
         with contextlib.suppress(BucketsError, OSError):
