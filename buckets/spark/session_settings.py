@@ -26,6 +26,9 @@ _OPTIMISED_LATER = (
 )
 """Java's second compiler waits for ten times its usual counts: it would take a third of Java's CPU in a job's first
 minutes, mostly for code with which Spark plans a batch, and which becomes hardly faster."""
+_SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
+"""Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
+million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
 SETTINGS: Mapping[str, str] = {
     # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
     # batch, median, takes 23 ms without the second setting, and 1 ms so.
@@ -105,7 +108,9 @@ def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str
         **own,
         **{
             key: value
-            for key, value in places.settings(" ".join((*_OPTIMISED_LATER, own.get(_JAVA_OPTIONS, "")))).items()
+            for key, value in places.settings(
+                " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
+            ).items()
             if key not in own or key == _JAVA_OPTIONS
         },
     }

@@ -68,12 +68,12 @@ class Windows(StatefulProcessor):
         # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
         from buckets.engine.stages.shard import Scorer
         from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
-        from buckets.state.cache import WORKER_CACHES
+        from buckets.spark.machine_caches import caches_of_worker
         from buckets.state.layer import Layer
 
         payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
-        layer = Layer(self._entries, WORKER_CACHES, self._bounds)
+        layer = Layer(self._entries, caches_of_worker(), self._bounds)
         store = ShardStore(
             heads=Section(layer, HEADS),
             pages=Section(self._entries, PAGES),

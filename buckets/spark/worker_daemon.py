@@ -13,6 +13,7 @@ LOADED = (
     "pyspark.worker",
     "buckets.spark.batch_properties",
     "buckets.spark.fan_out",
+    "buckets.spark.machine_caches",
     "buckets.spark.windows",
     "buckets.state.layer",
 )

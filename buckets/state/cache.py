@@ -1,35 +1,46 @@
-"""What a worker remembers of shards, in memory, from one batch to the next."""
+"""What is known of a shard from one batch to the next."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena
+from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena, ArenaNumbers
+from buckets.engine.storage.arena_memory import ArenaMemory, PrivateMemory
+from buckets.state.live_log import LiveLog
 from buckets.state.segment import cut_into_segments, decode_segment, encode_segment
 
 SEGMENT_BYTES = 1 << 18
 """About how large a segment becomes at the most: a larger value costs the JVM more a byte."""
 OPEN_BYTES = 1 << 14
 """The last segment is written again, with what the next batch changes, until it is so large."""
+_PLACES = 1 << 30
+"""Places of entries are numbers of segments modulo that: far fewer are live at a time."""
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class LiveSegment:
-    """What is known of a live segment.
+class CacheNumbers:
+    """What a cache is besides its arrays.
 
     Attributes:
-        entries: int64, those of the arena whose keys it holds, also such that a later one has replaced.
-        size_bytes: how large it is.
+        lineage: of the shard.
+        is_complete: whether a key that is not known here is not in the store either.
+        stamp: of the batch after which all this is right.
+        moved: how many entries of the oldest segment have gone to the store.
+        arena: the numbers of the arena.
+        log: those of the live segments.
     """
 
-    entries: Int64s
-    size_bytes: int
+    lineage: str
+    is_complete: bool
+    stamp: str
+    moved: int
+    arena: ArenaNumbers
+    log: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,45 +58,50 @@ class Moved:
     emptied: list[int]
 
 
-@dataclass
 class ShardCache:
-    """What a worker knows of a shard: all of its log, and some of what the store holds besides.
+    """What is known of a shard: all of its log, and some of what the store holds besides.
 
     The place of an entry in the arena is the number of the segment that has its newest value.
 
     Attributes:
         lineage: of the shard.
+        memory: where all of it lies.
         is_complete: whether a key that is not known here is not in the store either.
         stamp: of the batch after which all this is right.
         arena: keys and values.
-        segments: the live segments by number, oldest first.
-        moved: how many entries of the oldest segment have gone to the store.
+        log: the live segments.
     """
 
-    lineage: str
-    is_complete: bool = False
-    stamp: str = ""
-    arena: Arena = field(default_factory=Arena)
-    segments: dict[int, LiveSegment] = field(default_factory=dict)
-    moved: int = 0
+    def __init__(
+        self, lineage: str, is_complete: bool = False, stamp: str = "", memory: ArenaMemory | None = None
+    ) -> None:
+        """Begin without knowing anything."""
+        self.lineage, self.is_complete, self.stamp = lineage, is_complete, stamp
+        self.memory = memory or PrivateMemory()
+        self.arena, self.log, self._moved = Arena(self.memory), LiveLog(self.memory), 0
 
-    @property
-    def first(self) -> int:
-        """The number of the oldest live segment; 0 before there is one."""
-        return next(iter(self.segments), 0)
+    @classmethod
+    def resumed(cls, memory: ArenaMemory, numbers: CacheNumbers) -> "ShardCache":
+        """Return the cache that lies in a memory."""
+        cache = cls.__new__(cls)
+        cache.lineage, cache.is_complete, cache.stamp = numbers.lineage, numbers.is_complete, numbers.stamp
+        cache.memory, cache._moved = memory, numbers.moved
+        cache.arena, cache.log = Arena(memory, numbers.arena), LiveLog(memory, numbers.log)
+        return cache
 
-    @property
-    def next(self) -> int:
-        """The number of the next new segment."""
-        return next(reversed(self.segments), -1) + 1
+    def numbers(self) -> CacheNumbers:
+        """Return what it is besides its arrays."""
+        return CacheNumbers(
+            self.lineage, self.is_complete, self.stamp, self._moved, self.arena.numbers(), self.log.numbers()
+        )
 
     @property
     def resumes_at(self) -> int:
         """The segment from which all that later batches change can be read."""
-        return self.next - 1 if self._is_open() else self.next
+        return self.log.next - 1 if self._is_open() else self.log.next
 
     def _is_open(self) -> bool:
-        return bool(self.segments) and self.segments[self.next - 1].size_bytes < OPEN_BYTES
+        return self.log.first < self.log.next and self.log.bytes_of(self.log.next - 1) < OPEN_BYTES
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -104,21 +120,24 @@ class ShardCache:
         if forgets := self.arena.used_bytes > most_bytes // 2:
             self.is_complete = not self.arena.begin_epoch() and self.is_complete
         if forgets or self.arena.is_half_dead():
-            moved = self.arena.compact()
-            for number, segment in self.segments.items():
-                entries = moved[segment.entries]
-                self.segments[number] = LiveSegment(entries[entries != ABSENT], segment.size_bytes)
-            self.moved = 0
+            self.log.follow(self.arena.compact())
+            self._moved = 0
 
-    # --- following the log of other workers -------------------------------------------------------------------
+    # --- following the log of others --------------------------------------------------------------------------
 
-    def learn(self, segments: Iterable[tuple[int, bytes]], first: int) -> None:
-        """Take in what another worker has written from some segment on, oldest first; `first` is still live."""
-        for number, data in segments:
-            self.segments[number] = LiveSegment(self.arena.put(*decode_segment(data), number), len(data))
-        for number in [segment for segment in self.segments if segment < first]:
-            self._drop_segment(number)
-        self.moved = 0
+    def learn(self, segments: Iterable[tuple[int, bytes]]) -> None:
+        """Take in segments that others have written, one after the other; there is room for all before the first."""
+        decoded = [(number, *decode_segment(data), len(data)) for number, data in segments]
+        entries = sum(keys.size for _, keys, _, _ in decoded)
+        self.arena.reserve(entries, sum(size_bytes for *_, size_bytes in decoded))
+        for number, keys, values, size_bytes in decoded:
+            self.log.write(number, self.arena.put(keys, values, number % _PLACES), size_bytes)
+
+    def let_go(self, first: int) -> None:
+        """Let go of the segments before one that is still live."""
+        while self.log.first < first:
+            self._drop_first()
+        self._moved = 0
 
     # --- what a batch changes ---------------------------------------------------------------------------------
 
@@ -137,7 +156,7 @@ class ShardCache:
         Returns:
             Segments with their numbers, to be put into the state; the first may be one that is there already.
         """
-        number, entries, written = self.next, self.arena.changed.copy(), []
+        number, entries, written = self.log.next, self.arena.changed, []
         if self._is_open():
             number -= 1
             entries = np.concatenate([self._of_segment(number), entries])
@@ -145,8 +164,8 @@ class ShardCache:
         keys, values = self.arena.keys_of(entries), self.arena.values_of(entries)
         for begin, end in cut_into_segments(keys, values, SEGMENT_BYTES):
             data = encode_segment(keys.slice(begin, end), values.slice(begin, end))
-            self.arena.entries[entries[begin:end], PLACE] = number
-            self.segments[number] = LiveSegment(entries[begin:end], len(data))
+            self.arena.entries[entries[begin:end], PLACE] = number % _PLACES
+            self.log.write(number, entries[begin:end], len(data))
             written.append((number, data))
             number += 1
         return written
@@ -158,16 +177,16 @@ class ShardCache:
             most: how many entries are looked at.
             log_bytes: how much memory its newest values may take; with those that were replaced it may have twice that.
         """
-        moved, written_bytes = Moved([], [], []), sum(segment.size_bytes for segment in self.segments.values())
+        moved, written_bytes = Moved([], [], []), self.log.size_bytes
         # The newest segment stays: it may be written again.
         while (
             (self.arena.logged_bytes > log_bytes or written_bytes > 2 * log_bytes)
             and most > 0
-            and len(self.segments) > 1
+            and self.log.next - self.log.first > 1
         ):
-            number, segment = self.first, self.segments[self.first]
-            looked_at = segment.entries[self.moved : self.moved + most]
-            settled = looked_at[self.arena.entries[looked_at, PLACE] == number]
+            number, held = self.log.first, self.log.held_by(self.log.first)
+            looked_at = held[self._moved : self._moved + most]
+            settled = self._newest_of(number, looked_at)
             self.arena.settle(settled)
             entries = zip(self.arena.keys_of(settled).to_list(), self.arena.values_of(settled).to_list(), strict=True)
             for key, value in entries:
@@ -176,45 +195,26 @@ class ShardCache:
                 else:
                     moved.removes.append(key)
             most -= len(looked_at)
-            self.moved += len(looked_at)
-            if self.moved == len(segment.entries):
-                written_bytes -= segment.size_bytes
+            self._moved += len(looked_at)
+            if self._moved == len(held):
+                written_bytes -= self.log.bytes_of(number)
                 moved.emptied.append(number)
-                self._drop_segment(number)
+                self._drop_first()
         return moved
 
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _of_segment(self, number: int) -> Int64s:
         """Return the entries of a segment that nothing has replaced."""
-        entries = self.segments[number].entries
-        left: Int64s = entries[self.arena.entries[entries, PLACE] == number]
-        return left
+        return self._newest_of(number, self.log.held_by(number))
 
-    def _drop_segment(self, number: int) -> None:
-        """Let go of a segment; what it alone has is in the store by now."""
-        self.arena.settle(self._of_segment(number))
-        del self.segments[number]
-        self.moved = 0
+    def _newest_of(self, number: int, entries: Int64s) -> Int64s:
+        """Return those of entries whose newest value a segment has."""
+        newest: Int64s = entries[self.arena.entries[entries, PLACE] == number % _PLACES]
+        return newest
 
-
-class WorkerCaches:
-    """The caches of the shards that a worker has had lately."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._caches: OrderedDict[str, ShardCache] = OrderedDict()
-
-    def take(self, lineage: str) -> ShardCache | None:
-        """Take the cache of a shard, which is gone from here until it is kept: nothing is known after a failure."""
-        return self._caches.pop(lineage, None)
-
-    def keep(self, cache: ShardCache, most: int) -> None:
-        """Keep a cache for the next batch, and at most so many in all."""
-        self._caches[cache.lineage] = cache
-        while len(self._caches) > most:
-            self._caches.popitem(last=False)
-
-
-WORKER_CACHES = WorkerCaches()
-"""Those of this process."""
+    def _drop_first(self) -> None:
+        """Let go of the oldest segment; what it alone has is in the store by now."""
+        self.arena.settle(self._of_segment(self.log.first))
+        self.log.drop_first()
+        self._moved = 0

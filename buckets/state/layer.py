@@ -1,7 +1,7 @@
 """The layer between the scorer and the store: a batch pays for what it does, not for every key that it touches.
 
 An entry of the store is read and written through a socket, which costs more than all that is computed for an event. So
-a batch reads from a cache in the memory of its worker, which lives on between batches, and writes what it has changed
+a batch reads from a cache in memory, which lives on between batches, and writes what it has changed
 as a few entries of many pairs each: *segments* of a log that is part of the state. When the log has become too long,
 what is in its oldest segments, and has not changed since, goes to the store pair by pair, about as many pairs a batch
 as the batch has changed.
@@ -9,11 +9,11 @@ as the batch has changed.
 All that is in the log is in the cache too. So what the cache does not know is asked of the store.
 
 A cache may be used if the stamp that it remembers is that of the manifest (`log_manifest`): it has followed the
-state to the batch before. If the stamp is one of the last few, another worker has had the shard since, and the segments
-from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after a
-failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
+state to the batch before. If the stamp is one of the last few, another machine has had the shard since, and the
+segments from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after
+a failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
 
-Memory is bounded by the length of the log and the size of the cache, both for each worker.
+Memory is bounded by the length of the log and the size of the cache, both for whoever shares the caches.
 """
 
 import secrets
@@ -22,11 +22,14 @@ from dataclasses import dataclass
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
-from buckets.state.cache import ShardCache, WorkerCaches
+from buckets.state.cache import ShardCache
+from buckets.state.caches import Caches
 from buckets.state.log_manifest import LogManifest
 
 HISTORY = 16
 """How many batches a cache may be behind."""
+READ_AT_ONCE = 32
+"""How many segments are read before they are taken in: memory for all of them would be needed else."""
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
 
@@ -41,7 +44,7 @@ def _segment_key(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a worker.
+    """Bounds of caches.
 
     Attributes:
         log_bytes: how much memory the entries of a shard's log may take, before the oldest go to the store one by one.
@@ -68,7 +71,7 @@ class Layer(InColumns):
     def __init__(
         self,
         store: Entries,
-        caches: WorkerCaches,
+        caches: Caches,
         bounds: Bounds,
         new_text: Callable[[], str] = _random_text,
     ) -> None:
@@ -76,7 +79,7 @@ class Layer(InColumns):
 
         Args:
             store: all entries of the shard.
-            caches: of this worker.
+            caches: of shards.
             bounds: how long the log and how large the caches may be.
             new_text: makes stamps; no two are ever the same.
         """
@@ -125,8 +128,8 @@ class Layer(InColumns):
             cache.stamp = self._new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
             is_whole = before.is_whole and not moved.puts
-            manifest = LogManifest(cache.lineage, cache.first, cache.next, is_whole, history)
-            written = [(_segment_key(number), data) for number, data in segments if number >= cache.first]
+            manifest = LogManifest(cache.lineage, cache.log.first, cache.log.next, is_whole, history)
+            written = [(_segment_key(number), data) for number, data in segments if number >= cache.log.first]
             self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
             self._store.remove(ByteStrings.of([*moved.removes, *map(_segment_key, moved.emptied)]))
             cache.bound(self._bounds.cache_bytes)
@@ -142,19 +145,21 @@ class Layer(InColumns):
                 self._opened = self._followed(manifest), manifest
             else:
                 lineage, is_empty = self._new_text(), next(iter(self._store.list_keys()), None) is None
-                self._opened = ShardCache(lineage, is_empty), LogManifest(lineage, 0, 0, is_empty, ())
+                manifest = LogManifest(lineage, 0, 0, is_empty, ())
+                self._opened = self._caches.begin(lineage, is_empty), manifest
         return self._opened
 
     def _followed(self, manifest: LogManifest) -> ShardCache:
         """Return the cache of a shard, as of its manifest."""
-        known = self._caches.take(manifest.lineage)
+        known = self._caches.take(manifest.lineage, manifest.useful_stamps)
         if known is not None and known.stamp == manifest.stamp:
             return known
-        read_from = manifest.resumes_at(known.stamp) if known is not None else None
-        if known is None or read_from is None:
-            known, read_from = ShardCache(manifest.lineage), manifest.first
-        numbers = range(read_from, manifest.next)
-        segments = self._store.get([*map(_segment_key, numbers)])
-        known.learn(zip(numbers, segments, strict=True), manifest.first)
+        read_from = manifest.first if known is None else manifest.resumes_at(known.stamp)
+        known = known or self._caches.begin(manifest.lineage, is_complete=False)
+        for begin in range(read_from, manifest.next, READ_AT_ONCE):
+            numbers = range(begin, min(begin + READ_AT_ONCE, manifest.next))
+            segments = self._store.get([*map(_segment_key, numbers)])
+            known.learn(zip(numbers, segments, strict=True))
+        known.let_go(manifest.first)
         known.stamp, known.is_complete = manifest.stamp, known.is_complete or manifest.is_whole
         return known

@@ -35,10 +35,14 @@ class LogManifest:
         """The stamp of the batch that wrote it."""
         return self.history[-1][0]
 
-    def resumes_at(self, stamp: str) -> int | None:
-        """Return the segment from which a cache of that stamp is brought up to date; None where it cannot be."""
-        segment = dict(self.history).get(stamp)
-        return segment if segment is not None and segment >= self.first else None
+    @property
+    def useful_stamps(self) -> list[str]:
+        """The stamps with which a cache can be brought up to date, the newest last."""
+        return [stamp for stamp, segment in self.history if segment >= self.first]
+
+    def resumes_at(self, stamp: str) -> int:
+        """Return the segment from which a cache of a useful stamp is brought up to date."""
+        return dict(self.history)[stamp]
 
     def encode(self) -> bytes:
         """Write it as JSON."""

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.byte_strings import ByteStrings, concatenated
-from buckets.engine.storage.arena import ABSENT, PENDING, STORED, Arena
+from buckets.engine.storage.arena import ABSENT, ENTRY_BYTES, PENDING, STORED, Arena
 from buckets.engine.storage.arena_entries import ArenaEntries
 from buckets.engine.storage.text_column import column_of
 from tests.laws import examples
@@ -80,7 +80,7 @@ def test_the_bytes_of_what_is_not_in_the_store_are_those_of_its_keys_and_values(
     arena.settle(arena.find(keys)[:50])
     outside = arena.outside_store()
     strings = concatenated([arena.keys_of(outside), arena.values_of(outside)])
-    assert arena.logged_bytes == len(strings.data) + 96 * len(outside)
+    assert arena.logged_bytes == len(strings.data) + ENTRY_BYTES * len(outside)
     assert len(outside) == 150
 
 

@@ -11,7 +11,7 @@ from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
 from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
 from buckets.spark.windows import STATE
-from buckets.state.cache import WorkerCaches
+from buckets.state.caches import PrivateCaches
 from buckets.state.layer import Bounds, Layer
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
@@ -62,7 +62,7 @@ def stored(spark, job: JobFolder, section: bytes) -> Entries:
         stores[shard].data[bytes(key)] = bytes(value)
     found: Entries = {}
     for shard, store in stores.items():
-        entries = Section(Layer(store, WorkerCaches(), Bounds(0, 0, 1)), section)
+        entries = Section(Layer(store, PrivateCaches(), Bounds(0, 0, 1)), section)
         keys = list(entries.list_keys())
         found |= zip(((shard, key) for key in keys), entries.get(keys), strict=True)
     return found

@@ -3,23 +3,25 @@
 A dictionary would need a Python object for every key and value, which costs more than all that is computed for an
 event, and more memory than what they hold.
 
-An entry is a row of numbers: its hash, where its key and its value lie and how long they are, how much room the value
-has, where it counts (`place`), and when it was used last. Hashes are seeded: nobody outside chooses keys that collide.
-A value that has grown beyond its room is appended; what nothing points at any more is left out when the arena is
-copied, which is done when half of it is dead.
+An entry is a row of numbers: its hash, where its key lies with its value behind it, how long they are and how much room
+they have, where it counts (`place`), and when it was used last. Hashes are seeded: nobody outside chooses keys that
+collide. An entry that has grown beyond its room is appended; when half of the buffer is dead, what lives moves together
+in place. All of it are flat arrays in a memory that is handed in, and a few numbers, with which an arena is resumed.
 """
 
 import secrets
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings, fixed, same_bytes
 from buckets.compiled import compiled, copy_bytes, inlined, read_word
+from buckets.engine.storage.arena_memory import ArenaMemory, MemoryPart, PrivateMemory
 
-HASH, KEY_AT, KEY_BYTES, VALUE_AT, VALUE_BYTES, ROOM, PLACE, USED = range(8)
-"""The columns of an entry."""
+HASH, AT, KEY_BYTES, VALUE_BYTES, ROOM, PLACE, USED = range(7)
+"""The columns of an entry. With one that is empty a row never lies in two lines of the processor's cache."""
 STORED: Final = -1
 """The place of an entry that is as the store has it."""
 PENDING: Final = -2
@@ -28,31 +30,67 @@ ABSENT: Final = -1
 _COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)
 """The counters: entries, bytes in the buffer, those of them that nothing points at, bytes of what was used since the
 epoch began, entries that the running batch has changed, and bytes of entries that are not as the store has them."""
-ENTRY_BYTES: Final = 96
-"""What an entry takes besides its bytes: its row of 64, up to four places of 4 in the table, and what is rounded up."""
-_FEWEST, _FEWEST_BYTES, _ROUNDED = 64, 1 << 12, 16
+ENTRY_BYTES: Final = 68
+"""What an entry takes besides its bytes: its row of 32, up to four places of 4 in the table, what is rounded up, and 4
+in the list of its segment."""
+_FEWEST, _FEWEST_BYTES, _UNIT = 64, 1 << 12, 16
+"""An entry lies at a multiple of `_UNIT` bytes, in which `AT` counts."""
 _FNV_PRIME, _MIXER, _HALF = np.uint64(0x100000001B3), np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
+_31_BITS = np.uint64(0x7FFFFFFF)
+ENTRIES, TABLE = MemoryPart("entries", np.int32, 8), MemoryPart("table", np.int32)
+BUFFER = MemoryPart("buffer", np.uint8)
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class ArenaNumbers:
+    """What an arena is besides its arrays.
+
+    Attributes:
+        counters: its counters.
+        table_rows: how large its table is.
+        seed: of its hashes.
+        epoch: the running one.
+    """
+
+    counters: tuple[int, ...]
+    table_rows: int
+    seed: int
+    epoch: int
 
 
 class Arena:
-    """The entries of a shard that a worker knows.
+    """The entries of a shard that are known.
 
     Attributes:
-        entries: int64 `(capacity, 8)`, a row for each entry.
+        entries: int32 `(capacity, 8)`, a row for each entry.
         epoch: entries with `STORED` that were used neither in this epoch nor in the one before are forgotten.
     """
 
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.entries = np.empty((_FEWEST, 8), np.int64)
-        self.epoch = 1
-        self._seed = np.uint64(secrets.randbits(63))
-        self._table = np.full(2 * _FEWEST, ABSENT, np.int32)
-        self._buffer = np.empty(_FEWEST_BYTES, np.uint8)
-        self._counters = np.zeros(6, np.int64)
-        self._changed = np.empty(_FEWEST, np.int64)
+    def __init__(self, memory: ArenaMemory | None = None, numbers: ArenaNumbers | None = None) -> None:
+        """Begin empty, or go on with what lies in a memory.
+
+        Args:
+            memory: where the arrays lie; None: in this process.
+            numbers: those of the arena that lies there; None: it is empty.
+        """
+        self._memory = memory or PrivateMemory()
+        begun = numbers or ArenaNumbers((0,) * 6, 2 * _FEWEST, secrets.randbits(63), 1)
+        self.epoch, self._seed = begun.epoch, np.uint64(begun.seed)
+        self._counters = np.array(begun.counters, np.int64)
+        count, end = int(self._counters[_COUNT]), int(self._counters[_END])
+        self.entries: Int32s = self._memory.grow(ENTRIES, count, max(count, _FEWEST))
+        self._buffer = self._memory.grow(BUFFER, end, max(end, _FEWEST_BYTES))
+        self._table = self._memory.grow(TABLE, begun.table_rows, begun.table_rows)[: begun.table_rows]
+        self._changed = np.empty(0, np.int32)
+        if numbers is None:
+            self._table.fill(ABSENT)
+
+    def numbers(self) -> ArenaNumbers:
+        """Return what it is besides its arrays."""
+        return ArenaNumbers(tuple(self._counters.tolist()), len(self._table), int(self._seed), self.epoch)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -79,18 +117,18 @@ class Arena:
 
     def keys_of(self, entries: Int64s) -> ByteStrings:
         """Return the keys of entries."""
-        return self._strings(entries, KEY_AT, KEY_BYTES)
+        return self._strings(entries, KEY_BYTES)
 
     def values_of(self, entries: Int64s) -> ByteStrings:
         """Return the values of entries; empty where one is ABSENT."""
-        return self._strings(entries, VALUE_AT, VALUE_BYTES)
+        return self._strings(entries, VALUE_BYTES)
 
-    def _strings(self, entries: Int64s, at: int, size: int) -> ByteStrings:
-        """Copy byte strings out of the buffer; `at` and `size` are the columns that say where they lie."""
+    def _strings(self, entries: Int64s, size: int) -> ByteStrings:
+        """Copy byte strings out of the buffer; `size` is the column that says how long they are."""
         start = np.zeros(len(entries) + 1, np.int64)
         _add_up(self.entries, entries, size, start)
         data = np.empty(start[-1], np.uint8)
-        _gather(self.entries, self._buffer, entries, at, start, data)
+        _gather(self.entries, self._buffer, entries, size, start, data)
         return fixed(data, start)
 
     def outside_store(self) -> Int64s:
@@ -100,7 +138,7 @@ class Arena:
     @property
     def changed(self) -> Int64s:
         """The entries that the running batch has changed, in the order in which it first did."""
-        return self._changed[: self._counters[_CHANGED]]
+        return self._changed[: self._counters[_CHANGED]].astype(np.int64)
 
     # --- changing ---------------------------------------------------------------------------------------------
 
@@ -115,7 +153,10 @@ class Arena:
         Returns:
             Their entries.
         """
-        self._reserve(keys.size, len(keys.data) + len(values.data) + _ROUNDED * keys.size)
+        size_bytes = int(keys.start[-1] - keys.start[0] + values.start[-1] - values.start[0])
+        self.reserve(keys.size, size_bytes)
+        if place == PENDING:
+            self._reserve_changes(keys.size)
         found = np.empty(keys.size, np.int64)
         _put(
             self._table, self.entries, self._buffer, self._counters, self._changed, *keys, *values,
@@ -125,7 +166,7 @@ class Arena:
 
     def settle_changes(self) -> None:
         """Let the running batch have changed nothing."""
-        self._counters[_CHANGED] = 0
+        self._counters[_CHANGED], self._changed = 0, np.empty(0, np.int32)
 
     def settle(self, entries: Int64s) -> None:
         """Let entries, which are not, be as the store has them, used just now."""
@@ -145,46 +186,53 @@ class Arena:
         """Return whether half of the buffer is dead."""
         return bool(2 * self._counters[_DEAD] > self._counters[_END] > _FEWEST_BYTES)
 
-    def compact(self) -> Int64s:
-        """Copy what is not forgotten into a buffer of its own.
+    def compact(self) -> Int32s:
+        """Move what is not forgotten together, in place: no second arena is needed.
 
         Returns:
             By entry, which one it is from now on; ABSENT where it is gone.
         """
         rows = self._rows
         lives = (rows[:, PLACE] != STORED) | (rows[:, USED] >= self.epoch - 1)
-        moved = np.where(lives, np.cumsum(lives) - 1, ABSENT)
-        old, self._buffer = self._buffer, np.empty(_FEWEST_BYTES, np.uint8)
-        left = rows[lives]
-        self.entries, self._counters[:3] = np.empty((max(_FEWEST, len(left)), 8), np.int64), 0
-        self._table = np.full(2 * _FEWEST, ABSENT, np.int32)
-        self._reserve(len(left), int(left[:, [KEY_BYTES, ROOM]].sum()))
-        self.entries[: len(left)] = left
-        _copy(old, self.entries, self._buffer, self._table, self._counters, len(left))
+        moved = np.where(lives, np.cumsum(lives, dtype=np.int32) - np.int32(1), np.int32(ABSENT))
+        _move_rows(self.entries, moved)
+        count = int(lives.sum())
+        _move_together(self.entries, self._buffer, np.argsort(self.entries[:count, AT]), self._counters)
+        self.entries = self._memory.fit(ENTRIES, max(count, _FEWEST))
+        self._buffer = self._memory.fit(BUFFER, max(int(self._counters[_END]), _FEWEST_BYTES))
+        rows_needed = _table_rows(max(count, _FEWEST))
+        self._table = self._memory.fit(TABLE, rows_needed)[:rows_needed]
+        _fill_table(self._table, self.entries, count)
         return moved
 
     @property
-    def _rows(self) -> Int64s:
+    def _rows(self) -> Int32s:
         return self.entries[: self._counters[_COUNT]]
 
-    def _reserve(self, entries: int, size_bytes: int) -> None:
+    def reserve(self, entries: int, size_bytes: int) -> None:
         """Make room for more entries, and for their bytes."""
-        count, end = int(self._counters[_COUNT]) + entries, int(self._counters[_END]) + size_bytes
-        self.entries = _with_room(self.entries, int(self._counters[_COUNT]), count)
-        self._buffer = _with_room(self._buffer, int(self._counters[_END]), end)
-        self._changed = _with_room(self._changed, len(self.changed), len(self.changed) + entries)
+        used, end = int(self._counters[_COUNT]), int(self._counters[_END])
+        count, new_end = used + entries, end + size_bytes + _UNIT * entries
+        if count > len(self.entries):
+            self.entries = self._memory.grow(ENTRIES, used, count)
+        if new_end > len(self._buffer):
+            self._buffer = self._memory.grow(BUFFER, end, new_end)
         if 2 * count > len(self._table):
-            self._table = np.full(1 << (2 * count - 1).bit_length(), ABSENT, np.int32)
-            _fill_table(self._table, self.entries, self._counters[_COUNT])
+            rows_needed = _table_rows(count)
+            self._table = self._memory.grow(TABLE, 0, rows_needed)[:rows_needed]
+            _fill_table(self._table, self.entries, used)
+
+    def _reserve_changes(self, entries: int) -> None:
+        changed = int(self._counters[_CHANGED])
+        if changed + entries > len(self._changed):
+            larger = np.empty(max(changed + entries, len(self._changed) * 3 // 2), np.int32)
+            larger[:changed] = self._changed[:changed]
+            self._changed = larger
 
 
-def _with_room(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:
-    """Return an array with room for so many rows, of which some are used; memory that is not is not taken either."""
-    if needed <= len(array):
-        return array
-    larger = np.empty((max(needed, len(array) * 3 // 2), *array.shape[1:]), array.dtype)
-    larger[:used] = array[:used]
-    return larger
+def _table_rows(entries: int) -> int:
+    """Return how large the table of so many entries is: a power of two, of which at most half is taken."""
+    return 1 << (2 * entries - 1).bit_length()
 
 
 @inlined
@@ -201,7 +249,7 @@ def _hash_of(data, start, end, seed):
     mixed ^= mixed >> _HALF
     mixed *= _MIXER
     mixed ^= mixed >> _HALF
-    return np.int64(mixed)
+    return np.int32(mixed & _31_BITS)
 
 
 @inlined
@@ -212,7 +260,7 @@ def _entry_of(table, entries, buffer, key_hash, data, start, end):
     while table[slot] != ABSENT:
         entry = table[slot]
         is_like = entries[entry, HASH] == key_hash and entries[entry, KEY_BYTES] == end - start
-        if is_like and same_bytes(buffer, entries[entry, KEY_AT], data, start, end - start):
+        if is_like and same_bytes(buffer, np.int64(entries[entry, AT]) * _UNIT, data, start, end - start):
             return entry
         slot = (slot + 1) & mask
     return ~slot
@@ -244,52 +292,45 @@ def _add_up(entries, chosen, size, start):
 
 
 @compiled
-def _gather(entries, buffer, chosen, at, start, data):
+def _gather(entries, buffer, chosen, size, start, data):
     """Copy byte strings of entries to `start` in `data`."""
     for index in range(chosen.shape[0]):
-        copy_bytes(data, start[index], buffer, entries[chosen[index], at], start[index + 1] - start[index])
-
-
-@inlined
-def _append(buffer, counters, data, begin, end, room):
-    """Append bytes, and return where they lie."""
-    at = counters[_END]
-    counters[_END] += room
-    copy_bytes(buffer, at, data, begin, end - begin)
-    return at
+        entry = chosen[index]
+        at = np.int64(entries[entry, AT]) * _UNIT
+        if size == VALUE_BYTES:
+            at += entries[entry, KEY_BYTES]
+        copy_bytes(data, start[index], buffer, at, start[index + 1] - start[index])
 
 
 @compiled
 def _put(table, entries, buffer, counters, changed, data, start, values, value_start, seed, epoch, place, found):
     """Let keys have values."""
     for key in range(found.shape[0]):
+        key_bytes, length = start[key + 1] - start[key], value_start[key + 1] - value_start[key]
         key_hash = _hash_of(data, start[key], start[key + 1], seed)
         entry = _entry_of(table, entries, buffer, key_hash, data, start[key], start[key + 1])
-        length = value_start[key + 1] - value_start[key]
         if entry < 0:
             slot, entry = ~entry, counters[_COUNT]
             counters[_COUNT] += 1
             table[slot] = entry
             entries[entry, HASH] = key_hash
-            entries[entry, KEY_BYTES] = start[key + 1] - start[key]
-            entries[entry, KEY_AT] = _append(
-                buffer, counters, data, start[key], start[key + 1], start[key + 1] - start[key]
-            )
+            entries[entry, KEY_BYTES] = key_bytes
+            entries[entry, AT] = 0
             entries[entry, ROOM] = 0
             entries[entry, VALUE_BYTES] = 0
             entries[entry, PLACE] = STORED
-        if length > entries[entry, ROOM]:
+        if key_bytes + length > entries[entry, ROOM]:
+            room = (key_bytes + length + _UNIT - 1) // _UNIT * _UNIT
+            copy_bytes(buffer, counters[_END], data, start[key], key_bytes)
             counters[_DEAD] += entries[entry, ROOM]
-            entries[entry, ROOM] = (length + _ROUNDED - 1) // _ROUNDED * _ROUNDED
-            entries[entry, VALUE_AT] = _append(
-                buffer, counters, values, value_start[key], value_start[key + 1], entries[entry, ROOM]
-            )
-        else:
-            copy_bytes(buffer, entries[entry, VALUE_AT], values, value_start[key], length)
+            entries[entry, AT] = counters[_END] // _UNIT
+            entries[entry, ROOM] = room
+            counters[_END] += room
+        copy_bytes(buffer, np.int64(entries[entry, AT]) * _UNIT + key_bytes, values, value_start[key], length)
         if entries[entry, PLACE] != STORED:
-            counters[_LOGGED_BYTES] -= entries[entry, KEY_BYTES] + entries[entry, VALUE_BYTES] + ENTRY_BYTES
+            counters[_LOGGED_BYTES] -= key_bytes + entries[entry, VALUE_BYTES] + ENTRY_BYTES
         if place != STORED:
-            counters[_LOGGED_BYTES] += entries[entry, KEY_BYTES] + length + ENTRY_BYTES
+            counters[_LOGGED_BYTES] += key_bytes + length + ENTRY_BYTES
         entries[entry, VALUE_BYTES] = length
         if place == PENDING and entries[entry, PLACE] != PENDING:
             changed[counters[_CHANGED]] = entry
@@ -297,31 +338,41 @@ def _put(table, entries, buffer, counters, changed, data, start, values, value_s
         entries[entry, PLACE] = place
         entries[entry, USED] = epoch
         if place == STORED:
-            counters[_USED_BYTES] += entries[entry, KEY_BYTES] + length + ENTRY_BYTES
+            counters[_USED_BYTES] += key_bytes + length + ENTRY_BYTES
         found[key] = entry
 
 
 @compiled
-def _copy(old, entries, buffer, table, counters, count):
-    """Copy the bytes of entries into another buffer, and enter them into an empty table."""
-    for entry in range(count):
-        key_at, key_bytes, room = entries[entry, KEY_AT], entries[entry, KEY_BYTES], entries[entry, ROOM]
-        entries[entry, KEY_AT] = _append(buffer, counters, old, key_at, key_at + key_bytes, key_bytes)
-        value_at, value_bytes = entries[entry, VALUE_AT], entries[entry, VALUE_BYTES]
-        if room:
-            entries[entry, VALUE_AT] = _append(buffer, counters, old, value_at, value_at + value_bytes, room)
-    counters[_COUNT] = count
-    _enter(table, entries, count)
+def _move_rows(entries, moved):
+    """Move rows to where they are from now on, which is never behind where they were."""
+    for entry in range(moved.shape[0]):
+        if moved[entry] != ABSENT:
+            for column in range(entries.shape[1]):
+                entries[moved[entry], column] = entries[entry, column]
+
+
+@compiled
+def _move_together(entries, buffer, order, counters):
+    """Move the bytes of entries to the beginning of the buffer, in the order in which they lie, without gaps."""
+    end = 0
+    for index in range(order.shape[0]):
+        entry = order[index]
+        at, size = np.int64(entries[entry, AT]) * _UNIT, entries[entry, KEY_BYTES] + entries[entry, VALUE_BYTES]
+        if end + size <= at:
+            copy_bytes(buffer, end, buffer, at, size)
+        elif end < at:
+            for byte in range(size):
+                buffer[end + byte] = buffer[at + byte]
+        entries[entry, AT] = end // _UNIT
+        end += entries[entry, ROOM]
+    counters[_COUNT], counters[_END], counters[_DEAD] = order.shape[0], end, 0
 
 
 @compiled
 def _fill_table(table, entries, count):
-    """Enter entries into an empty table."""
-    _enter(table, entries, count)
-
-
-@inlined
-def _enter(table, entries, count):
+    """Empty a table, and enter entries into it."""
+    for slot in range(table.shape[0]):
+        table[slot] = ABSENT
     mask = table.shape[0] - 1
     for entry in range(count):
         slot = entries[entry, HASH] & mask
