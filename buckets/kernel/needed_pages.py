@@ -76,9 +76,10 @@ def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horiz
             heads.since_ms[key] = FROM_THE_BEGINNING
             heads.cells[key] = 0
         event = events.key_start[key]
-        if heads.clock_ms[key] == NO_CLOCK and event < events.key_start[key + 1] and evicted_until_ms != NO_CLOCK:
-            if events.times_ms[events.rows[event]] - horizon_ms <= evicted_until_ms:
-                heads.since_ms[key] = evicted_until_ms + 1
+        may_be_gone = heads.clock_ms[key] == NO_CLOCK and evicted_until_ms != NO_CLOCK
+        if may_be_gone and event < events.key_start[key + 1]:
+            reaches_ms = events.times_ms[events.rows[event]] - horizon_ms
+            heads.since_ms[key] = evicted_until_ms + 1 if reaches_ms <= evicted_until_ms else heads.since_ms[key]
 
 
 @leaf

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
 from buckets.kernel.group_plans import GroupPlans, join_plans
-from buckets.kernel.kernel import score_groups
+from buckets.kernel.groups import score_groups
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
@@ -125,8 +125,9 @@ class ScoredGroups:
         events = slice(*self.events.key_start[[first, end]].tolist())
         rows = chosen_rows(self.rows, slice(*self.row_start[group : group + 2].tolist()))
         of_rules, of_parts, beyond = _split(rows, plan)
+        outcomes: list[npt.NDArray[Any]] = [column[events] for column in self.outcomes]
         return Scored(
-            outcomes=EventOutcomes(*(column[events] for column in self.outcomes)),
+            outcomes=EventOutcomes(*outcomes),
             rows=of_rules,
             parts=of_parts,
             beyond=beyond,
@@ -204,7 +205,7 @@ def score_all(
             f"reads 1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    events = KeyedEvents(*map(_read_only, events[:-1]), events.ids)
+    events = KeyedEvents._make(each if isinstance(each, ByteStrings) else _read_only(each) for each in events)
     known, directory = read_heads(*heads, ANY_GENERATION, max(len(plan.group.measures) for plan in plans))
     until_ms = np.full(len(plans), NO_CLOCK, np.int64)
     for group, ends_ms in evicted_until_ms.items():

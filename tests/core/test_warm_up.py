@@ -13,7 +13,7 @@ from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
 from buckets.kernel import settled
-from buckets.kernel.kernel import score_groups
+from buckets.kernel.groups import score_groups
 from buckets.kernel.needed_pages import choose_pages
 from buckets.rules.rule_set import next_rule_set
 from buckets.timeline.loading import read_heads, unreadable

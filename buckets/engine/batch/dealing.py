@@ -137,11 +137,10 @@ def _find_keys(texts: ByteStrings, fields, field_start, group, passed, seed, sha
         end = _write_key(texts, fields, field_start[group], field_start[group + 1], event, events, found.data, begin)
         slot = _hash(found.data, begin, end) & mask
         while table[slot] != _NONE:
-            other = table[slot]
-            other_at = found.key_at[other]
-            if found.key_at[other + 1] - other_at == end - begin:
-                if same_bytes(found.data, begin, found.data, other_at, end - begin):
-                    break
+            other_at = found.key_at[table[slot]]
+            is_as_long = found.key_at[table[slot] + 1] - other_at == end - begin
+            if is_as_long and same_bytes(found.data, begin, found.data, other_at, end - begin):
+                break
             slot = (slot + 1) & mask
         if table[slot] == _NONE:
             table[slot] = count

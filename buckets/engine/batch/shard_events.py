@@ -51,9 +51,9 @@ class ShardEvents:
         """
         if len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
-            counts = piece.keys, piece.key_events
             keys = fixed(piece.key_data, _starts(piece.key_bytes))
-            return cls(piece.group_ids, *map(_starts, counts), keys, piece.rows.astype(np.int64), piece.events)
+            starts, rows = (_starts(piece.keys), _starts(piece.key_events)), piece.rows.astype(np.int64)
+            return cls(piece.group_ids, *starts, keys, rows, piece.events)
         return _merged(sorted(pieces, key=_first_arrival), group_ids)
 
     @classmethod

@@ -84,7 +84,10 @@ def pack_shards(dealt: Dealt, group_ids: Sequence[str], events: pa.RecordBatch) 
 def _joined(parts: Sequence[Any]) -> bytes:
     """Return parts one after the other, each with how many bytes it has before all of them."""
     views = [memoryview(part).cast("B") if len(part) else memoryview(b"") for part in parts]
-    joined = [SHARD.ljust(_ALIGNED, b"\0"), np.array([len(view) for view in views], np.int64).tobytes()]
+    joined: list[bytes | memoryview] = [
+        SHARD.ljust(_ALIGNED, b"\0"),
+        np.array([len(view) for view in views], np.int64).tobytes(),
+    ]
     for view in views:
         joined += [view, bytes(-len(view) % _ALIGNED)]
     return b"".join(joined)

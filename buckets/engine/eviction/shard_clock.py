@@ -17,7 +17,7 @@ hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,8 @@ class _Voters(NamedTuple):
 
     def take(self, groups: Sequence[int]) -> "_Voters":
         """Return those of some groups."""
-        return _Voters(*(column[groups] for column in self))
+        columns: list[npt.NDArray[Any]] = [column[groups] for column in self]
+        return _Voters(*columns)
 
 
 def _new_voters(groups: int) -> _Voters:
@@ -88,7 +89,7 @@ class ShardClock:
         """Read what `to_bytes` wrote; nothing is a clock that has seen no event."""
         clock, voters = cls(apart), _new_voters(len(stored) // _HEADER_BYTES)
         groups = _read(np.frombuffer(stored, np.uint8), QUORUM, voters)
-        clock._voters = _Voters(*(column[:groups] for column in voters))
+        clock._voters = voters.take(range(groups))
         text, digits = voters.identities[:groups].tobytes().hex(), 2 * GROUP_BYTES
         clock._numbers = {text[number * digits : (number + 1) * digits]: number for number in range(groups)}
         return clock
@@ -158,7 +159,9 @@ class ShardClock:
         if new:
             added = _new_voters(len(new))
             added.identities[:] = np.frombuffer(bytes.fromhex("".join(new)), np.uint8).reshape(len(new), GROUP_BYTES)
-            self._voters = _Voters(*map(np.concatenate, zip(self._voters, added, strict=True)))
+            both: zip[tuple[Any, Any]] = zip(self._voters, added, strict=True)
+            columns: list[npt.NDArray[Any]] = [np.concatenate(each) for each in both]
+            self._voters = _Voters(*columns)
             self._numbers |= {group_id: len(self._numbers) + number for number, group_id in enumerate(new)}
         numbers = np.array([self._numbers[group_id] for group_id in group_ids], np.int64)
         apart = np.array([group_id in self._apart for group_id in self._numbers], np.bool_)
