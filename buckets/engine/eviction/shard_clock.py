@@ -115,7 +115,7 @@ class ShardClock:
         """By group, its voters; who had an event last comes last."""
         found = {}
         for group_id, number in self._numbers.items():
-            first = VOTERS - int(self._voters.counts[number])
+            first = self._voters.hashes.shape[1] - int(self._voters.counts[number])
             hashes, clocks_ms = self._voters.hashes[number, first:], self._voters.clocks_ms[number, first:]
             found[group_id] = list(zip(hashes.tolist(), clocks_ms.tolist(), strict=True))
         return found
