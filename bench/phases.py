@@ -16,12 +16,12 @@ from trial import Trial, write_conf
 
 from buckets.config.job import load_job
 from buckets.engine.batch import fan_out as fan_out_module
-from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.stages import shard
 from buckets.engine.stages.in_memory import memory_store
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.shard_plans import GroupSet
 from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.rules.rule_set import first_rule_set
@@ -74,10 +74,10 @@ def main() -> None:
     watch = Stopwatch()
     watch.watch(fan_out_module, "parse", "types and dead letters")
     watch.watch(fan_out_module, "_messages", "making the generator")
-    watch.watch(payload, "pack", "packing Arrow")
-    watch.watch(payload, "unpack", "unpacking Arrow")
-    watch.watch(shard, "by_key", "events by key")
-    watch.watch(shard, "score", "kernel: windows and timelines")
+    watch.watch(fan_out_module, "deal", "keys and shards")
+    watch.watch(shard, "unpack_shard", "unpacking")
+    watch.watch(GroupSet, "keyed", "what timelines keep of events")
+    watch.watch(shard, "score_all", "kernel: windows and timelines")
     watch.watch(StoredHeads, "write", "putting back what changed")
     watch.watch(Eviction, "note", "schedule: keys that came")
     watch.watch(Eviction, "end", "schedule: keys that are due")

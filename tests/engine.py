@@ -81,7 +81,7 @@ class Engine:
             ],
             np.int64,
         ).reshape(len(chosen), len(order))
-        keyed = KeyedEvents(
+        keyed = KeyedEvents.of_group(
             key_start=np.array([0, *np.cumsum([sum(e.key == key for e in events) for key in keys])], np.int64),
             times_ms=np.array([events[i].time_ms for i in order], np.int64),
             values=values,

@@ -22,17 +22,25 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import same_bytes
-from buckets.compiled import allocating, compiled, copy_bytes, inlined, leaf
+from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import evaluate
 from buckets.kernel.event_features import append_event_features
-from buckets.kernel.keyed_events import KeyedEvents
-from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
+from buckets.kernel.keyed_events import GroupEvents
+from buckets.kernel.outcome import (
+    COLLISION_NOT_KEPT,
+    DUPLICATE,
+    EVALUATED,
+    LATE,
+    OVERFLOW,
+    TOO_LATE,
+    EventOutcomes,
+)
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
 from buckets.kernel.ranked_values import RankedValues, new_ranked_values
 from buckets.kernel.resets import cut_at_resets, keep_resets, reset_fired, stand_at_resets
-from buckets.kernel.result_rows import Rows, new_rows, with_room
+from buckets.kernel.result_rows import Rows, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.bucket import merge_value
@@ -43,7 +51,6 @@ from buckets.timeline.layout import (
     Written,
     has_page_room,
     new_stretches,
-    new_written,
     with_page_room,
     write_timeline,
     written_bound,
@@ -136,21 +143,21 @@ def _is_in_tail(work: Work, time_ms):
 
 
 @inlined
-def _test(work: Work, events: KeyedEvents, event, clock_ms, policy: Policy, outcomes: EventOutcomes):
+def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outcomes: EventOutcomes):
     """Decide what an event is, and note it in `outcomes`.
 
     Returns:
         Whether it goes into the timeline, the first cell that ends at or after its time, and whether that cell is a
         raw event of its time.
     """
-    timeline, time_ms, start = work.timeline, events.times_ms[event], events.ids.start
+    timeline, time_ms = work.timeline, events.times_ms[event]
     if clock_ms != NO_CLOCK and time_ms < clock_ms - policy.horizon_ms:
         outcomes.code[event] = TOO_LATE
         return False, 0, False
     first = timeline.size[0] if time_ms > clock_ms else first_ending_at_or_after(timeline, time_ms)
     shared = False
     if first < timeline.size[0] and timeline.first_ms[first] <= time_ms and _is_in_tail(work, time_ms):
-        if _find_id(timeline, first, time_ms, events.ids.data, start[event], start[event + 1] - start[event]) >= 0:
+        if _find_id(timeline, first, time_ms, events.pool, events.id_start[event], events.id_length[event]) >= 0:
             outcomes.code[event] = DUPLICATE
             return False, 0, False
         shared = is_raw(timeline, first)
@@ -183,7 +190,7 @@ def _note_change(work: Work, owner):
 
 
 @inlined
-def _put_in(work: Work, events: KeyedEvents, event, first):
+def _put_in(work: Work, events: GroupEvents, event, first):
     """Insert an event after the cells that share its time, or take it into the bucket around it.
 
     Returns:
@@ -199,8 +206,7 @@ def _put_in(work: Work, events: KeyedEvents, event, first):
             return -1
         cell += 1
     owner = np.int32(HOT) if cell == size else _owner_for(work, cell, time_ms)
-    id_start = events.ids.start[event]
-    id_length = events.ids.start[event + 1] - id_start
+    id_start, id_length = events.id_start[event], events.id_length[event]
     insert(timeline, cell, time_ms, id_start, id_length, events.values, events.nulls, event, owner)
     _note_change(work, owner)
     if cell < size:
@@ -209,19 +215,19 @@ def _put_in(work: Work, events: KeyedEvents, event, first):
 
 
 @leaf
-def _replace(work: Work, events: KeyedEvents, event, cell):
+def _replace(work: Work, events: GroupEvents, event, cell):
     """Give a cell the id and the values of an event.
 
     Returns:
         Where the id begins that it had, and its length; its values are in `work.replaced`.
     """
-    timeline, start = work.timeline, events.ids.start
+    timeline = work.timeline
     id_start, id_length = timeline.id_start[cell], timeline.id_length[cell]
     for column in range(timeline.extremes.shape[1]):
         without = events.nulls[column, event]
         work.replaced[0, column] = INT64_MAX if without else events.values[column, event]
         work.replaced[1, column] = INT64_MIN if without else events.values[column, event]
-    _exchange(work, cell, start[event], start[event + 1] - start[event])
+    _exchange(work, cell, events.id_start[event], events.id_length[event])
     _note_change(work, timeline.owner[cell])
     return id_start, id_length
 
@@ -237,7 +243,7 @@ def _take_out(work: Work, cell, replaces, id_before, length_before):
 
 
 @inlined
-def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Context, rows: Rows, used, outcomes):
+def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Context, rows: Rows, used, outcomes):
     """Take in events `[first, end)` of a key, one by one, as long as there is room for the rows of one more.
 
     Each is tested, put in, and evaluated.
@@ -335,7 +341,7 @@ def _needed_room(layout: Layout, key):
 def _take_in_keys(
     work: Work,
     layout: Layout,
-    events: KeyedEvents,
+    events: GroupEvents,
     heads: Heads,
     page_start,
     context: Context,
@@ -363,7 +369,7 @@ def _take_in_keys(
             begin(work.edges)
             if context.has_resets:
                 stand_at_resets(work.edges, from_ms, key)
-            load_timeline(work.timeline, events.ids.data, heads, work.directory, key, page_start)
+            load_timeline(work.timeline, events.pool, heads, work.directory, key, page_start)
             if clock_ms != NO_CLOCK:
                 set_borders(work.borders, context.tiers, clock_ms)
             work.ranked.key_end[0] = end
@@ -385,37 +391,28 @@ def _take_in_keys(
     return Position(key, event, used, clock_ms)
 
 
-@compiled
+@allocating
 def score_keys(
-    events: KeyedEvents,
+    events: GroupEvents,
     heads: Heads,
     directory: Directory,
     page_start,
     context: Context,
     outcomes: EventOutcomes,
     from_ms,
+    rows: Rows,
+    used,
+    encoded,
+    encoded_start,
+    written: Written,
 ):
-    """Take in the events of many keys.
-
-    Args:
-        events: the events. Their ids lie in the pool, `events.ids.data`: the keys' heads one after the other, then the
-            pages at hand, then the events' ids.
-        heads: what the heads say; clocks are changed.
-        directory: entries of all keys, with the pages at hand marked; changed.
-        page_start: int64 `(entries,)`, where each page at hand begins in the pool.
-        context: rules, policies, and how timelines are kept.
-        outcomes: filled.
-        from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset, changed; without keys
-            where no window ever is.
+    """Take in the events of the keys of one group; arguments are as in `_take_in_keys`.
 
     Returns:
-        Rows, how many of them are used, the keys' new heads one after the other, where each begins, int64
-        `(keys + 1,)`, and the pages that were written or go, `Written`.
+        Rows, how many of them are used, the new heads, and the pages that were written or go: larger ones where there
+        was no room.
     """
     keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.number.shape[0]
-    rows = new_rows(events.times_ms.shape[0] * rules + 1 if context.emit_all else 1024)
-    encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)
-    written = new_written(65536, 64)
     largest, most = _largest_key(heads, directory, events.key_start)
     target_start = np.zeros(2, np.int64)
     target_start[1] = most + largest // context.paging.page_cells + 2
@@ -434,11 +431,11 @@ def score_keys(
         tiers=context.tiers,
         borders=work.borders,
         paging=context.paging,
-        pool=events.ids.data,
+        pool=events.pool,
         stretches=new_stretches(most),
         target=new_directory(target_start, columns),
     )
-    done = Position(np.int64(0), np.int64(NOT_BEGUN), np.int64(0), np.int64(NO_CLOCK))
+    done = Position(np.int64(0), np.int64(NOT_BEGUN), np.int64(used), np.int64(NO_CLOCK))
     while done.key < keys:
         done = _take_in_keys(
             work, layout, events, heads, page_start, context, from_ms, outcomes, rows, encoded, encoded_start, written,
@@ -449,4 +446,4 @@ def score_keys(
             size, pages = _needed_room(layout, done.key)
             encoded = _with_bytes(encoded, encoded_start[done.key], size)
             written = with_page_room(written, size, pages)
-    return rows, done.used, encoded[: encoded_start[keys]], encoded_start, written
+    return rows, done.used, encoded, written

@@ -1,32 +1,157 @@
-"""The events of one group in one micro-batch, key by key."""
+"""The events of a micro-batch that a shard scores: each is there once, and its groups and keys have its row."""
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
+from buckets.compiled import allocating
+from buckets.kernel.group_plans import GroupPlans
+from buckets.kernel.plan import GroupPlan
+
+Int64s = npt.NDArray[np.int64]
+NO_TRACK = -1
+MOST_ROWS = 1_000_000
+"""Of some 90 bytes each."""
 
 
 class KeyedEvents(NamedTuple):
-    """Events of several keys, key by key, each key's in arrival order.
+    """Events group by group, key by key, each key's in arrival order.
+
+    Attributes:
+        plan: int64 `(groups,)`, which of the plans each group has.
+        group_start: int64 `(groups + 1,)`, where each group's keys begin.
+        key_start: int64 `(keys + 1,)`, where each key's events begin.
+        rows: int64 `(events,)`, the row of each event; one has as many events as it has groups.
+        times_ms: int64 `(rows,)`.
+        values: int64 `(tracks, rows)`, scaled measures and what else groups keep.
+        nulls: bool `(tracks, rows)`, where an event has no value; `values` means nothing there.
+        track: int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more.
+        ids: the events' ids, in UTF-8.
+    """
+
+    plan: Int64s
+    group_start: Int64s
+    key_start: Int64s
+    rows: Int64s
+    times_ms: Int64s
+    values: Int64s
+    nulls: npt.NDArray[np.bool_]
+    track: Int64s
+    ids: ByteStrings
+
+    def between(self, first: int, end: int) -> "KeyedEvents":
+        """Return those of groups `[first, end)`."""
+        if first == 0 and end == len(self.plan):
+            return self
+        first_key, end_key = self.group_start[[first, end]].tolist()
+        first_event, end_event = self.key_start[[first_key, end_key]].tolist()
+        return self._replace(
+            plan=self.plan[first:end],
+            group_start=self.group_start[first : end + 1] - first_key,
+            key_start=self.key_start[first_key : end_key + 1] - first_event,
+            rows=self.rows[first_event:end_event],
+        )
+
+    @classmethod
+    def of_group(
+        cls, key_start: Int64s, times_ms: Int64s, values: Int64s, nulls: npt.NDArray[np.bool_], ids: ByteStrings
+    ) -> "KeyedEvents":
+        """Return the events of one group, a row each; tracks are its columns."""
+        group_start, rows = np.array([0, len(key_start) - 1]), np.arange(len(times_ms))
+        no_plan, tracks = np.zeros(1, np.int64), np.arange(len(values))
+        return cls(no_plan, group_start, key_start, rows, times_ms, values, nulls, tracks, ids)
+
+
+def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> Iterator[tuple[int, int]]:
+    """Yield stretches of groups that are scored in one call, each from its first group to before its last.
+
+    Where a row is wanted for every event and rule, a call has no more than `MOST_ROWS`, but of one group all.
+
+    Args:
+        events: the events.
+        plans: the plan of each group.
+        emit_all: whether a row is wanted for each.
+    """
+    first, rows, groups = 0, 0, len(plans)
+    if emit_all:
+        counts = np.diff(events.key_start[events.group_start]).tolist()
+        for group, (count, plan) in enumerate(zip(counts, plans, strict=True)):
+            of_group = count * len(plan.rule_arrays.number)
+            if rows and rows + of_group > MOST_ROWS:
+                yield first, group
+                first, rows = group, 0
+            rows += of_group
+    yield first, groups
+
+
+def no_events(keys: int, columns: int) -> KeyedEvents:
+    """Return no events of so many keys of one group, with so many measures."""
+    no_values, no_nulls = np.empty((columns, 0), np.int64), np.empty((columns, 0), np.bool_)
+    nothing = np.empty(0, np.int64)
+    return KeyedEvents.of_group(np.zeros(keys + 1, np.int64), nothing, no_values, no_nulls, ByteStrings.of([]))
+
+
+class GroupEvents(NamedTuple):
+    """The events of one group: key by key, each key's in arrival order.
 
     Attributes:
         key_start: int64 `(keys + 1,)`, where each key's events begin.
         times_ms: int64 `(events,)`.
-        values: int64 `(columns, events)`, scaled measures in the order of the group's layout.
+        values: int64 `(columns, events)`, in the order of the group's layout.
         nulls: bool `(columns, events)`, where an event has no value; `values` means nothing there.
-        ids: the events' ids, in UTF-8.
+        pool: uint8, heads, pages at hand and ids.
+        id_start: int64 `(events,)`, where the id of each begins in the pool.
+        id_length: int64 `(events,)`.
     """
 
-    key_start: npt.NDArray[np.int64]
-    times_ms: npt.NDArray[np.int64]
-    values: npt.NDArray[np.int64]
+    key_start: Int64s
+    times_ms: Int64s
+    values: Int64s
     nulls: npt.NDArray[np.bool_]
-    ids: ByteStrings
+    pool: npt.NDArray[np.uint8]
+    id_start: Int64s
+    id_length: Int64s
 
 
-def no_events(keys: int, columns: int) -> KeyedEvents:
-    """Return no events of so many keys, with so many measures."""
-    no_values, no_nulls = np.empty((columns, 0), np.int64), np.empty((columns, 0), np.bool_)
-    return KeyedEvents(np.zeros(keys + 1, np.int64), np.empty(0, np.int64), no_values, no_nulls, ByteStrings.of([]))
+@allocating
+def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> GroupEvents:
+    """Return the events of one group.
+
+    Args:
+        events: those of all.
+        group: its index.
+        plans: those of all groups.
+        pool: uint8, in which the ids lie.
+        ids_at: where the first of them begins there.
+    """
+    first_key, end_key = events.group_start[group], events.group_start[group + 1]
+    first, end = events.key_start[first_key], events.key_start[end_key]
+    first_column, end_column = plans.column_start[events.plan[group]], plans.column_start[events.plan[group] + 1]
+    size, columns, ids = end - first, end_column - first_column, events.ids.start
+    of_group = GroupEvents(
+        np.empty(end_key - first_key + 1, np.int64),
+        np.empty(size, np.int64),
+        np.zeros((columns, size), np.int64),
+        np.zeros((columns, size), np.bool_),
+        pool,
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+    )
+    for key in range(end_key - first_key + 1):
+        of_group.key_start[key] = events.key_start[first_key + key] - first
+    for event in range(size):
+        row = events.rows[first + event]
+        of_group.times_ms[event] = events.times_ms[row]
+        of_group.id_start[event] = ids_at + ids[row]
+        of_group.id_length[event] = ids[row + 1] - ids[row]
+    for column in range(columns):
+        track = events.track[first_column + column]
+        if track != NO_TRACK:
+            for event in range(size):
+                row = events.rows[first + event]
+                of_group.values[column, event] = events.values[track, row]
+                of_group.nulls[column, event] = events.nulls[track, row]
+    return of_group

@@ -16,43 +16,88 @@ import numpy as np
 
 from buckets.compiled import compiled, leaf
 from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, Context
+from buckets.kernel.group_plans import GroupPlans, context_of
+from buckets.kernel.keyed_events import GroupEvents, KeyedEvents, events_of
 from buckets.kernel.plan import EVALUATE
-from buckets.timeline.directory import Directory
-from buckets.timeline.head import NO_CLOCK
-from buckets.timeline.loading import Heads
+from buckets.timeline.directory import Directory, directory_between
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK
+from buckets.timeline.loading import Heads, heads_between
 from buckets.timeline.paging import Paging, page_size
 from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, set_borders, width_at
 
 
 @compiled
-def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, nulls, context: Context, from_ms):
-    """Mark the pages that have to be read, `is_loaded` of the directory.
+def choose_pages(
+    heads: Heads,
+    directory: Directory,
+    events: KeyedEvents,
+    plans: GroupPlans,
+    paging: Paging,
+    evicted_until_ms,
+    from_ms,
+):
+    """Mark the pages that have to be read, `is_loaded` of the directory; and forget what earlier generations have left.
 
     Args:
-        heads: the keys' heads.
+        heads: the keys' heads. One of another generation than its group's counts as new; of a new key of which a
+            timeline may have been evicted it is noted that it is complete only since then.
         directory: entries of all keys; `is_loaded` and `is_changed` are set.
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        times_ms: int64 `(events,)`.
-        nulls: bool `(columns, events)`, where an event has no value.
-        context: tiers, windows, late policy and horizon.
+        events: the events of these keys.
+        plans: tiers, windows, late policies and horizons.
+        paging: how timelines are cut.
+        evicted_until_ms: int64 `(groups,)`, the latest event of a timeline of each that was evicted; NO_CLOCK for none.
         from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset; without keys where no
             window ever is.
+
+    Returns:
+        How many pages are to be read.
     """
-    borders = np.zeros(context.tiers.after_ms.shape[0], np.int64)
-    reads = context.cells_read.copy()
+    for group in range(events.plan.shape[0]):
+        plan, first, end = events.plan[group], events.group_start[group], events.group_start[group + 1]
+        _begin_keys(heads, events, first, end, plans.generation[plan], plans.horizon_ms[plan], evicted_until_ms[group])
+        if directory.start[first] < directory.start[end]:
+            of_group = events_of(events, group, plans, events.ids.data, np.int64(0))
+            context = context_of(plans, plan, paging, False)
+            known, pages = heads_between(heads, first, end), directory_between(directory, first, end)
+            borders, reads = np.zeros(context.tiers.after_ms.shape[0], np.int64), context.cells_read.copy()
+            _choose(known, pages, of_group, context, borders, reads, from_ms[first:end])
+    return directory.is_loaded.sum()
+
+
+@leaf
+def _begin_keys(heads: Heads, events: KeyedEvents, first, end, generation, horizon_ms, evicted_until_ms):
+    """Forget what an earlier generation has left of the keys of a group, and note since when new ones are complete.
+
+    A new key may be one that was evicted, so windows that reach that far back are complete only after that.
+    """
+    for key in range(first, end):
+        if heads.generation[key] != generation:
+            heads.clock_ms[key] = NO_CLOCK
+            heads.since_ms[key] = FROM_THE_BEGINNING
+            heads.cells[key] = 0
+        event = events.key_start[key]
+        may_be_gone = heads.clock_ms[key] == NO_CLOCK and evicted_until_ms != NO_CLOCK
+        if may_be_gone and event < events.key_start[key + 1]:
+            reaches_ms = events.times_ms[events.rows[event]] - horizon_ms
+            heads.since_ms[key] = evicted_until_ms + 1 if reaches_ms <= evicted_until_ms else heads.since_ms[key]
+
+
+@leaf
+def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Context, borders, reads, from_ms):
+    """Mark the pages of the keys of one group that have to be read."""
     for key in range(heads.clock_ms.shape[0]):
         clock_ms = heads.clock_ms[key]
         if directory.start[key] == directory.start[key + 1] or clock_ms == NO_CLOCK:
             continue
-        first, end = key_start[key], key_start[key + 1]
+        first, end = events.key_start[key], events.key_start[key + 1]
         latest_ms = clock_ms
         for event in range(first, end):
-            latest_ms = max(latest_ms, times_ms[event])
+            latest_ms = max(latest_ms, events.times_ms[event])
         set_borders(borders, context.tiers, latest_ms)
-        _set_reads(reads, context, _has_nulls(heads, directory, key, nulls, first, end))
-        _find_needed(directory, key, clock_ms, heads.cells[key], times_ms, first, end, borders, reads, context)
+        _set_reads(reads, context, _has_nulls(heads, directory, key, events.nulls, first, end))
+        _find_needed(directory, key, clock_ms, heads.cells[key], events.times_ms, first, end, borders, reads, context)
         if context.has_resets:
-            _need_resets(directory, key, times_ms, first, end, from_ms)
+            _need_resets(directory, key, events.times_ms, first, end, from_ms)
 
 
 @leaf

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.compiled import allocating
+
 EVALUATED: Final = 0
 TOO_LATE: Final = 1
 DUPLICATE: Final = 2
@@ -32,3 +34,16 @@ class EventOutcomes(NamedTuple):
     other_start: npt.NDArray[np.int64]
     other_length: npt.NDArray[np.int64]
     rule: npt.NDArray[np.int64]
+
+
+@allocating
+def outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
+    """Return those of events `[first, end)`, which are the same in memory."""
+    return EventOutcomes(
+        outcomes.code[first:end],
+        outcomes.applied[first:end],
+        outcomes.clock_ms[first:end],
+        outcomes.other_start[first:end],
+        outcomes.other_length[first:end],
+        outcomes.rule[first:end],
+    )

@@ -1,17 +1,17 @@
 """Scoring as a pure function: plan, timelines and new events of a group in; outcomes, results and timelines out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import MAX
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
-from buckets.kernel.context import Context, Policy, cells_read_of
-from buckets.kernel.kernel import score_keys
+from buckets.kernel.group_plans import GroupPlans, join_plans
+from buckets.kernel.groups import score_groups
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
@@ -20,7 +20,7 @@ from buckets.kernel.result_rows import Rows
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
-from buckets.timeline.loading import Heads, read_heads, unreadable
+from buckets.timeline.loading import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.paging import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
@@ -83,6 +83,63 @@ class Scored:
         return None if start < 0 else self.pool[start : start + length].tobytes().decode()
 
 
+@dataclass(frozen=True)
+class ScoredGroups:
+    """What came out for the events of several groups, group by group.
+
+    Attributes:
+        plans: the plan of each group.
+        events: the events.
+        outcomes: what became of each event.
+        counts: int64 `(groups, OUTCOMES)`, how many events of each group came to each outcome.
+        are_quiet: bool `(groups,)`, whether nothing is to be told of a group: there is no row, and each event was
+            evaluated without meeting another one of its time.
+        rows: results, by the events, rules and parts of their group.
+        row_start: int64 `(groups + 1,)`, where the rows of each group begin.
+        heads: the keys' new heads.
+        clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+        since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
+        pages: the pages that changed.
+        from_ms: int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is.
+        pool: uint8, where `outcomes.other_start` points into.
+    """
+
+    plans: Sequence[GroupPlan]
+    events: KeyedEvents
+    outcomes: EventOutcomes
+    counts: Int64s
+    are_quiet: npt.NDArray[np.bool_]
+    rows: Rows
+    row_start: Int64s
+    heads: ByteStrings
+    clocks_ms: Int64s
+    since_ms: Int64s
+    pages: list[Page]
+    from_ms: Int64s
+    pool: npt.NDArray[np.uint8]
+
+    def of_group(self, group: int) -> Scored:
+        """Return what came out for the events of one group, without heads and pages of others."""
+        plan = self.plans[group]
+        first, end = self.events.group_start[group : group + 2].tolist()
+        events = slice(*self.events.key_start[[first, end]].tolist())
+        rows = chosen_rows(self.rows, slice(*self.row_start[group : group + 2].tolist()))
+        of_rules, of_parts, beyond = _split(rows, plan)
+        outcomes: list[npt.NDArray[Any]] = [column[events] for column in self.outcomes]
+        return Scored(
+            outcomes=EventOutcomes(*outcomes),
+            rows=of_rules,
+            parts=of_parts,
+            beyond=beyond,
+            heads=self.heads.slice(first, end),
+            clocks_ms=self.clocks_ms[first:end],
+            since_ms=self.since_ms[first:end],
+            pages=self.pages if len(self.plans) == 1 else [],
+            pool=self.pool,
+            reset_ms=_reset_ms(plan, self.from_ms[first:end]),
+        )
+
+
 def _no_outcomes(events: int) -> EventOutcomes:
     return EventOutcomes(
         code=np.zeros(events, np.uint8),
@@ -101,22 +158,38 @@ def score(
     events: KeyedEvents,
     emit_all: bool,
     paging: Paging = PAGING,
-    evicted_until_ms: int | None = None,
     reset_ms: Int64s | None = None,
 ) -> Scored:
-    """Take a batch of events into the timelines of a group, and evaluate each event.
+    """Take a batch of events into the timelines of one group, and evaluate each event: as `score_all`."""
+    resets = {} if reset_ms is None else {0: reset_ms}
+    return score_all([plan], join_plans([plan]), heads, read_pages, events, emit_all, paging, {}, resets).of_group(0)
+
+
+def score_all(
+    plans: Sequence[GroupPlan],
+    joined: GroupPlans,
+    heads: ByteStrings,
+    read_pages: PageReader,
+    events: KeyedEvents,
+    emit_all: bool,
+    paging: Paging = PAGING,
+    evicted_until_ms: Mapping[int, int] = MappingProxyType({}),
+    reset_ms: Mapping[int, Int64s] = MappingProxyType({}),
+) -> ScoredGroups:
+    """Take a batch of events into the timelines of groups, and evaluate each event.
 
     Args:
-        plan: the group's rules and policies.
+        plans: the rules and policies of each group.
+        joined: those that `events.plan` names.
         heads: each key's head; empty for a new key.
         read_pages: called once, with the pages that are needed beside the heads, if there are any.
         events: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
         paging: how timelines are cut.
-        evicted_until_ms: the latest event of a timeline of this group that was evicted; None where none was. A new key
-            may be one of them, so its windows are complete only after that.
-        reset_ms: int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET` where it never
-            did; None where none of them ever did.
+        evicted_until_ms: by group, the latest event of its timelines that was evicted. A new key may be one of them, so
+            its windows are complete only after that.
+        reset_ms: by group, int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET`
+            where it never did; left out where none of them ever did.
 
     Returns:
         EventOutcomes, results and what has changed of the timelines. Nothing given is changed.
@@ -126,71 +199,61 @@ def score(
     """
     key = unreadable(*heads)
     if key >= 0:
-        version = heads.data[heads.start[key]]
+        version, group = heads.data[heads.start[key]], np.searchsorted(events.group_start, key, side="right") - 1
         message = (
-            f"state of group {plan.group.name!r} was written by codec version {version}, and this release reads "
-            f"1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+            f"state of group {plans[group].group.name!r} was written by codec version {version}, and this release "
+            f"reads 1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    known, directory = read_heads(*heads, plan.group.generation, len(plan.group.measures))
-    if evicted_until_ms is not None:
-        _note_evicted(known, events, evicted_until_ms, plan.horizon_ms)
-    events, context = events._replace(times_ms=_read_only(events.times_ms)), _context(plan, paging, emit_all)
-    from_ms = _counted_from(plan, heads.size, reset_ms)
+    events = KeyedEvents._make(each if isinstance(each, ByteStrings) else _read_only(each) for each in events)
+    known, directory = read_heads(*heads, ANY_GENERATION, max(len(plan.group.measures) for plan in plans))
+    until_ms = np.full(len(plans), NO_CLOCK, np.int64)
+    for group, ends_ms in evicted_until_ms.items():
+        until_ms[group] = ends_ms
+    from_ms = _counted_from(plans, events, reset_ms)
     page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
-    if len(directory.page):
-        choose_pages(known, directory, events.key_start, events.times_ms, events.nulls, context, from_ms)
+    if choose_pages(known, directory, events, joined, paging, until_ms, from_ms):
         page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
-    pool = np.concatenate([heads.data, page_data, events.ids.data])
-    in_pool = fixed(pool, events.ids.start + (len(heads.data) + len(page_data)))
-    outcomes = _no_outcomes(len(events.times_ms))
-    rows, used, encoded, encoded_start, written = score_keys(
-        events._replace(ids=in_pool), known, directory, page_start, context, outcomes, from_ms
+    pool, ids_at = np.concatenate([heads.data, page_data, events.ids.data]), len(heads.data) + len(page_data)
+    outcomes = _no_outcomes(len(events.rows))
+    rows, row_start, encoded, encoded_start, written, counts, are_told = score_groups(
+        events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, from_ms
     )
-    of_rules, of_parts, beyond = _split(chosen_rows(rows, slice(used)), plan)
-    return Scored(
+    return ScoredGroups(
+        plans=plans,
+        events=events,
         outcomes=outcomes,
-        rows=of_rules,
-        parts=of_parts,
-        beyond=beyond,
+        counts=counts,
+        are_quiet=~are_told & (row_start[1:] == row_start[:-1]),
+        rows=Rows(*rows),
+        row_start=row_start,
         heads=fixed(encoded, encoded_start),
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
         pages=_pages(written),
+        from_ms=from_ms,
         pool=pool,
-        reset_ms=_reset_ms(plan, from_ms),
     )
 
 
-def _read_only(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _read_only(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return numbers as a view that is not to be changed: for others numba would compile the kernel again."""
     view = numbers.view()
     view.flags.writeable = False
     return view
 
 
-def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
-    return Context(
-        features=plan.feature_arrays,
-        rules=plan.rule_arrays,
-        reach_ms=plan.window_arrays.reach_ms,
-        cells_read=cells_read_of(plan.feature_arrays, len(plan.window_arrays.reach_ms)),
-        needs_extremes=plan.needs_extremes,
-        tiers=plan.tiers,
-        policy=Policy(plan.horizon_ms, plan.late, plan.collision, plan.edge),
-        paging=paging,
-        generation=plan.group.generation,
-        emit_all=emit_all,
-        has_event_features=bool((plan.feature_arrays.operation > MAX).any()),
-        has_resets=bool(plan.resetting),
-    )
-
-
-def _counted_from(plan: GroupPlan, keys: int, reset_ms: Int64s | None) -> Int64s:
+def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, reset_ms: Mapping[int, Int64s]) -> Int64s:
     """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
-    from_ms = np.full((keys if plan.resetting else 0, len(plan.window_arrays.reach_ms)), FROM_THE_BEGINNING, np.int64)
-    if reset_ms is not None and plan.resetting:
-        from_ms[:, plan.reset_windows] = np.where(reset_ms == NO_RESET, FROM_THE_BEGINNING, reset_ms + 1)
+    resetting = [group for group, plan in enumerate(plans) if plan.resetting]
+    windows = max((len(plans[group].window_arrays.reach_ms) for group in resetting), default=0)
+    keys = len(events.key_start) - 1 if resetting else 0
+    from_ms = np.full((keys, windows), FROM_THE_BEGINNING, np.int64)
+    for group in resetting:
+        if group in reset_ms:
+            first, end = events.group_start[group : group + 2]
+            known_ms = np.where(reset_ms[group] == NO_RESET, FROM_THE_BEGINNING, reset_ms[group] + 1)
+            from_ms[first:end, plans[group].reset_windows] = known_ms
     return from_ms
 
 
@@ -200,13 +263,6 @@ def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
         return np.empty((0, 0), np.int64)
     of_rules = from_ms[:, plan.reset_windows]
     return np.where(of_rules == FROM_THE_BEGINNING, NO_RESET, of_rules - 1)
-
-
-def _note_evicted(known: Heads, events: KeyedEvents, evicted_until_ms: int, horizon_ms: int) -> None:
-    """Let new keys be complete from after the latest evicted event on, where their windows may reach that far back."""
-    new = np.flatnonzero((known.clock_ms == NO_CLOCK) & (np.diff(events.key_start) > 0))
-    first_ms = events.times_ms[events.key_start[new]]
-    known.since_ms[new[first_ms - horizon_ms <= evicted_until_ms]] = evicted_until_ms + 1
 
 
 def _read_needed(

@@ -226,7 +226,7 @@ def _copy_entry(directory: Directory, source, target: Directory, entry):
     target.event_count[entry] = directory.event_count[source]
     target.resolution_ms[entry] = directory.resolution_ms[source]
     target.is_trimmed[entry] = directory.is_trimmed[source]
-    for column in range(directory.extremes.shape[1]):
+    for column in range(target.extremes.shape[1]):
         for member in range(2):
             target.extremes[member, column, entry] = directory.extremes[member, column, source]
             target.plus[member, column, entry] = directory.plus[member, column, source]

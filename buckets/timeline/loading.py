@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import compiled, inlined
+from buckets.compiled import allocating, compiled, inlined
 from buckets.timeline.directory import Directory, new_directory, push_entry
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, read_entry_count, read_head, read_newest_cells
 from buckets.timeline.page import read_cells
@@ -81,6 +81,21 @@ def read_heads(pool, head_start, generation, columns):
         heads.cells_at[key] = at
         heads.cells[key] = cells
     return heads, directory
+
+
+@allocating
+def heads_between(heads: Heads, first, end) -> Heads:
+    """Return what the heads of keys `[first, end)` say, which is the same in memory."""
+    return Heads(
+        heads.start[first : end + 1],
+        heads.clock_ms[first:end],
+        heads.since_ms[first:end],
+        heads.generation[first:end],
+        heads.next_page[first:end],
+        heads.cells_at[first:end],
+        heads.cells[first:end],
+        heads.has_nulls[first:end],
+    )
 
 
 @inlined

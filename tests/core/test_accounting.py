@@ -24,7 +24,7 @@ def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None,
 
 
 def evaluated(group_id: str, outcomes: list[int], alerts: int = 0, held: int = 0) -> bytes:
-    counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts, "held_alerts": held}
+    counts = {"groups": {group_id: {"outcomes": outcomes, "alerts": alerts, "held_alerts": held}}}
     return json.dumps(counts).encode()
 
 

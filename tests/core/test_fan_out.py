@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import PASSING, ShardMessage, attribute_column, fan_out, measure_column
+from buckets.engine.batch.event_table import attribute_column, measure_column
+from buckets.engine.batch.fan_out import PASSING, ShardMessage, fan_out
+from buckets.engine.batch.shard_events import ShardEvents
+from buckets.engine.batch.shard_payload import unpack_shard
 from buckets.engine.storage.key import shards_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule
@@ -44,9 +47,16 @@ def sent(rows, rule_set: RuleSet = RULES, shards: int = 4) -> list[ShardMessage]
 
 
 def tables(messages, group):
-    """Shards and events of one group."""
-    events = [(each.shard, payload.unpack(each.payload)) for each in messages if each.payload[:1] == payload.EVENTS]
-    return [(shard, table) for shard, table in events if payload.group_of(table) == group.group_id]
+    """Shards and events of one group, with their keys."""
+    found = []
+    for each in messages:
+        if each.payload[:1] == payload.SHARD:
+            arrived = ShardEvents.of([unpack_shard(each.payload)], [group.group_id for group in RULES.groups])
+            if group.group_id in arrived.group_ids:
+                events, codes, _, keys = arrived.by_key(arrived.group_ids.index(group.group_id))
+                key = pa.DictionaryArray.from_arrays(pa.array(codes), keys)
+                found.append((each.shard, events.append_column("key", key)))
+    return found
 
 
 def has_key(row, group) -> bool:
@@ -99,7 +109,7 @@ def test_values_travel_with_their_event(rows):
             for event in table.to_pylist():
                 row = rows[event["position"] - 1]
                 assert event[measure_column("amount")] == int(row["amount"].replace(".", ""))
-                for name in {"payer", "kind", "account"} - set(group.fields):
+                for name in ("payer", "kind", "account"):
                     assert event[attribute_column(name)] == row[name]
 
 
@@ -121,7 +131,7 @@ def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
 @given(ROWS)
 def test_dead_letters_and_counts_pass_by_on_a_shard_of_their_own(rows):
     messages = sent(rows)
-    assert all((each.shard == PASSING) == (each.payload[:1] != payload.EVENTS) for each in messages)
+    assert all((each.shard == PASSING) == (each.payload[:1] != payload.SHARD) for each in messages)
     dead_letters = [payload.unpack(each.payload) for each in messages if each.payload[:1] == payload.DEAD_LETTERS]
     positions = [position for table in dead_letters for position in table["position"].to_pylist()]
     assert positions == [n for n, row in enumerate(rows, 1) if row["amount"] == "ten"]

@@ -8,11 +8,12 @@ from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
 from buckets.engine.batch.counting_sort import number_pairs
+from buckets.engine.batch.dealing import deal
 from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
 from buckets.kernel import settled
-from buckets.kernel.kernel import score_keys
+from buckets.kernel.groups import score_groups
 from buckets.kernel.needed_pages import choose_pages
 from buckets.rules.rule_set import next_rule_set
 from buckets.timeline.loading import read_heads, unreadable
@@ -22,7 +23,7 @@ from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
 KERNELS = (
-    *(score_keys, choose_pages, read_heads, unreadable, number_pairs),
+    *(score_groups, choose_pages, read_heads, unreadable, number_pairs, deal),
     *(
         each
         for module in (arena, byte_strings, chunks, settled, shard_clock)

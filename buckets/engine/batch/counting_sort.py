@@ -30,32 +30,6 @@ def sort_by_code(codes, distinct):
 
 
 @compiled
-def relabel(codes, labels):
-    """Number the codes that occur in the order in which they first occur.
-
-    Args:
-        codes: integers `(rows,)` in `[0, len(labels))`.
-        labels: int32, -1 everywhere; left so again.
-
-    Returns:
-        Each row's new number, int32 `(rows,)`, and the code behind each number, int64.
-    """
-    numbers = np.empty(codes.shape[0], np.int32)
-    seen = np.empty(min(codes.shape[0], labels.shape[0]), np.int64)
-    count = 0
-    for row in range(codes.shape[0]):
-        code = codes[row]
-        if labels[code] < 0:
-            labels[code] = count
-            seen[count] = code
-            count += 1
-        numbers[row] = labels[code]
-    for number in range(count):
-        labels[seen[number]] = -1
-    return numbers, seen[:count]
-
-
-@compiled
 def number_pairs(one, other):
     """Number pairs of integers in the order in which they first occur.
 

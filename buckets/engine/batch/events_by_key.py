@@ -1,12 +1,15 @@
-"""The events of a group as a shard scores them: one table, key by key, each key's events in the order of arrival."""
+"""The events of a group as a table of their own, key by key, each key's events in the order of arrival.
 
-from collections.abc import Sequence
+So they lie in files and in the state, where they wait for a fill.
+"""
+
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.engine.batch.arrival_order import arrival, ascend, whole
 from buckets.engine.batch.counting_sort import sort_by_code
 
 Int64s = npt.NDArray[np.int64]
@@ -37,41 +40,15 @@ def by_key(tables: list[pa.Table]) -> EventsByKey:
     if len(tables) > 1:
         table = pa.concat_tables(sorted(tables, key=_first_arrival)).unify_dictionaries().combine_chunks()
     key = whole(table["key"])
-    codes, arrival = key.indices.to_numpy().astype(np.int64), _arrival(table)
+    codes, arrived = key.indices.to_numpy().astype(np.int64), arrival(table)
     order, key_start = sort_by_code(codes, len(key.dictionary))
-    if not _ascend([column[order] for column in (codes, *arrival)]):
-        order = np.lexsort((*reversed(arrival), codes))
+    if not ascend(*(column[order] for column in (codes, *arrived))):
+        order = np.lexsort((*reversed(arrived), codes))
     events = table.drop_columns(["key"])
-    if not _ascend([order]):
+    if not ascend(order):
         events, codes = events.take(pa.array(order)).combine_chunks(), codes[order]
     return EventsByKey(events, codes, key_start, key.dictionary)
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of numbers or of a dictionary in one piece."""
-    return pa.concat_arrays(column.unify_dictionaries().chunks)
-
-
 def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
     return table["source_order"][0].as_py(), table["source"][0].as_py(), table["position"][0].as_py()
-
-
-def _arrival(table: pa.Table) -> list[Int64s]:
-    """Return what orders the arrivals of a table: source_order, source and position, as numbers."""
-    order, position = table["source_order"].to_numpy(), table["position"].to_numpy()
-    source = whole(table["source"])
-    if len(source.dictionary) == 1:
-        return [order, position]
-    names = source.dictionary.to_pylist()
-    rank_of = {name: rank for rank, name in enumerate(sorted(names))}
-    rank = np.array([rank_of[name] for name in names], np.int64)[source.indices.to_numpy()]
-    return [order, rank, position]
-
-
-def _ascend(columns: Sequence[Int64s]) -> bool:
-    """Return whether rows stand in the order of columns, the first of which counts most."""
-    forward = np.diff(columns[-1]) >= 0
-    for column in reversed(columns[:-1]):
-        step = np.diff(column)
-        forward = (step > 0) | ((step == 0) & forward)
-    return bool(forward.all())

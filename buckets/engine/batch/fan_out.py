@@ -6,18 +6,26 @@ not scored: they pass on a shard of their own.
 """
 
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.counting_sort import relabel, sort_by_code
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.storage.key import encode_keys, shards_of
+from buckets.engine.batch.dealing import Dealt, deal
+from buckets.engine.batch.event_table import attribute_column, measure_column, stored_table
+from buckets.engine.batch.shard_events import ShardEvents
+from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
+from buckets.engine.storage.text_column import strings_of
 from buckets.events.arrivals import INGESTED, EventColumns, parse
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
@@ -26,6 +34,8 @@ from buckets.rules.filter import matches
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 PASSING = -1
 """The shard of what is not scored."""
 SAMPLED = 200
@@ -38,21 +48,11 @@ class ShardMessage:
 
     Attributes:
         shard: its number; `PASSING` for what is not scored.
-        payload: as `payload.pack` writes it.
+        payload: as `shard_payload.pack_shards` or `payload.pack` writes it.
     """
 
     shard: int
     payload: bytes
-
-
-def measure_column(name: str) -> str:
-    """Name of a measure's column in a payload of events."""
-    return f"measure:{name}"
-
-
-def attribute_column(name: str) -> str:
-    """Name of an attribute's column in a payload of events."""
-    return f"attribute:{name}"
 
 
 def fan_out(
@@ -69,15 +69,12 @@ def fan_out(
     """
     shards = engine.shards
     events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
-    filtered: dict[str, int] = {}
-    no_key: dict[str, int] = {}
-    for group in rule_set.groups:
-        keyed = _keyed(events, group)
-        passed = _passed(events, group, keyed, schema, lists)
-        with_key = len(events) if keyed is None else int(keyed.sum())
-        no_key[group.group_id] = len(events) - with_key
-        filtered[group.group_id] = with_key - (len(events) if passed is None else len(passed))
-        yield from _messages(events, group, passed, shards)
+    passed, with_key = _passed(events, rule_set.groups, schema, lists)
+    yield from _messages(events, rule_set.groups, passed, shards)
+    counted = zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True)
+    filtered, no_key = dict[str, int](), dict[str, int]()
+    for group, keyed, kept in counted:
+        filtered[group.group_id], no_key[group.group_id] = keyed - kept, len(events) - keyed
     if rule_set.fills:
         # Also a shard without an event goes on: all must be done in one batch.
         yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
@@ -107,32 +104,32 @@ def fan_out_group(
         lists: those into which the filter may look.
     """
     events, _ = parse(rows, schema, required)
-    passed = _passed(events, group, _keyed(events, group), schema, lists)
-    yield from _messages(events, group, passed, shards)
-
-
-def _keyed(events: EventColumns, group: Group) -> npt.NDArray[np.bool_] | None:
-    """Return which events belong to a group; None where all do."""
-    columns = events.attributes | events.measures
-    lacking = [columns[field] for field in group.fields if columns[field].null_count]
-    if not lacking:
-        return None
-    keyed: npt.NDArray[np.bool_] = np.all(
-        [column.is_valid().to_numpy(zero_copy_only=False) for column in lacking], axis=0
-    )
-    return keyed
+    passed, _ = _passed(events, [group], schema, lists)
+    for message in _messages(events, [group], passed, shards):
+        arrived = ShardEvents.of([unpack_shard(message.payload)], [group.group_id]).by_key(0)
+        yield ShardMessage(message.shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
 
 
 def _passed(
-    events: EventColumns, group: Group, keyed: npt.NDArray[np.bool_] | None, schema: EventSchema, lists: Lists
-) -> npt.NDArray[np.int64] | None:
-    """Return the events that belong to a group and pass its filter; None where all do."""
+    events: EventColumns, groups: Sequence[Group], schema: EventSchema, lists: Lists
+) -> tuple[Flags, list[int]]:
+    """Return which events go to groups, bool `(groups, events)`: they have a key there, and pass the group's filter.
+
+    And how many have a key in each.
+    """
     columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
-    mask = matches(group.where, columns, schema, lists)
-    if mask is None:
-        return None if keyed is None else np.flatnonzero(keyed)
-    passed = mask.to_numpy(zero_copy_only=False)
-    return np.flatnonzero(passed if keyed is None else passed & keyed)
+    known = {
+        name: column.is_valid().to_numpy(zero_copy_only=False) for name, column in columns.items() if column.null_count
+    }
+    passed, with_key = np.ones((len(groups), len(events)), np.bool_), []
+    for number, group in enumerate(groups):
+        for field in known.keys() & group.fields:
+            passed[number] &= known[field]
+        with_key.append(int(np.count_nonzero(passed[number])) if known else len(events))
+        mask = matches(group.where, columns, schema, lists)
+        if mask is not None:
+            passed[number] &= mask.to_numpy(zero_copy_only=False)
+    return passed, with_key
 
 
 def _sample(values: np.ndarray) -> list[int]:
@@ -143,35 +140,49 @@ def _sample(values: np.ndarray) -> list[int]:
     return ordered.tolist()
 
 
-def _messages(
-    events: EventColumns, group: Group, passed: npt.NDArray[np.int64] | None, shards: int
-) -> Iterator[ShardMessage]:
-    """Yield the events of one group, a message for each shard: key by key, each key's in arrival order."""
-    columns = events.attributes | events.measures
-    if passed is not None:
-        columns = {field: columns[field].take(pa.array(passed)) for field in group.fields}
-    keys = encode_keys(group, columns, len(events) if passed is None else len(passed)).dictionary_encode()
-    codes = keys.indices.to_numpy()
-    if not len(codes):
+def _messages(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Iterator[ShardMessage]:
+    """Yield the events of groups, a message for each shard that gets some."""
+    if not passed.any():
         return
-    order, shard_start = sort_by_code(shards_of(group, keys.dictionary, shards)[codes], shards)
-    labels = np.full(len(keys.dictionary), -1, np.int32)
-    key_columns: dict[int, pa.Array] = {}
-    for shard in np.flatnonzero(np.diff(shard_start)).tolist():
-        rows = order[shard_start[shard] : shard_start[shard + 1]]
-        numbers, seen = relabel(codes[rows], labels)
-        by_key, _ = sort_by_code(numbers, len(seen))
-        rows[:] = rows[by_key]
-        of_shard = keys.dictionary.take(pa.array(seen))
-        key_columns[shard] = pa.DictionaryArray.from_arrays(pa.array(numbers[by_key]), of_shard)
-    table = _columns(events, group).take(pa.array(order if passed is None else passed[order]))
-    for shard, key in key_columns.items():
-        start, end = shard_start[shard].item(), shard_start[shard + 1].item()
-        part = table.slice(start, end - start).append_column("key", key)
-        yield ShardMessage(shard, payload.pack(payload.EVENTS, part, group.group_id))
+    layout = _layout(tuple((group.group_id, group.key_fields) for group in groups))
+    columns = events.attributes | events.measures
+    texts = [strings_of(pc.cast(columns[field], pa.string())) for field in layout.fields]
+    dealt = Dealt(*deal(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
+    table = _columns(events).take(pa.array(dealt.events))
+    for shard, packed in pack_shards(dealt, layout.group_ids, table):
+        yield ShardMessage(shard, packed)
 
 
-def _columns(events: EventColumns, group: Group) -> pa.Table:
+class _Layout(NamedTuple):
+    """The keys of groups, as `deal` takes them: the fields of all groups, and of each group which of them.
+
+    Attributes:
+        group_ids: the groups.
+        fields: the fields, each once.
+        indices: int64, those of each group, as indices of `fields`.
+        starts: int64 `(groups + 1,)`, where those of each group begin.
+        seeds: int64 `(groups,)`, the CRC-32 of each identity, with which that of a key begins.
+    """
+
+    group_ids: Sequence[str]
+    fields: Sequence[str]
+    indices: Int64s
+    starts: Int64s
+    seeds: Int64s
+
+
+@lru_cache(maxsize=64)
+def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> _Layout:
+    fields = list(dict.fromkeys(field for _, of_group in groups for field in of_group))
+    indices = [fields.index(field) for _, of_group in groups for field in of_group]
+    starts = np.cumsum([0, *(len(of_group) for _, of_group in groups)], dtype=np.int64)
+    seeds = [zlib.crc32(group_id.encode()) for group_id, _ in groups]
+    return _Layout(
+        [group_id for group_id, _ in groups], fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64)
+    )
+
+
+def _columns(events: EventColumns) -> pa.RecordBatch:
     columns = {
         "source": events.source.dictionary_encode(),
         "source_order": pa.array(events.source_order),
@@ -182,6 +193,5 @@ def _columns(events: EventColumns, group: Group) -> pa.Table:
     if events.ingested_ms is not None:
         columns[INGESTED] = events.ingested_ms
     columns |= {measure_column(name): values for name, values in events.measures.items()}
-    others = {name: values for name, values in events.attributes.items() if name not in group.fields}
-    columns |= {attribute_column(name): values for name, values in others.items()}
-    return pa.table(columns)
+    columns |= {attribute_column(name): values for name, values in events.attributes.items()}
+    return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])

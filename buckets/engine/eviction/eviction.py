@@ -10,7 +10,7 @@ than the shard's clock by more than the horizon can come to an evicted key withi
 `warm: false`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.engine.storage.text_column import column_of
 from buckets.kernel.keyed_events import no_events
 from buckets.kernel.plan import GroupPlan
-from buckets.kernel.score import PAGING, score
+from buckets.kernel.score import PAGING, ScoredGroups, score
 from buckets.kernel.settled import are_settled
 from buckets.timeline.inspection import clocks_of
 
@@ -73,23 +73,21 @@ class Eviction:
         """
         return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads, apart))
 
-    def note(self, plan: GroupPlan, stored: StoredHeads, clocks_ms: Int64s, events: int) -> None:
+    def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
         """Note keys that were scored: new ones are entered, and none of them needs a visit.
 
         Args:
-            plan: their group's plan.
+            keys: the keys, group by group.
             stored: their heads before they were scored.
-            clocks_ms: the clock of each key now, `(keys,)`.
-            events: how many events they had.
+            scored: what came out for their events.
         """
-        group_id = plan.group.state_id
-        keys = GroupedKeys.of(group_id, stored.state_keys)
-        self._events += events
-        self._scored.append((stored.state_keys, clocks_ms))
-        self.schedule.clock.note(group_id, stored.state_keys, clocks_ms)
+        clocks_ms, group_start = scored.clocks_ms, scored.events.group_start
+        self._events += len(scored.events.rows)
+        self._scored.append((keys.state_keys, clocks_ms))
+        times_ms = self.schedule.clock.note(keys.group_ids, group_start, keys.state_keys, clocks_ms)
         new = np.flatnonzero(stored.heads.lengths == 0)
         if len(new):
-            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms)
+            self.schedule.enter(keys.take(new), clocks_ms[new], self._horizons_ms, times_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
@@ -100,9 +98,10 @@ class Eviction:
             self._visit(due.take(np.setdiff1d(np.arange(due.keys.size), scored, assume_unique=True)))
         self.schedule.save(self.store.schedule, self.plans.keys())
 
-    def evicted_until_ms(self, plan: GroupPlan) -> int | None:
-        """Return the time of the latest event of a group's timelines that were evicted; None where none was."""
-        return self.schedule.evicted_until_ms.get(plan.group.state_id)
+    def evicted_until_ms(self, plans: Sequence[GroupPlan]) -> dict[int, int]:
+        """Return the time of the latest event of timelines that were evicted, by the index of their group's plan."""
+        known = self.schedule.evicted_until_ms
+        return {index: known[plan.group.state_id] for index, plan in enumerate(plans) if plan.group.state_id in known}
 
     def note_policies(self, plan: GroupPlan) -> None:
         """Note that policies remember something of keys of a group."""

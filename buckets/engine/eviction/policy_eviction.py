@@ -50,9 +50,10 @@ class PolicyEviction:
             new_ms: by key, the time of the event that made the difference.
         """
         group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
-        np.maximum.at(clocks_ms, table.codes, table.events["time_ms"].to_numpy())
-        self._schedule.clock.note(group_id, strings_of(table.keys).with_prefix(bytes.fromhex(group_id)), clocks_ms)
-        self._events += len(table.events)
+        np.maximum.at(clocks_ms, table.codes, table.column("time_ms"))
+        state_keys = strings_of(table.keys).with_prefix(bytes.fromhex(group_id))
+        self._schedule.clock.note([group_id], np.array([0, state_keys.size]), state_keys, clocks_ms)
+        self._events += len(table)
         keys = GroupedKeys.of(group_id, ByteStrings.of(head_keys(group_id, new_ms)))
         self._schedule.enter(keys, np.array([*new_ms.values()], np.int64), self._horizons_ms)
 

@@ -64,6 +64,11 @@ class Scheduled(NamedTuple):
         return Scheduled(self.keys.take(indices), self.noted_ms[indices])
 
 
+NOTHING_DUE = Scheduled(GroupedKeys([], np.empty(0, np.int64), ByteStrings.of([])), np.empty(0, np.int64))
+Times = Mapping[str, int | None]
+"""By group, what time it is for it, in ms; None where too few keys are known to say."""
+
+
 @dataclass
 class EvictionSchedule:
     """The eviction schedule of a shard during one batch.
@@ -142,15 +147,18 @@ class EvictionSchedule:
         """Note that a timeline of a group was evicted, and the time of its latest event."""
         self.evicted_until_ms[group_id] = max(until_ms, self.evicted_until_ms.get(group_id, until_ms))
 
-    def enter(self, keys: GroupedKeys, clocks_ms: Int64s, horizons_ms: Mapping[str, int]) -> None:
+    def enter(
+        self, keys: GroupedKeys, clocks_ms: Int64s, horizons_ms: Mapping[str, int], now_ms: Times | None = None
+    ) -> None:
         """Enter keys; one that is out of the horizon stays another horizon.
 
         Args:
             keys: the keys.
             clocks_ms: int64 `(keys,)`, the clock of each.
             horizons_ms: of each group.
+            now_ms: by group, what time it is for it; None: what the clock says.
         """
-        step_ms, shard_ms, from_ms, _ = self._times(keys, horizons_ms)
+        step_ms, shard_ms, from_ms, _ = self._times(keys, horizons_ms, now_ms)
         lags = clocks_ms < from_ms
         until_ms = (np.where(lags, shard_ms, clocks_ms) // step_ms + 1) * step_ms
         self._add(keys, until_ms, np.where(lags, clocks_ms, NOT_NOTED))
@@ -185,23 +193,24 @@ class EvictionSchedule:
         self._add(keys.take(chosen), doubtful_until_ms[chosen], clocks_ms[chosen])
         return stays
 
-    def _times(self, keys: GroupedKeys, horizons_ms: Mapping[str, int]) -> Int64s:
+    def _times(self, keys: GroupedKeys, horizons_ms: Mapping[str, int], now_ms: Times | None = None) -> Int64s:
         """Return times for each key, int64 `(4, keys)`, in ms.
 
         They are how far apart the slots of its group are, the shard's clock, the clock from which on a key is within
         the horizon, and the slot that is due an eighth of the horizon from now; where too few keys are known to say
         how late it is, each is within the horizon.
         """
-        times_ms = np.zeros((4, len(keys.group_ids)), np.int64)
-        for index, group_id in enumerate(keys.group_ids):
-            horizon_ms, shard_ms = horizons_ms.get(group_id, 0), self.clock.time_of(group_id)
+        now_ms = self.clock.times(keys.group_ids) if now_ms is None else now_ms
+        times_ms: list[tuple[int, int, int, int]] = []
+        for group_id in keys.group_ids:
+            horizon_ms, shard_ms = horizons_ms.get(group_id, 0), now_ms[group_id]
             step_ms = max(1, horizon_ms // SLOTS_IN_HORIZON)
             if shard_ms is None:
-                times_ms[:, index] = step_ms, 0, NO_CLOCK, 0
+                times_ms.append((step_ms, 0, NO_CLOCK, 0))
             else:
                 until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
-                times_ms[:, index] = step_ms, shard_ms, shard_ms - horizon_ms, until_ms
-        return times_ms[:, keys.groups]
+                times_ms.append((step_ms, shard_ms, shard_ms - horizon_ms, until_ms))
+        return np.array(times_ms, np.int64).reshape(-1, 4).T[:, keys.groups]
 
     def _add(self, keys: GroupedKeys, until_ms: Int64s, noted_ms: Int64s) -> None:
         if keys.size:
@@ -216,8 +225,9 @@ class EvictionSchedule:
             most: about how many keys; chunks are taken whole.
         """
         wanted: list[tuple[str, int, int]] = []
+        times_ms = self.clock.times(self.slots)
         for group_id, of_group in self.slots.items():
-            horizon_ms, shard_ms = horizons_ms.get(group_id), self.clock.time_of(group_id)
+            horizon_ms, shard_ms = horizons_ms.get(group_id), times_ms[group_id]
             for until_ms in sorted(of_group):
                 if horizon_ms is not None and (shard_ms is None or until_ms + horizon_ms >= shard_ms):
                     break
@@ -227,6 +237,8 @@ class EvictionSchedule:
                     of_group[until_ms] -= taken
                     most -= taken
                     wanted.append((group_id, until_ms, number))
+        if not wanted:
+            return NOTHING_DUE
         self.slots = {
             group_id: left
             for group_id, of_group in self.slots.items()

@@ -16,12 +16,8 @@ In the state: for each group the 8 bytes of its identity, the number of voters i
 hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event last comes last.
 """
 
-import struct
-import zlib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,48 +25,50 @@ import numpy.typing as npt
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled, leaf
 from buckets.engine.storage.shard_store import GROUP_BYTES
+from buckets.numbers.crc32 import crc32
 from buckets.timeline.head import NO_CLOCK
 
 VOTERS: Final = 63
 QUORUM: Final = 8
 Voter = tuple[int, int]
 """The hash of a key, and its clock in ms."""
-_COUNT: Final = struct.Struct("<H")
+_COUNT_BYTES, _HASH_BYTES, _CLOCK_BYTES = 2, 4, 8
+_HEADER_BYTES, _VOTE_BYTES = GROUP_BYTES + _COUNT_BYTES, _HASH_BYTES + _CLOCK_BYTES
 _VOTES: Final = np.dtype([("voter", "<u4"), ("clock_ms", "<i8")])
-_CRC_OF_BYTE: Final = np.array([zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") for byte in range(256)], np.uint32)
 
 
-@dataclass(frozen=True)
-class _Voters:
-    """The voters of a group.
+class _Voters(NamedTuple):
+    """The voters of groups; a group's stand before each other, who had an event last at the end of its row.
 
     Attributes:
-        hashes: uint32 `(voters,)`, the hash of the key of each; who had an event last comes last.
-        clocks_ms: int64 `(voters,)`, its clock.
+        identities: uint8 `(groups, GROUP_BYTES)`.
+        hashes: uint32 `(groups, VOTERS)`, the hash of the key of each.
+        clocks_ms: int64 `(groups, VOTERS)`, its clock.
+        counts: int64 `(groups,)`, how many there are.
+        medians_ms: int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they
+            are too few.
     """
 
+    identities: npt.NDArray[np.uint8]
     hashes: npt.NDArray[np.uint32]
     clocks_ms: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    medians_ms: npt.NDArray[np.int64]
 
-    @classmethod
-    def of(cls, votes: npt.NDArray[np.void]) -> "_Voters":
-        """Return voters from what the state has of them."""
-        return cls(votes["voter"].astype(np.uint32), votes["clock_ms"].astype(np.int64))
-
-    def votes(self) -> npt.NDArray[np.void]:
-        """Return them for the state."""
-        votes = np.empty(len(self.hashes), _VOTES)
-        votes["voter"], votes["clock_ms"] = self.hashes, self.clocks_ms
-        return votes
-
-    @cached_property
-    def median_ms(self) -> int | None:
-        """The greatest time that more than half of them have come to; None where they are too few."""
-        count = len(self.clocks_ms)
-        return np.sort(self.clocks_ms)[(count - 1) // 2].item() if count >= QUORUM else None
+    def take(self, groups: Sequence[int]) -> "_Voters":
+        """Return those of some groups."""
+        columns: list[npt.NDArray[Any]] = [column[groups] for column in self]
+        return _Voters(*columns)
 
 
-_NOBODY: Final = _Voters.of(np.empty(0, _VOTES))
+def _new_voters(groups: int) -> _Voters:
+    return _Voters(
+        np.zeros((groups, GROUP_BYTES), np.uint8),
+        np.zeros((groups, VOTERS), np.uint32),
+        np.zeros((groups, VOTERS), np.int64),
+        np.zeros(groups, np.int64),
+        np.full(groups, NO_CLOCK, np.int64),
+    )
 
 
 class ShardClock:
@@ -82,101 +80,220 @@ class ShardClock:
         Args:
             apart: groups that have a time of their own.
         """
-        self._voters: dict[str, _Voters] = {}
-        self._medians_ms: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._voters = _new_voters(0)
         self._apart = apart
 
     @classmethod
     def from_bytes(cls, stored: bytes, apart: frozenset[str] = frozenset()) -> "ShardClock":
         """Read what `to_bytes` wrote; nothing is a clock that has seen no event."""
-        clock, at = cls(apart), 0
-        while at < len(stored):
-            group_id, count = stored[at : at + GROUP_BYTES].hex(), _COUNT.unpack_from(stored, at + GROUP_BYTES)[0]
-            start = at + GROUP_BYTES + _COUNT.size
-            at = start + count * _VOTES.itemsize
-            clock._count(group_id, _Voters.of(np.frombuffer(stored, _VOTES, count, start)))
+        clock, voters = cls(apart), _new_voters(len(stored) // _HEADER_BYTES)
+        groups = _read(np.frombuffer(stored, np.uint8), QUORUM, voters)
+        clock._voters = voters.take(range(groups))
+        text, digits = voters.identities[:groups].tobytes().hex(), 2 * GROUP_BYTES
+        clock._numbers = {text[number * digits : (number + 1) * digits]: number for number in range(groups)}
         return clock
 
     def to_bytes(self) -> bytes:
         """Write the voters for the state."""
-        parts: list[bytes] = []
-        for group_id, voters in self._voters.items():
-            parts += [bytes.fromhex(group_id), _COUNT.pack(len(voters.hashes)), voters.votes().tobytes()]
-        return b"".join(parts)
+        counts = self._voters.counts
+        written = np.empty(_HEADER_BYTES * len(counts) + _VOTE_BYTES * int(counts.sum()), np.uint8)
+        _write(self._voters, written)
+        return written.tobytes()
 
     @classmethod
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
         """Return the clock of these voters."""
-        clock = cls()
+        parts: list[bytes] = []
         for group_id, of_group in voters.items():
-            clock._count(group_id, _Voters.of(np.array([*dict(of_group).items()], _VOTES)))
-        return clock
+            votes = np.array([*dict(of_group).items()], _VOTES)
+            parts += [bytes.fromhex(group_id), len(votes).to_bytes(_COUNT_BYTES, "little"), votes.tobytes()]
+        return cls.from_bytes(b"".join(parts))
 
     @property
     def voters(self) -> dict[str, list[Voter]]:
         """By group, its voters; who had an event last comes last."""
-        return {group_id: voters.votes().tolist() for group_id, voters in self._voters.items()}
+        found = {}
+        for group_id, number in self._numbers.items():
+            first = self._voters.hashes.shape[1] - int(self._voters.counts[number])
+            hashes, clocks_ms = self._voters.hashes[number, first:], self._voters.clocks_ms[number, first:]
+            found[group_id] = list(zip(hashes.tolist(), clocks_ms.tolist(), strict=True))
+        return found
 
     @property
     def time_ms(self) -> int | None:
         """How far the shard's events have come, in ms; None where too few keys are known to say."""
-        return max(self._medians_ms.values(), default=None)
+        known = zip(self._numbers, self._voters.medians_ms.tolist(), strict=True)
+        latest_ms = max((median_ms for group_id, median_ms in known if group_id not in self._apart), default=NO_CLOCK)
+        return None if latest_ms == NO_CLOCK else latest_ms
 
-    def time_of(self, group_id: str) -> int | None:
-        """Return how far the events have come that a group goes by, in ms; None where too few keys are known to say."""
-        if group_id not in self._apart:
-            return self.time_ms
-        return self._voters[group_id].median_ms if group_id in self._voters else None
+    def times(self, group_ids: Iterable[str]) -> dict[str, int | None]:
+        """Return by group how far the events have come that it goes by, in ms; None where too few keys can say."""
+        time_ms = self.time_ms
+        return {group_id: self._own_time(group_id) if group_id in self._apart else time_ms for group_id in group_ids}
 
-    def note(self, group_id: str, state_keys: ByteStrings, clocks_ms: npt.NDArray[np.int64]) -> None:
-        """Let keys vote that had events.
+    def _own_time(self, group_id: str) -> int | None:
+        number = self._numbers.get(group_id)
+        median_ms = NO_CLOCK if number is None else self._voters.medians_ms[number].item()
+        return None if median_ms == NO_CLOCK else median_ms
+
+    def note(
+        self,
+        group_ids: Sequence[str],
+        group_start: npt.NDArray[np.int64],
+        state_keys: ByteStrings,
+        clocks_ms: npt.NDArray[np.int64],
+    ) -> dict[str, int | None]:
+        """Let keys vote that had events, one group after the other.
 
         Args:
-            group_id: their group.
+            group_ids: their groups.
+            group_start: int64 `(groups + 1,)`, where the keys of each begin.
             state_keys: where the heads of the keys lie, each once.
             clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+
+        Returns:
+            By group, what time it was by then for it, as `times` says.
         """
-        known = self._voters.get(group_id, _NOBODY)
-        hashes, clocks_ms = _vote(*state_keys, GROUP_BYTES, clocks_ms, known.hashes, known.clocks_ms, VOTERS)
-        self._count(group_id, _Voters(hashes, clocks_ms))
+        new = [group_id for group_id in group_ids if group_id not in self._numbers]
+        if new:
+            added = _new_voters(len(new))
+            added.identities[:] = np.frombuffer(bytes.fromhex("".join(new)), np.uint8).reshape(len(new), GROUP_BYTES)
+            both: zip[tuple[Any, Any]] = zip(self._voters, added, strict=True)
+            columns: list[npt.NDArray[Any]] = [np.concatenate(each) for each in both]
+            self._voters = _Voters(*columns)
+            self._numbers |= {group_id: len(self._numbers) + number for number, group_id in enumerate(new)}
+        numbers = np.array([self._numbers[group_id] for group_id in group_ids], np.int64)
+        apart = np.array([group_id in self._apart for group_id in self._numbers], np.bool_)
+        times_ms = _vote(*state_keys, GROUP_BYTES, group_start, clocks_ms, numbers, apart, QUORUM, self._voters)
+        known = zip(group_ids, times_ms.tolist(), strict=True)
+        return {group_id: None if time_ms == NO_CLOCK else time_ms for group_id, time_ms in known}
 
     def keep(self, group_ids: Collection[str]) -> None:
         """Forget the voters of all groups but these."""
-        for group_id in self._voters.keys() - group_ids:
-            del self._voters[group_id]
-            self._medians_ms.pop(group_id, None)
-
-    def _count(self, group_id: str, voters: _Voters) -> None:
-        """Let a group have these voters."""
-        self._voters[group_id] = voters
-        if group_id not in self._apart and voters.median_ms is not None:
-            self._medians_ms[group_id] = voters.median_ms
+        kept = {group_id: number for group_id, number in self._numbers.items() if group_id in group_ids}
+        if len(kept) < len(self._numbers):
+            self._voters = self._voters.take([*kept.values()])
+            self._numbers = {group_id: number for number, group_id in enumerate(kept)}
 
 
 @compiled
-def _vote(keys, key_start, passed_over, clocks_ms, known, known_ms, most):
-    """Return the voters of a group after keys have voted, as hashes and clocks.
+def _read(stored, quorum, voters: _Voters):
+    """Read what `_write` wrote; returns how many groups there are."""
+    at, group = np.int64(0), np.int64(0)
+    while at < stored.shape[0]:
+        for place in range(voters.identities.shape[1]):
+            voters.identities[group, place] = stored[at + place]
+        at += voters.identities.shape[1]
+        count = np.int64(_read_number(stored, at, _COUNT_BYTES))
+        at += _COUNT_BYTES
+        most = voters.hashes.shape[1]
+        if count > most:
+            at, count = at + (count - most) * _VOTE_BYTES, np.int64(most)
+        for voter in range(most - count, most):
+            voters.hashes[group, voter] = np.uint32(_read_number(stored, at, _HASH_BYTES))
+            voters.clocks_ms[group, voter] = np.int64(_read_number(stored, at + _HASH_BYTES, _CLOCK_BYTES))
+            at += _VOTE_BYTES
+        voters.counts[group] = count
+        voters.medians_ms[group] = _median_ms(voters.clocks_ms, group, count, quorum)
+        group += 1
+    return group
+
+
+@leaf
+def _read_number(data, at, size):
+    """Return the number of so many bytes, the lowest first."""
+    number = np.uint64(0)
+    for place in range(size):
+        number |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    return number
+
+
+@compiled
+def _write(voters: _Voters, written):
+    """Write voters."""
+    at = np.int64(0)
+    for group in range(voters.counts.shape[0]):
+        for place in range(voters.identities.shape[1]):
+            written[at + place] = voters.identities[group, place]
+        at += voters.identities.shape[1]
+        _write_number(written, at, np.uint64(voters.counts[group]), _COUNT_BYTES)
+        at += _COUNT_BYTES
+        for voter in range(voters.hashes.shape[1] - voters.counts[group], voters.hashes.shape[1]):
+            _write_number(written, at, np.uint64(voters.hashes[group, voter]), _HASH_BYTES)
+            _write_number(written, at + _HASH_BYTES, np.uint64(voters.clocks_ms[group, voter]), _CLOCK_BYTES)
+            at += _VOTE_BYTES
+
+
+@leaf
+def _write_number(data, at, number, size):
+    """Write a number in so many bytes, the lowest first."""
+    for place in range(size):
+        data[at + place] = np.uint8((number >> np.uint64(8 * place)) & np.uint64(0xFF))
+
+
+@compiled
+def _vote(keys, key_start, passed_over, group_start, clocks_ms, numbers, apart, quorum, voters: _Voters):
+    """Let the keys of groups vote, and return what time it is for each group by then; NO_CLOCK for none.
 
     Args:
         keys: uint8, where the heads of the keys lie, one after the other.
         key_start: int64 `(keys + 1,)`.
         passed_over: how many bytes stand before a key there.
+        group_start: int64 `(groups + 1,)`, where the keys of each group begin.
         clocks_ms: int64 `(keys,)`, their clocks; NO_CLOCK for one that does not vote.
-        known: uint32 `(voters,)`, who voted before.
-        known_ms: int64 `(voters,)`, their clocks.
-        most: how many may vote.
+        numbers: int64 `(groups,)`, where the voters of each stand.
+        apart: bool, which of the voters' groups have a time of their own.
+        quorum: how many are enough.
+        voters: those before; changed.
     """
+    times_ms, most = np.empty(numbers.shape[0], np.int64), voters.hashes.shape[1]
     hashes, hashes_ms = np.empty(most, np.uint32), np.empty(most, np.int64)
-    new, first, key = 0, most, key_start.shape[0] - 2
-    while key >= 0 and new < most:
-        if clocks_ms[key] != NO_CLOCK:
-            voter = _crc_of(keys, key_start[key] + passed_over, key_start[key + 1])
-            first = _let_vote(hashes, hashes_ms, first, voter, clocks_ms[key])
-            new += 1
-        key -= 1
-    for voter in range(known.shape[0] - 1, -1, -1):
-        first = _let_vote(hashes, hashes_ms, first, known[voter], known_ms[voter])
-    return hashes[first:].copy(), hashes_ms[first:].copy()
+    for index in range(numbers.shape[0]):
+        group = numbers[index]
+        new, first, key = 0, most, group_start[index + 1] - 1
+        while key >= group_start[index] and new < most:
+            if clocks_ms[key] != NO_CLOCK:
+                voter = crc32(keys, key_start[key] + passed_over, key_start[key + 1], 0)
+                first = _let_vote(hashes, hashes_ms, first, voter, clocks_ms[key])
+                new += 1
+            key -= 1
+        for known in range(most - 1, most - 1 - voters.counts[group], -1):
+            first = _let_vote(hashes, hashes_ms, first, voters.hashes[group, known], voters.clocks_ms[group, known])
+        for voter in range(first, most):
+            voters.hashes[group, voter], voters.clocks_ms[group, voter] = hashes[voter], hashes_ms[voter]
+        voters.counts[group] = most - first
+        median_ms = _median_ms(voters.clocks_ms, group, voters.counts[group], quorum)
+        if median_ms != NO_CLOCK:
+            voters.medians_ms[group] = median_ms
+        times_ms[index] = median_ms if apart[group] else _latest(voters.medians_ms, apart)
+    return times_ms
+
+
+@leaf
+def _latest(medians_ms, apart):
+    """Return the greatest median of groups that have no time of their own; NO_CLOCK for none."""
+    latest_ms = np.int64(NO_CLOCK)
+    for group in range(medians_ms.shape[0]):
+        if not apart[group]:
+            latest_ms = max(latest_ms, medians_ms[group])
+    return latest_ms
+
+
+@leaf
+def _median_ms(clocks_ms, group, count, quorum):
+    """Return the greatest time that more than half of the voters of a group have come to; NO_CLOCK where too few."""
+    if count < quorum or count == 0:
+        return np.int64(NO_CLOCK)
+    end, wanted = clocks_ms.shape[1], (count - 1) // 2
+    for one in range(end - count, end):
+        below, same = np.int64(0), np.int64(0)
+        for other in range(end - count, end):
+            below += clocks_ms[group, other] < clocks_ms[group, one]
+            same += clocks_ms[group, other] == clocks_ms[group, one]
+        if below <= wanted < below + same:
+            return clocks_ms[group, one]
+    return np.int64(NO_CLOCK)
 
 
 @leaf
@@ -189,12 +306,3 @@ def _let_vote(hashes, hashes_ms, first, voter, clock_ms):
         return first
     hashes[first - 1], hashes_ms[first - 1] = voter, clock_ms
     return first - 1
-
-
-@leaf
-def _crc_of(data, begin, end):
-    """Return the CRC-32 of bytes, as zlib has it."""
-    crc = np.uint32(0xFFFFFFFF)
-    for at in range(begin, end):
-        crc = _CRC_OF_BYTE[(crc ^ data[at]) & 0xFF] ^ (crc >> 8)
-    return np.uint32(crc ^ 0xFFFFFFFF)

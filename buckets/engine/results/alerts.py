@@ -77,7 +77,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         **results.columns(chosen),
         "window_start": pa.array(times_ms - lengths_ms).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
-        "event": pa.array(table.event_texts(events, taken), pa.string()),
+        "event": pa.array(table.event_texts(taken), pa.string()),
         **decided.columns(chosen),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],
@@ -99,7 +99,7 @@ def variant_table(results: FiredRules, output: str, chosen: Int64s) -> pa.Table:
     """
     fired, events = results.fired, results.fired.events[chosen]
     rule_ids = pa.array([rule.rule_id for rule in fired.rules], pa.string())
-    taken = results.table.events.select(["event_id", "time_ms", *_POSITION]).take(pa.array(events))
+    taken = results.table.take(events, ("event_id", "time_ms", *_POSITION))
     columns = {
         "rule_id": rule_ids.take(pa.array(fired.rule[chosen])),
         "key": results.table.key_column(events, results.key_order),

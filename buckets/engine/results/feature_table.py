@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.keyed_table import ATTRIBUTE_TYPES
+from buckets.engine.batch.event_table import ATTRIBUTE_TYPES
 from buckets.engine.values.feature_columns import (
     FEATURES,
     FIRED,

@@ -129,10 +129,10 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             filtered[identity] += count["filtered"]
             no_key[identity] += count["no_key"]
         else:
-            identity = count["group_id"]
-            alerts[identity] += count["alerts"]
-            held_alerts[identity] += count["held_alerts"]
-            outcomes[identity] = [a + b for a, b in zip(outcomes[identity], count["outcomes"], strict=True)]
+            for identity, of_group in count["groups"].items():
+                alerts[identity] += of_group["alerts"]
+                held_alerts[identity] += of_group["held_alerts"]
+                outcomes[identity] = [a + b for a, b in zip(outcomes[identity], of_group["outcomes"], strict=True)]
     groups = tuple(
         _account(
             group,

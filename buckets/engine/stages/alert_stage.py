@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
+from buckets.engine.batch.event_table import ATTRIBUTE_TYPES
 from buckets.engine.batch.fan_out import fan_out
-from buckets.engine.batch.keyed_table import ATTRIBUTE_TYPES
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_outputs, evaluation_rows
@@ -60,7 +60,7 @@ def alert_outputs(
     for group, rows in product(over.groups, arrivals):
         # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
         for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists):
-            if message.payload[:1] == payload.EVENTS:
+            if message.payload[:1] == payload.SHARD:
                 messages.append(message.payload)
             else:
                 yield _of_group(message.payload, group)

@@ -56,7 +56,7 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
         clocks = pa.array(group.clocks_ms[events])
         taken = table.take(events).append_column("key", key).append_column(_CLOCK, clocks)
     else:
-        taken = table.events.select(_EVENT).take(pa.array(events))
+        taken = table.take(events, _EVENT)
     for name, column in to_columns([found.parts[part].take(rows) for part in of.spanning_parts]).items():
         taken = taken.append_column(name, column)
     return payload.pack(payload.EVENTS, taken, of.group_id)
@@ -64,8 +64,7 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
 
 def clocks_of(table: KeyedTable) -> Int64s:
     """Return to which time the clock of its key has come with each event that has met others."""
-    clocks_ms: Int64s = table.events[_CLOCK].to_numpy()
-    return clocks_ms
+    return table.column(_CLOCK)
 
 
 def meet(
@@ -148,7 +147,8 @@ class _Arrived:
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
-            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary, codes, lists)
+            events = whole.drop_columns(["key"])
+            keyed = KeyedTable(schema, events, lists, group=group, keys=key.dictionary, codes=codes)
         return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
 
     @classmethod

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch import payload
+from buckets.engine.batch.event_table import stored_table, without
 from buckets.engine.batch.events_by_key import EventsByKey, by_key
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.events.arrivals import INGESTED
@@ -103,13 +104,13 @@ class Filling:
         self._progress = {int(number): Progress(*numbers) for number, (_, *numbers) in known.items()}
         self._groups = {int(number): group_id for number, (group_id, *_) in known.items()}
 
-    def go_on(self, fill: Fill, plan: GroupPlan, arrived: list[pa.Table], source: FillSource | None) -> bytes:
+    def go_on(self, fill: Fill, plan: GroupPlan, arrived: EventsByKey | None, source: FillSource | None) -> bytes:
         """Take in what comes next.
 
         Args:
             fill: the fill.
             plan: of its group, over the timelines that are filled.
-            arrived: what has arrived of the group in this batch.
+            arrived: what has arrived of the group in this batch; None for nothing.
             source: its history; None where there is none in this batch.
 
         Returns:
@@ -118,11 +119,13 @@ class Filling:
         progress = self._progress.setdefault(fill.number, Progress())
         self._groups[fill.number] = fill.group_id
         if source is not None and _has_caught_up(progress, source):
-            if arrived:
-                self._take_in(plan, by_key(arrived), source.lists_of(source.lists))
+            if arrived is not None:
+                self._take_in(plan, arrived, source.lists_of(source.lists))
         else:
-            if arrived:
-                self._let_wait(fill, progress, arrived, "{}" if source is None else source.lists)
+            if arrived is not None:
+                self._let_wait(
+                    fill, progress, stored_table(arrived, plan.group), "{}" if source is None else source.lists
+                )
             if source is not None:
                 self._take_next(fill, progress, plan, source)
         done = source is not None and _has_caught_up(progress, source)
@@ -146,8 +149,8 @@ class Filling:
         else:
             self._store.schedule.remove(ByteStrings.of([OVERVIEW]))
 
-    def _let_wait(self, fill: Fill, progress: Progress, arrived: list[pa.Table], lists: str) -> None:
-        packed = payload.pack(payload.EVENTS, _in_turn(by_key(arrived)), fill.group_id)
+    def _let_wait(self, fill: Fill, progress: Progress, arrived: pa.Table, lists: str) -> None:
+        packed = payload.pack(payload.EVENTS, _in_turn(arrived), fill.group_id)
         entry = len(lists.encode()).to_bytes(_NUMBER_BYTES, "big") + lists.encode() + packed
         self._store.pages.put([(_waiting_key(fill.waiting, progress.next), entry)])
         progress.next += 1
@@ -218,15 +221,12 @@ def _read_waiting(entry: bytes) -> tuple[str, pa.Table]:
     return entry[_NUMBER_BYTES:end].decode(), payload.unpack(entry[end:])
 
 
-def _in_turn(arrived: EventsByKey) -> pa.Table:
-    """Return events of a group as one table, each with its rank in place of where it stood in its source."""
-    events, rows = arrived.events, len(arrived.codes)
-    if INGESTED in events.column_names:
-        events = events.drop_columns([INGESTED])
-    key = pa.DictionaryArray.from_arrays(pa.array(arrived.codes.astype(np.int32)), arrived.keys)
-    for name, column in _ranks(rows).items():
+def _in_turn(events: pa.Table) -> pa.Table:
+    """Return events of a group, each with its rank in place of where it stood in its source."""
+    events = without(events, [INGESTED])
+    for name, column in _ranks(len(events)).items():
         events = events.set_column(events.column_names.index(name), name, column)
-    return events.append_column("key", key)
+    return events
 
 
 def _ranks(rows: int) -> dict[str, pa.Array]:

@@ -10,16 +10,22 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.events_by_key import EventsByKey, by_key
+from buckets.engine.batch.event_table import with_own_fields
+from buckets.engine.batch.events_by_key import EventsByKey
 from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.shard_events import ShardEvents
+from buckets.engine.batch.shard_payload import ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.eviction.policy_eviction import PolicyEviction
 from buckets.engine.policies.policies import AlertPolicies, Decided, in_effect
@@ -31,26 +37,27 @@ from buckets.engine.results.evaluations import compact_evaluations, condition_ev
 from buckets.engine.results.limit_results import fired_limits
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
+from buckets.engine.stages.shard_plans import GroupSet, shard_plans
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
-from buckets.engine.storage.text_column import strings_of
 from buckets.engine.values.feature_columns import FEATURES, judged_columns
 from buckets.engine.values.feature_rules import Judged, judge
 from buckets.engine.values.group_parts import group_parts
 from buckets.engine.values.limit_rules import judged_limits
 from buckets.engine.values.overflows import has_overflows, overflows
 from buckets.engine.values.scored_group import ScoredGroup
-from buckets.engine.values.track_values import track_values
 from buckets.events.schema import EventSchema
-from buckets.kernel.keyed_events import KeyedEvents
+from buckets.kernel.keyed_events import bundles
 from buckets.kernel.outcome import OUTCOMES
-from buckets.kernel.plan import GroupPlan, plan_group
-from buckets.kernel.score import score
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.score import Scored, score_all
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
+Int64s = npt.NDArray[np.int64]
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
 
@@ -97,12 +104,11 @@ class Scorer:
             store: the shard's state.
             sources: by the number of a fill, where its history comes from.
         """
-        tables: dict[str, list[pa.Table]] = {}
+        pieces: list[ShardPayload] = []
         is_asked = False
         for packed in payloads:
-            if packed[:1] == payload.EVENTS:
-                table = payload.unpack(packed)
-                tables.setdefault(payload.group_of(table), []).append(table)
+            if packed[:1] == payload.SHARD:
+                pieces.append(unpack_shard(packed))
             elif packed[:1] == payload.COUNTS:
                 yield Produced(COUNTS, 0, packed[1:])
             elif packed[:1] == payload.FILL:
@@ -110,60 +116,71 @@ class Scorer:
             else:
                 table = payload.unpack(packed)
                 yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
-        if not tables and not is_asked:
+        if not pieces and not is_asked:
             return
-        schema_json = self.schema.model_dump_json()
-        plans = {
-            group.state_id: _plan(_Hashed(group, rule_set.version), schema_json, self.engine)
-            for group in (*rule_set.groups, *rule_set.filling.values())
-        }
-        eviction = Eviction.begin(store, plans, frozenset(fill.timelines for fill in rule_set.fills))
-        arrived = {
-            group.state_id: by_key(tables[group.group_id]) for group in rule_set.groups if group.group_id in tables
-        }
-        all_stored = StoredHeads.read_groups(store, {state_id: each.keys for state_id, each in arrived.items()})
-        for (state_id, events), stored in zip(arrived.items(), all_stored, strict=True):
-            yield from self._score_group(plans[state_id], events, rule_set.version, stored, eviction)
+        plans = shard_plans(rule_set, self.schema, self.engine)
+        apart = frozenset(fill.timelines for fill in rule_set.fills)
+        eviction = Eviction.begin(store, plans.by_state_id, apart)
+        arrived = ShardEvents.of(pieces, plans.group_ids) if pieces else None
+        if arrived is not None:
+            yield from self._score_groups(plans.groups, arrived, rule_set.version, eviction)
         if rule_set.fills_begun:
             fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
+            numbers = {} if arrived is None else {group_id: at for at, group_id in enumerate(arrived.group_ids)}
             for fill in rule_set.fills if is_asked else ():
-                report = fills.go_on(
-                    fill, plans[fill.timelines], tables.get(fill.group_id, []), sources.get(fill.number)
-                )
-                yield Produced(FILLS, 0, report)
+                at = numbers.get(fill.group_id)
+                of_group = None if arrived is None or at is None else arrived.by_key(at)
+                plan = plans.by_state_id[fill.timelines]
+                yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)
         eviction.end()
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
-        (stored,) = StoredHeads.read_groups(eviction.store, {plan.group.state_id: arrived.keys})
-        quiet = replace(self, evaluations=False, lists=lists)
-        for _ in quiet._score_group(plan, arrived, version, stored, eviction):
+        group, quiet = plan.group, replace(self, evaluations=False, lists=lists)
+        events = ShardEvents.of_group(group.group_id, with_own_fields(arrived, group, self.schema))
+        for _ in quiet._score_groups(GroupSet(self.schema, [plan]), events, version, eviction):
             pass
 
-    def _score_group(
-        self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
+    def _score_groups(
+        self, groups: GroupSet, arrived: ShardEvents, version: int, eviction: Eviction
     ) -> Iterator[Produced]:
-        group, (events, codes, key_start, keys) = plan.group, arrived
-        table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
-        times_ms, ids = events["time_ms"].to_numpy(), strings_of(events["event_id"])
-        keyed = KeyedEvents(key_start, times_ms, *track_values(table), ids)
-        heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
-        policies = AlertPolicies(table, stored.store.policies, plan.group.state_id)
-        reset_ms = read_resets(plan, policies.state, len(keys))
-        scored = score(
-            plan,
-            heads,
-            stored.read_pages,
-            keyed,
-            self.evaluations or self.features,
-            evicted_until_ms=until_ms,
-            reset_ms=reset_ms,
-        )
-        stored.write(scored)
-        keep_resets(plan, policies.state, reset_ms, scored.reset_ms)
-        eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
-        of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, keyed.times_ms))
+        """Score the events of groups, and put out what comes of it."""
+        every, events = self.evaluations or self.features, groups.keyed(arrived, self.lists)
+        plans = [groups.plans[number] for number in events.plan.tolist()]
+        numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
+        keys = GroupedKeys.of_groups([plan.group.state_id for plan in plans], numbers, arrived.keys)
+        stored = StoredHeads.read(eviction.store, keys.state_keys)
+        counted = Counted()
+        for first, end in bundles(events, plans, every):
+            of_keys = slice(*events.group_start[[first, end]].tolist())
+            shares = [_Share(self, arrived, plans[at], at, eviction) for at in range(first, end)]
+            before = stored.slice(of_keys)
+            scored = score_all(
+                plans[first:end],
+                groups.joined,
+                before.heads,
+                before.read_pages,
+                events.between(first, end),
+                every,
+                evicted_until_ms=eviction.evicted_until_ms(plans[first:end]),
+                reset_ms={index: share.reset_ms for index, share in enumerate(shares) if share.plan.resetting},
+            )
+            before.write(scored)
+            eviction.note(keys.between(first, end, of_keys), before, scored)
+            for index, share in enumerate(shares):
+                if every or share.plan.resetting or not scored.are_quiet[index]:
+                    yield from counted.each(share.plan.group, self._of_group(share, scored.of_group(index), version))
+                counted.add(share.plan.group, scored.counts[index].tolist())
+        yield counted.produced()
+
+    def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
+        """Put out what came of the events of a group."""
+        plan, table, policies = share.plan, share.table, share.policies
+        group = plan.group
+        if plan.resetting:
+            keep_resets(plan, policies.state, share.reset_ms, scored.reset_ms)
+        of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, table.column("time_ms")))
         judged: list[Judged] = []
         if plan.parts:
             parts = group_parts(of_group)
@@ -175,14 +192,12 @@ class Scorer:
         fired = (*fired_conditions(judged), *fired_limits(of_group))
         decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
-            eviction.note_policies(plan)
-        outcomes = of_group.outcome_counts()
-        outputs = chain(
+            share.eviction.note_policies(plan)
+        yield from chain(
             *(self.alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
             _side_outputs(of_group),
         )
-        yield from _counted(group.group_id, outcomes, outputs)
 
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules.
@@ -235,17 +250,68 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
     return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
 
 
-def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
-    """Yield what a group puts out, and after it a count of its outcomes and alerts."""
-    rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
-    for produced in outputs:
-        if not produced.rows:
-            continue
-        if produced.output in rows:
-            rows[produced.output] += produced.rows
-        yield produced
-    counts = {"group_id": group_id, "outcomes": outcomes, **rows}
-    yield Produced(COUNTS, 0, json.dumps(counts).encode())
+@dataclass(frozen=True)
+class _Share:
+    """A group's share of the events of a shard; what is not asked for is not made."""
+
+    scorer: Scorer
+    arrived: ShardEvents
+    plan: GroupPlan
+    index: int
+    eviction: Eviction
+
+    @cached_property
+    def table(self) -> KeyedTable:
+        """Return its events."""
+        arrived, index = self.arrived, self.index
+        return KeyedTable(
+            self.scorer.schema,
+            arrived.events,
+            self.scorer.lists,
+            arrived.rows[arrived.events_of(index)],
+            group=self.plan.group,
+            keys=arrived.keys_of(index),
+            codes=arrived.codes_of(index),
+        )
+
+    @cached_property
+    def policies(self) -> AlertPolicies:
+        """Return the policies of its rules."""
+        return AlertPolicies(self.table, self.eviction.store.policies, self.plan.group.state_id)
+
+    @cached_property
+    def reset_ms(self) -> Int64s:
+        """Return when its resetting rules last fired."""
+        return read_resets(self.plan, self.policies.state, len(self.table.keys))
+
+
+@dataclass
+class Counted:
+    """Counts the events and alerts of groups, by the outcome of the event."""
+
+    _groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def each(self, group: Group, outputs: Iterable[Produced]) -> Iterator[Produced]:
+        """Yield what a group puts out and has rows, or none by its nature, and count its alerts."""
+        counts = self._of(group)
+        for produced in outputs:
+            if produced.output in (columns.ALERTS, columns.HELD_ALERTS):
+                counts[produced.output] += produced.rows
+            if produced.rows or produced.output == PARTS:
+                yield produced
+
+    def add(self, group: Group, outcomes: Sequence[int]) -> None:
+        """Add events by their outcome."""
+        counts = self._of(group)
+        counts["outcomes"] = [a + b for a, b in zip(counts["outcomes"], outcomes, strict=True)]
+
+    def produced(self) -> Produced:
+        """Return the counts."""
+        return Produced(COUNTS, 0, json.dumps({"groups": self._groups}).encode())
+
+    def _of(self, group: Group) -> dict[str, Any]:
+        nothing = {"outcomes": [0] * OUTCOMES, columns.ALERTS: 0, columns.HELD_ALERTS: 0}
+        return self._groups.setdefault(group.group_id, nothing)
 
 
 def cross_group_outputs(
@@ -270,29 +336,12 @@ def cross_group_outputs(
         for each in policies.values():
             eviction.note(each.table, each.state.write())
         eviction.end()
+    counted = Counted()
     for judged, decided in met:
         alerts = (scorer.alerts(of, what, rule_set.version) for of, what in decided)
-        outputs = chain(*alerts, scorer.conditions(judged, rule_set.version))
-        yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
-
-
-class _Hashed:
-    """A group with a hash that is cheap to take."""
-
-    def __init__(self, group: Group, version: int) -> None:
-        self.group = group
-        self._hash = hash((group.group_id, version))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self.group == other.group
-
-
-@lru_cache(maxsize=1024)
-def _plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
-    return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)
+        yield from counted.each(judged.table.group, chain(*alerts, scorer.conditions(judged, rule_set.version)))
+    if met:
+        yield counted.produced()
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
@@ -308,5 +357,5 @@ def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engin
     if packed[:1] == payload.ROWS:
         return compact.replace_schema_metadata()
     group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
-    plan = _plan(_Hashed(group, rule_set.version), schema.model_dump_json(), engine)
+    plan = shard_plans(rule_set, schema, engine).by_state_id[group.state_id]
     return expand_evaluations(compact, plan, schema, rule_set.version)

@@ -75,11 +75,12 @@ def warm_up() -> None:
 
 
 def _fill_an_arena() -> None:
-    """Let an arena grow, and copy it."""
+    """Let an arena grow, copy it, and name keys as a store does that holds several maps."""
     arena, keys = Arena(), ByteStrings.of([f"k{number}".encode() for number in range(_EVENTS)])
     arena.put(keys, keys, PENDING)
     arena.compact()
     keys.take(arena.find(keys)).differs_from(keys)
+    keys.with_prefix(b"k")
 
 
 def _texts(folder: Traversable) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from buckets.byte_strings import ByteStrings, concatenated
+from buckets.byte_strings import ByteStrings, concatenated, fixed
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,6 +31,13 @@ class GroupedKeys:
         return cls([group_id], np.zeros(state_keys.size, np.int64), state_keys)
 
     @classmethod
+    def of_groups(cls, group_ids: Sequence[str], groups: Int64s, keys: ByteStrings) -> "GroupedKeys":
+        """Return keys of several groups; `groups` are as below, and the keys in UTF-8."""
+        identities = np.frombuffer(bytes.fromhex("".join(group_ids)), np.uint8).reshape(len(group_ids), -1)
+        prefixes = fixed(identities[groups].ravel(), np.arange(len(groups) + 1) * identities.shape[1])
+        return cls(group_ids, groups, prefixes.followed_by(keys))
+
+    @classmethod
     def joined(cls, parts: Sequence["GroupedKeys"]) -> "GroupedKeys":
         """Return keys of several places, at least one, one after the other."""
         group_ids = dict.fromkeys(group_id for part in parts for group_id in part.group_ids)
@@ -46,6 +53,11 @@ class GroupedKeys:
     def take(self, indices: Int64s) -> "GroupedKeys":
         """Return some of them, in the order of their indices."""
         return GroupedKeys(self.group_ids, self.groups[indices], self.state_keys.take(indices))
+
+    def between(self, first: int, end: int, keys: slice) -> "GroupedKeys":
+        """Return the keys of groups `[first, end)`, and where they are."""
+        state_keys = self.state_keys.slice(keys.start, keys.stop)
+        return GroupedKeys(self.group_ids[first:end], self.groups[keys] - first, state_keys)
 
     def each(self, of_groups: Mapping[str, int], otherwise: int) -> Int64s:
         """Return a number of the group of each key, int64 `(keys,)`; `otherwise` where a group has none."""

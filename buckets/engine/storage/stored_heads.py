@@ -1,17 +1,14 @@
 """The heads of some keys, as the store of their shard has them, and the pages that they refer to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from buckets.byte_strings import ByteStrings, concatenated
+from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import ShardStore, page_keys
-from buckets.engine.storage.text_column import strings_of
-from buckets.kernel.score import Scored
+from buckets.kernel.score import Scored, ScoredGroups
 from buckets.timeline.inspection import pages_of
 
 Int64s = npt.NDArray[np.int64]
@@ -36,26 +33,16 @@ class StoredHeads:
         """Read heads, by where they lie."""
         return cls(store, state_keys, store.heads.read(state_keys))
 
-    @classmethod
-    def read_groups(cls, store: ShardStore, keys_of: Mapping[str, pa.Array]) -> list["StoredHeads"]:
-        """Read the heads of keys of some groups, all in one call.
-
-        Args:
-            store: the shard's state.
-            keys_of: by group, the keys, Arrow string.
-        """
-        if not keys_of:
-            return []
-        groups = [strings_of(keys).with_prefix(bytes.fromhex(group_id)) for group_id, keys in keys_of.items()]
-        heads = store.heads.read(concatenated(groups))
-        ends = pairwise(accumulate((state_keys.size for state_keys in groups), initial=0))
-        return [
-            cls(store, state_keys, heads.slice(*of_group)) for state_keys, of_group in zip(groups, ends, strict=True)
-        ]
-
     def take(self, indices: Int64s) -> "StoredHeads":
         """Return those of some of the keys, in the order of their indices."""
         return StoredHeads(self.store, self.state_keys.take(indices), self.heads.take(indices))
+
+    def slice(self, keys: slice) -> "StoredHeads":
+        """Return those of a stretch of the keys."""
+        if keys.start == 0 and keys.stop == self.heads.size:
+            return self
+        of_keys = self.state_keys.slice(keys.start, keys.stop), self.heads.slice(keys.start, keys.stop)
+        return StoredHeads(self.store, *of_keys)
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read pages.
@@ -65,7 +52,7 @@ class StoredHeads:
         """
         return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
 
-    def write(self, scored: Scored) -> None:
+    def write(self, scored: Scored | ScoredGroups) -> None:
         """Write what has changed of the timelines.
 
         Args:

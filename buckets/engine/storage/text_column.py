@@ -21,6 +21,12 @@ def column_of(strings: ByteStrings) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
 
 
+def texts_of(strings: ByteStrings) -> pa.Array:
+    """Return byte strings in UTF-8, of no more than 2 GB, as a column of text."""
+    buffers = [None, pa.py_buffer(strings.start.astype(np.int32)), pa.py_buffer(strings.data)]
+    return pa.Array.from_buffers(pa.string(), strings.size, buffers)
+
+
 def _strings_of(piece: pa.Array) -> ByteStrings:
     _, offsets, data = piece.buffers()
     start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)

@@ -83,7 +83,7 @@ def judged_columns(judged: Judged) -> pa.Table:
     for name, of in judged.features.items():
         columns[value_column(name)] = _values(judged.rule, name, of.values, types[name])
         columns |= {exact_column(name): pa.array(of.values.exact), warm_column(name): pa.array(of.warm)}
-    positions = judged.table.events[POSITION].to_numpy()[judged.events]
+    positions = judged.table.column(POSITION)[judged.events]
     rule_ids = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [judged.rule.rule_id])
     return pa.table({RULE: rule_ids, POSITION: pa.array(positions), FIRED: pa.array(judged.fired), **columns})
 

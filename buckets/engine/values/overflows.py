@@ -31,7 +31,7 @@ def overflows(group: ScoredGroup) -> list[DeadLetter]:
     different = list(dict.fromkeys(reasons))
     events = np.array([event for event, *_ in different], np.int64)
     taken = group.table.take(events)
-    texts = group.table.event_texts(events, taken)
+    texts = group.table.event_texts(taken)
     sources = taken["source"].cast(pa.string()).to_pylist()
     orders, positions = taken["source_order"].to_pylist(), taken["position"].to_pylist()
     return [

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.engine.batch.keyed_table import KeyedTable
-from buckets.kernel.outcome import OUTCOMES
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import Scored
 
@@ -21,7 +20,7 @@ class ScoredGroup:
     Attributes:
         plan: the group's plan.
         ruleset_version: version of the rule set that evaluated the events.
-        table: the events as they came in their payload, key by key, each key's in arrival order.
+        table: the events, key by key, each key's in arrival order.
         scored: outcomes and rows.
     """
 
@@ -30,15 +29,10 @@ class ScoredGroup:
     table: KeyedTable
     scored: Scored
 
-    def outcome_counts(self) -> list[int]:
-        """Return how many events had each outcome, by its code in `buckets.kernel.outcome`."""
-        return np.bincount(self.scored.outcomes.code, minlength=OUTCOMES).tolist()
-
     @cached_property
     def clocks_ms(self) -> Int64s:
         """To which time the clock of its key has come with each event."""
-        times_ms: Int64s = self.table.events["time_ms"].to_numpy()
-        return np.maximum(times_ms, self.scored.outcomes.clock_ms)
+        return np.maximum(self.table.column("time_ms"), self.scored.outcomes.clock_ms)
 
     def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
         """Return whether the windows of rules at events reach no further back than what has been kept for rule and key.

@@ -1,7 +1,7 @@
 """What a timeline keeps of events: a column of integers for each track of their group."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.component import ColumnKind
-from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.keyed_table import EventFields
 from buckets.rules.feature import field_kind
 from buckets.rules.filter import Filter, matches, needed_fields
 from buckets.rules.track import Track
@@ -23,44 +23,44 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def track_values(table: KeyedTable) -> tuple[Int64s, Flags]:
-    """Return what a group's columns keep of its events; of a track that no rule reads any more nothing.
+def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) -> tuple[Int64s, Flags]:
+    """Return what tracks keep of events.
+
+    Args:
+        tracks: the tracks that are wanted, by their number.
+        fields: the fields of the events.
+        size: how many numbers there are; of those without a track nothing is kept.
 
     Returns:
-        The values, int64 `(columns, events)`, 0 where there is none; and where an event that counts has none, bool.
+        The values, int64 `(size, events)`, 0 where there is none; and where an event that counts has none, bool.
     """
-    group, size = table.group, len(table.events)
-    values, nulls = np.zeros((len(group.measures), size), np.int64), np.zeros((len(group.measures), size), np.bool_)
+    values, nulls = np.zeros((size, len(fields)), np.int64), np.zeros((size, len(fields)), np.bool_)
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
-    for index, name in enumerate(group.measures):
-        track = group.derived_tracks.get(name)
-        if track is None and name not in table.schema.measures:
-            continue
-        track = Track("value", name) if track is None else track
-        column = _column(track, table)
-        missing = None if track.of is None else _missing(track.of, table)
+    for number, track in tracks.items():
+        column = _column(track, fields)
+        missing = None if track.of is None else _missing(track.of, fields)
         if not track.where:
-            values[index] = column
+            values[number] = column
             if missing is not None:
-                nulls[index] = missing
+                nulls[number] = missing
             continue
         if track.where not in counted:
-            counted[track.where] = counts(track.where, table)
-        values[index] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
+            counted[track.where] = counts(track.where, fields)
+        values[number] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
         if missing is not None:
-            nulls[index] = missing & counted[track.where]
+            nulls[number] = missing & counted[track.where]
     return values, nulls
 
 
-def _missing(field: str, table: KeyedTable) -> Flags | None:
+def _missing(field: str, table: EventFields) -> Flags | None:
     """Return which events have no value in a field; None where all have."""
     column = table.fields([field])[field]
     return None if not column.null_count else column.is_null().to_numpy(zero_copy_only=False)
 
 
-def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
+def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
     """Return which events pass a filter, of some of them or of all."""
-    size = len(table.events) if events is None else len(events)
+    size = len(table) if events is None else len(events)
     if not where:
         return np.ones(size, np.bool_)
     columns = table.fields(needed_fields(where, table.schema), events) | {"": pa.nulls(size)}
@@ -70,7 +70,7 @@ def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> np
     return passed
 
 
-def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> Int64s:
+def numbers_of(field: str, table: EventFields, events: Int64s | None = None) -> Int64s:
     """Return a field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text, and for null."""
     column = table.fields([field], events)[field]
     if field_kind(field, table.schema) == "string":
@@ -80,23 +80,23 @@ def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> I
     return integers
 
 
-def has_value(field: str, table: KeyedTable, events: Int64s) -> Flags:
+def has_value(field: str, table: EventFields, events: Int64s) -> Flags:
     """Return which of some events have a value in a field."""
     found: Flags = table.fields([field], events)[field].is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
-def _column(track: Track, table: KeyedTable) -> Int64s:
+def _column(track: Track, table: EventFields) -> Int64s:
     """Return what a track keeps of events that count."""
     if track.of is None:
-        return np.ones(len(table.events), np.int64)
+        return np.ones(len(table), np.int64)
     if track.kind in ("digest_high", "digest_low"):
         return _identity(track.of, table)[track.kind == "digest_low"]
     values = numbers_of(track.of, table)
     return _SQUARES[track.kind](values) if track.kind in _SQUARES else values
 
 
-def _identity(field: str, table: KeyedTable) -> tuple[Int64s, Int64s]:
+def _identity(field: str, table: EventFields) -> tuple[Int64s, Int64s]:
     """Return what tells values apart: a text's digest in two halves; a number, and 0."""
     if field_kind(field, table.schema) != "string":
         values = numbers_of(field, table)

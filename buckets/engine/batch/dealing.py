@@ -1,0 +1,283 @@
+"""Deals the events of a piece to the shards: which of its keys an event has in each group, and which shard holds them.
+
+A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them, in
+which a NUL is written `01 01` and a SOH `01 02`. All groups are dealt in one call.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.byte_strings import ByteStrings, same_bytes
+from buckets.compiled import allocating, compiled, copy_bytes, leaf
+from buckets.numbers.crc32 import crc32
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+_NONE = -1
+
+
+class Dealt(NamedTuple):
+    """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order.
+
+    Attributes:
+        keys: int64 `(shards, groups)`, how many keys each shard gets of each group.
+        key_events: int32 `(keys,)`, how many events each key has.
+        key_bytes: int32 `(keys,)`, how many bytes each key has.
+        key_data: uint8, the keys one after the other.
+        rows: int32 `(events of keys,)`, the event of each, as its index among the events of its shard.
+        events: int64, the events of each shard in arrival order; one stands there once for each shard that gets it.
+        key_start: int64 `(shards + 1,)`, where the keys of each shard begin.
+        data_start: int64 `(shards + 1,)`, where their bytes begin.
+        row_start: int64 `(shards + 1,)`, where its `rows` begin.
+        event_start: int64 `(shards + 1,)`, where its `events` begin.
+    """
+
+    keys: Int64s
+    key_events: Int32s
+    key_bytes: Int32s
+    key_data: npt.NDArray[np.uint8]
+    rows: Int32s
+    events: Int64s
+    key_start: Int64s
+    data_start: Int64s
+    row_start: Int64s
+    event_start: Int64s
+
+
+class _Found(NamedTuple):
+    """The keys of all groups in the order in which they first occur, and which of them each event has.
+
+    Attributes:
+        key_at: int64 `(keys + 1,)`, where the bytes of each begin.
+        data: uint8, their bytes.
+        shard: int64 `(keys,)`.
+        events: int32 `(keys,)`, how many events each has.
+        code: int32 `(events of keys,)`, the key of each, group by group.
+        row: int32 `(events of keys,)`, the event.
+        key_start: int64 `(groups + 1,)`, where the keys of each group begin.
+        row_start: int64 `(groups + 1,)`, where its events of keys begin.
+    """
+
+    key_at: Int64s
+    data: npt.NDArray[np.uint8]
+    shard: Int64s
+    events: Int32s
+    code: Int32s
+    row: Int32s
+    key_start: Int64s
+    row_start: Int64s
+
+
+@compiled
+def deal(texts: ByteStrings, fields, field_start, seeds, passed, shards):
+    """Deal events to shards.
+
+    Args:
+        texts: the values of each field, one field after the other, all of the same length.
+        fields: int64, the fields of the groups as indices, group by group, in the order of their keys.
+        field_start: int64 `(groups + 1,)`, where those of each group begin.
+        seeds: int64 `(groups,)`, the CRC-32 of the identity of each.
+        passed: bool `(groups, events)`, which events each gets.
+        shards: how many shards there are.
+
+    Returns:
+        What goes where, as `Dealt`.
+    """
+    found = _new_found(texts, fields, field_start, passed)
+    size = 16
+    while size < 2 * passed.shape[1]:
+        size *= 2
+    table = np.empty(size, np.int32)
+    for group in range(passed.shape[0]):
+        _find_keys(texts, fields, field_start, group, passed, seeds[group], shards, table, found)
+    return _laid_out(found, shards, passed.shape[1])
+
+
+@allocating
+def _new_found(texts: ByteStrings, fields, field_start, passed):
+    """Make room for the keys of all groups."""
+    groups, events, rows = passed.shape[0], passed.shape[1], passed.sum()
+    return _Found(
+        np.zeros(rows + 1, np.int64),
+        np.empty(_room(texts, fields, events), np.uint8),
+        np.empty(rows, np.int64),
+        np.zeros(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.zeros(groups + 1, np.int64),
+        np.zeros(groups + 1, np.int64),
+    )
+
+
+@leaf
+def _room(texts: ByteStrings, fields, events):
+    """Return how many bytes the keys of all groups and events have at most."""
+    longest, room = np.int64(1), fields.shape[0] * events
+    for at in range(texts.data.shape[0]):
+        if texts.data[at] < 2:
+            longest = np.int64(2)
+    for field in fields:
+        room += longest * (texts.start[(field + 1) * events] - texts.start[field * events])
+    return room
+
+
+@leaf
+def _find_keys(texts: ByteStrings, fields, field_start, group, passed, seed, shards, table, found: _Found):
+    """Number the keys of a group, and note which of them each event has."""
+    table[:] = _NONE
+    mask, events = table.shape[0] - 1, passed.shape[1]
+    first, touch = found.key_start[group], found.row_start[group]
+    count = first
+    for event in range(events):
+        if not passed[group, event]:
+            continue
+        begin = found.key_at[count]
+        end = _write_key(texts, fields, field_start[group], field_start[group + 1], event, events, found.data, begin)
+        slot = _hash(found.data, begin, end) & mask
+        while table[slot] != _NONE:
+            other_at = found.key_at[table[slot]]
+            is_as_long = found.key_at[table[slot] + 1] - other_at == end - begin
+            if is_as_long and same_bytes(found.data, begin, found.data, other_at, end - begin):
+                break
+            slot = (slot + 1) & mask
+        if table[slot] == _NONE:
+            table[slot] = count
+            found.shard[count] = np.int64(crc32(found.data, begin, end, seed)) % shards
+            found.key_at[count + 1] = end
+            count += 1
+        found.events[table[slot]] += 1
+        found.code[touch] = table[slot]
+        found.row[touch] = event
+        touch += 1
+    found.key_start[group + 1], found.row_start[group + 1] = count, touch
+
+
+@leaf
+def _write_key(texts: ByteStrings, fields, first, end, event, events, data, at):
+    """Write the key of an event in a group; returns the position after it."""
+    for index in range(first, end):
+        if index > first:
+            data[at] = 0
+            at += 1
+        text = fields[index] * events + event
+        for place in range(texts.start[text], texts.start[text + 1]):
+            byte = texts.data[place]
+            if byte < 2:
+                data[at] = 1
+                data[at + 1] = 2 if byte == 1 else 1
+                at += 2
+            else:
+                data[at] = byte
+                at += 1
+    return at
+
+
+@leaf
+def _hash(data, begin, end):
+    """Return a hash of bytes, not below 0."""
+    mixed = np.uint64(0x9E3779B97F4A7C15)
+    for at in range(begin, end):
+        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return np.int64(mixed >> np.uint64(33))
+
+
+@allocating
+def _laid_out(found: _Found, shards, events):
+    """Return keys and events shard by shard."""
+    groups, keys, touches = found.key_start.shape[0] - 1, found.key_start[-1], found.row_start[-1]
+    counts, key_start = np.zeros((shards, groups), np.int64), np.zeros(shards + 1, np.int64)
+    key_events, key_bytes = np.empty(keys, np.int32), np.empty(keys, np.int32)
+    place = np.empty(keys, np.int64)
+    _count_keys(found, counts, key_start)
+    _place_keys(found, key_start[:-1].copy(), place, key_events, key_bytes)
+    row_at, data_at = _starts(key_events), _starts(key_bytes)
+    row_start, data_start = row_at[key_start], data_at[key_start]
+    key_data, rows = np.empty(data_at[keys], np.uint8), np.empty(touches, np.int32)
+    _copy_keys(found, place, data_at, key_data)
+    _place_rows(found, place, row_at, rows)
+    of_shards, event_start = np.empty(min(touches, shards * events), np.int64), np.zeros(shards + 1, np.int64)
+    _number_events(rows, row_start, of_shards, event_start, np.full(events, _NONE, np.int32))
+    return Dealt(
+        counts,
+        key_events,
+        key_bytes,
+        key_data,
+        rows,
+        of_shards[: event_start[shards]],
+        key_start,
+        data_start,
+        row_start,
+        event_start,
+    )
+
+
+@allocating
+def _starts(lengths):
+    """Return where each of some stretches begins, and where the last one ends."""
+    start = np.zeros(lengths.shape[0] + 1, np.int64)
+    for index in range(lengths.shape[0]):
+        start[index + 1] = start[index] + lengths[index]
+    return start
+
+
+@leaf
+def _count_keys(found: _Found, counts, key_start):
+    """Count the keys of each shard and group, and find where those of each shard begin."""
+    shards, groups = counts.shape
+    for group in range(groups):
+        for key in range(found.key_start[group], found.key_start[group + 1]):
+            counts[found.shard[key], group] += 1
+    for shard in range(shards):
+        key_start[shard + 1] = key_start[shard]
+        for group in range(groups):
+            key_start[shard + 1] += counts[shard, group]
+
+
+@leaf
+def _place_keys(found: _Found, next_place, place, key_events, key_bytes):
+    """Find the place of each key: shard by shard, and in the order in which they are found."""
+    for key in range(place.shape[0]):
+        shard = found.shard[key]
+        place[key] = next_place[shard]
+        next_place[shard] += 1
+        key_events[place[key]] = found.events[key]
+        key_bytes[place[key]] = found.key_at[key + 1] - found.key_at[key]
+
+
+@leaf
+def _copy_keys(found: _Found, place, data_at, data):
+    """Copy the bytes of keys to their places."""
+    for key in range(place.shape[0]):
+        copy_bytes(data, data_at[place[key]], found.data, found.key_at[key], found.key_at[key + 1] - found.key_at[key])
+
+
+@leaf
+def _place_rows(found: _Found, place, next_row, rows):
+    """Put the events of each key to its place, in the order of arrival; `next_row` is where they begin, and changed."""
+    for touch in range(found.row.shape[0]):
+        key = place[found.code[touch]]
+        rows[next_row[key]] = found.row[touch]
+        next_row[key] += 1
+
+
+@leaf
+def _number_events(rows, row_start, of_shards, event_start, local):
+    """Number the events of each shard in the order of arrival, in `rows` too; `local` is below 0 everywhere."""
+    at = np.int64(0)
+    for shard in range(event_start.shape[0] - 1):
+        first = at
+        for row in range(row_start[shard], row_start[shard + 1]):
+            local[rows[row]] = 0
+        for event in range(local.shape[0]):
+            if local[event] == 0:
+                local[event] = at - first
+                of_shards[at] = event
+                at += 1
+        for row in range(row_start[shard], row_start[shard + 1]):
+            rows[row] = local[rows[row]]
+        for event in range(first, at):
+            local[of_shards[event]] = _NONE
+        event_start[shard + 1] = at

@@ -1,0 +1,154 @@
+"""What a shard needs of the rules of a batch, computed once for all shards and batches that have the same."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.batch.keyed_table import EventFields
+from buckets.engine.batch.shard_events import ShardEvents
+from buckets.engine.storage.text_column import strings_of
+from buckets.engine.values.track_values import track_values
+from buckets.events.schema import EventSchema
+from buckets.kernel.group_plans import GroupPlans, join_plans
+from buckets.kernel.keyed_events import NO_TRACK, KeyedEvents
+from buckets.kernel.plan import GroupPlan, plan_group
+from buckets.lists.lists import Lists
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
+from buckets.rules.track import Track
+
+Int64s = npt.NDArray[np.int64]
+_KEPT = 8
+"""So many rule sets are remembered: those of events, of alerts, and a few of before."""
+
+
+@dataclass(frozen=True)
+class GroupSet:
+    """Groups whose events are scored together.
+
+    Attributes:
+        schema: the event schema.
+        plans: their plans.
+    """
+
+    schema: EventSchema
+    plans: Sequence[GroupPlan]
+
+    @cached_property
+    def joined(self) -> GroupPlans:
+        """Return the plans as the kernel takes them."""
+        return join_plans(self.plans)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Return the index of each plan by its group."""
+        return {plan.group.group_id: number for number, plan in enumerate(self.plans)}
+
+    @cached_property
+    def _tracks_of(self) -> list[list[Track | None]]:
+        """Return the track of each column of each plan; None for one that no rule reads any more."""
+        return [[_track(plan.group, name, self.schema) for name in plan.group.measures] for plan in self.plans]
+
+    @cached_property
+    def _tracks(self) -> dict[Track, int]:
+        """Return the number of each different track."""
+        tracks = [track for of_plan in self._tracks_of for track in of_plan if track is not None]
+        return {track: number for number, track in enumerate(dict.fromkeys(tracks))}
+
+    @cached_property
+    def _track(self) -> Int64s:
+        """Return the number of the track of each column of all plans."""
+        columns = [track for of_plan in self._tracks_of for track in of_plan]
+        return np.array([NO_TRACK if track is None else self._tracks[track] for track in columns], np.int64)
+
+    def keyed(self, arrived: ShardEvents, lists: Lists) -> KeyedEvents:
+        """Return events as the kernel takes them."""
+        plans = [self.numbers[group_id] for group_id in arrived.group_ids]
+        wanted = {self._tracks[track]: track for plan in plans for track in self._tracks_of[plan] if track is not None}
+        fields = EventFields(self.schema, arrived.events, lists)
+        return KeyedEvents(
+            np.array(plans, np.int64),
+            arrived.group_start,
+            arrived.key_start,
+            arrived.rows,
+            arrived.events["time_ms"].to_numpy(),
+            *track_values(wanted, fields, len(self._tracks)),
+            self._track,
+            strings_of(arrived.events["event_id"]),
+        )
+
+
+def _track(group: Group, name: str, schema: EventSchema) -> Track | None:
+    track = group.derived_tracks.get(name)
+    return Track("value", name) if track is None and name in schema.measures else track
+
+
+@dataclass(frozen=True)
+class ShardPlans:
+    """The plans of the rules of a batch.
+
+    Attributes:
+        rule_set: the rules.
+        schema: the event schema.
+        engine: the settings that decide results.
+    """
+
+    rule_set: RuleSet
+    schema: EventSchema
+    engine: EngineSettings
+
+    @cached_property
+    def by_state_id(self) -> dict[str, GroupPlan]:
+        """Return the plans of all groups, also of those that are being filled, by the identity of their timelines."""
+        schema_json, version = self.schema.model_dump_json(), self.rule_set.version
+        return {
+            group.state_id: _plan(_Hashed(group, version), schema_json, self.engine)
+            for group in (*self.rule_set.groups, *self.rule_set.filling.values())
+        }
+
+    @cached_property
+    def groups(self) -> GroupSet:
+        """Return the groups of the rules."""
+        return GroupSet(self.schema, [self.by_state_id[group.state_id] for group in self.rule_set.groups])
+
+    @cached_property
+    def group_ids(self) -> list[str]:
+        """Return the groups in the order of the rules."""
+        return [group.group_id for group in self.rule_set.groups]
+
+
+_KNOWN: deque[ShardPlans] = deque(maxlen=_KEPT)
+
+
+def shard_plans(rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> ShardPlans:
+    """Return the plans of rules; those of the very same rule set are computed once."""
+    for known in _KNOWN:
+        if known.rule_set is rule_set and known.engine == engine and known.schema == schema:
+            return known
+    plans = ShardPlans(rule_set, schema, engine)
+    _KNOWN.appendleft(plans)
+    return plans
+
+
+class _Hashed:
+    """A group with a hash that is cheap to take."""
+
+    def __init__(self, group: Group, version: int) -> None:
+        self.group = group
+        self._hash = hash((group.group_id, version))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.group == other.group
+
+
+@lru_cache(maxsize=1024)
+def _plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
+    return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)

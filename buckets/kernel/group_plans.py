@@ -1,0 +1,145 @@
+"""The plans of several groups as one set of flat arrays, so that a call of the kernel takes the events of all of them.
+
+An array of a plan lies there group by group; for each kind of array there is where those of each group begin.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.aggregates.operation import MAX
+from buckets.compiled import allocating
+from buckets.kernel.context import Context, Policy, cells_read_of
+from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays
+from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Tiers
+
+Int64s = npt.NDArray[np.int64]
+
+
+class GroupPlans(NamedTuple):
+    """The plans of several groups.
+
+    Attributes:
+        features: what each computes.
+        rules: the limits that it is compared with.
+        tiers: the buckets older than each tail.
+        reach_ms: int64 `(windows,)`, how far each window reaches back.
+        cells_read: int64 `(windows,)`, which cells of each window are read one by one.
+        needs_extremes: bool `(columns,)`, whether some rule asks for a measure's least or greatest value.
+        resets: int64 `(windows of resetting rules,)`, the window of each in its group.
+        feature_start: int64 `(groups + 1,)`, where the features of each group begin.
+        rule_start: int64 `(groups + 1,)`, likewise of rules.
+        tier_start: int64 `(groups + 1,)`, likewise of tiers.
+        window_start: int64 `(groups + 1,)`, likewise of windows.
+        column_start: int64 `(groups + 1,)`, likewise of columns.
+        horizon_ms: int64 `(groups,)`.
+        late: int64 `(groups,)`, policy codes of `plan`.
+        collision: int64 `(groups,)`, likewise.
+        edge: int64 `(groups,)`, likewise.
+        generation: int64 `(groups,)`.
+        has_event_features: bool `(groups,)`, whether some feature looks at the events of its window one by one.
+        has_resets: bool `(groups,)`, whether some window is reset when its rule fires.
+    """
+
+    features: FeatureArrays
+    rules: RuleArrays
+    tiers: Tiers
+    reach_ms: Int64s
+    cells_read: Int64s
+    needs_extremes: npt.NDArray[np.bool_]
+    feature_start: Int64s
+    rule_start: Int64s
+    tier_start: Int64s
+    window_start: Int64s
+    column_start: Int64s
+    horizon_ms: Int64s
+    late: Int64s
+    collision: Int64s
+    edge: Int64s
+    generation: Int64s
+    has_event_features: npt.NDArray[np.bool_]
+    has_resets: npt.NDArray[np.bool_]
+
+
+def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
+    """Return the plans of groups, at least one, as flat arrays."""
+    features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
+    tiers = [plan.tiers for plan in plans]
+    windows = [plan.window_arrays.reach_ms for plan in plans]
+    read = [cells_read_of(plan.feature_arrays, len(reach_ms)) for plan, reach_ms in zip(plans, windows, strict=True)]
+    extremes = [plan.needs_extremes for plan in plans]
+    return GroupPlans(
+        features=FeatureArrays(*map(np.concatenate, zip(*features, strict=True))),
+        rules=RuleArrays(*map(np.concatenate, zip(*rules, strict=True))),
+        tiers=Tiers(*map(np.concatenate, zip(*tiers, strict=True))),
+        reach_ms=np.concatenate(windows),
+        cells_read=np.concatenate(read),
+        needs_extremes=np.concatenate(extremes),
+        feature_start=_starts([each.operation for each in features]),
+        rule_start=_starts([each.number for each in rules]),
+        tier_start=_starts([each.after_ms for each in tiers]),
+        window_start=_starts(windows),
+        column_start=_starts(extremes),
+        **{name: np.array([get(plan) for plan in plans], np.int64) for name, get in _NUMBERS.items()},
+        has_event_features=np.array([bool((each.operation > MAX).any()) for each in features], np.bool_),
+        has_resets=np.array([bool(plan.resetting) for plan in plans], np.bool_),
+    )
+
+
+_NUMBERS = {name: attrgetter(name) for name in ("horizon_ms", "late", "collision", "edge")}
+_NUMBERS["generation"] = attrgetter("group.generation")
+
+
+def _starts(arrays: Sequence[npt.NDArray[Any]]) -> Int64s:
+    """Return where each of some arrays begins when they lie one after the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+
+
+@allocating
+def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
+    """Return what stays the same while the events of a group are scored."""
+    features, rules, tiers = plans.features, plans.rules, plans.tiers
+    a, b = plans.feature_start[group], plans.feature_start[group + 1]
+    c, d = plans.rule_start[group], plans.rule_start[group + 1]
+    e, f = plans.tier_start[group], plans.tier_start[group + 1]
+    window, window_end = plans.window_start[group], plans.window_start[group + 1]
+    return Context(
+        FeatureArrays(
+            features.operation[a:b],
+            features.measure[a:b],
+            features.second[a:b],
+            features.counted[a:b],
+            features.parameter[a:b],
+            features.window[a:b],
+            features.patience_ms[a:b],
+            features.on_trial[a:b],
+            features.resets[a:b],
+            features.resets_from_ms[a:b],
+            features.resets_until_ms[a:b],
+            features.rules_from[a:b],
+            features.falling_from[a:b],
+            features.other_from[a:b],
+            features.rules_end[a:b],
+        ),
+        RuleArrays(
+            rules.number[c:d],
+            rules.is_average[c:d],
+            rules.comparison[c:d],
+            rules.limit_whole[c:d],
+            rules.limit_digits[c:d],
+        ),
+        plans.reach_ms[window:window_end],
+        plans.cells_read[window:window_end],
+        plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
+        Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),
+        Policy(plans.horizon_ms[group], plans.late[group], plans.collision[group], plans.edge[group]),
+        paging,
+        plans.generation[group],
+        emit_all,
+        plans.has_event_features[group],
+        plans.has_resets[group],
+    )
