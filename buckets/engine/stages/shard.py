@@ -8,11 +8,14 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
@@ -29,6 +32,7 @@ from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
 from buckets.engine.results.condition_results import fired_conditions
 from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
 from buckets.engine.results.limit_results import fired_limits
+from buckets.engine.stages.batch_facts import keys_count
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.storage.shard_store import ShardStore
@@ -57,11 +61,19 @@ COUNTS = "counts"
 
 @dataclass(frozen=True)
 class Produced:
-    """Something that came out: the name of its output, how many rows, and the rows as a payload."""
+    """Something that came out.
+
+    Attributes:
+        output: the name of its output.
+        rows: how many rows.
+        payload: the rows.
+        by_rule: how many rows each rule has, of alerts of any kind; it does not leave the stage.
+    """
 
     output: str
     rows: int
     payload: bytes
+    by_rule: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,8 @@ class Scorer:
                 yield Produced(FILLS, 0, report)
             fills.end(rule_set.fills)
         eviction.end()
+        if eviction.evicted:
+            yield _keys("evicted", eviction.evicted)
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
@@ -183,6 +197,9 @@ class Scorer:
             _side_outputs(of_group),
         )
         yield from _counted(group.group_id, outcomes, outputs)
+        new_keys = np.count_nonzero((heads.lengths == 0) & (scored.heads.lengths > 0))
+        if new_keys:
+            yield _keys("new", {group.name: int(new_keys)})
 
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules.
@@ -199,7 +216,7 @@ class Scorer:
                 if is_brief
                 else alert_table(results, version, decided, output, rows)
             )
-            yield _produced(output, table, results.table.group)
+            yield replace(_produced(output, table, results.table.group), by_rule=_by_rule(results, output, rows))
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
         """Put out the evaluations of a rule, if they are wanted, or its features as columns."""
@@ -235,16 +252,32 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
     return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
 
 
+def _by_rule(results: FiredRules, output: str, rows: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Return how many of some rows each rule has; of variants nobody asks, and a sweep may have very many."""
+    if output in columns.VARIANT_OUTPUTS:
+        return {}
+    counts = np.bincount(results.fired.rule[rows])
+    return {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
+
+
+def _keys(name: str, by_group: Mapping[str, int]) -> Produced:
+    """Count keys of some groups."""
+    return Produced(COUNTS, 0, keys_count(name, by_group))
+
+
 def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
     """Yield what a group puts out, and after it a count of its outcomes and alerts."""
     rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
+    rules: dict[str, Counter[str]] = {}
     for produced in outputs:
         if not produced.rows:
             continue
         if produced.output in rows:
             rows[produced.output] += produced.rows
+        if produced.by_rule:
+            rules.setdefault(produced.output, Counter()).update(produced.by_rule)
         yield produced
-    counts = {"group_id": group_id, "outcomes": outcomes, **rows}
+    counts = {"group_id": group_id, "outcomes": outcomes, **rows} | ({"rules": rules} if rules else {})
     yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 

@@ -1,0 +1,75 @@
+"""What is counted of a batch for those who watch a job: nothing that is scored, written or checked depends on it.
+
+The stages add it to the counts that each batch brings to the driver anyway (`accounting`).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from buckets.kernel.outcome import OVERFLOW
+
+OVERFLOWED = "overflow"
+"""The reason of events that would take the sum of a rule past 64 bits."""
+
+
+class ShardMemory(NamedTuple):
+    """What the worker of a shard holds of it in memory: bounded by `state.log` and `state.cache`."""
+
+    log_bytes: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """Counts of one batch.
+
+    Attributes:
+        rules: by output (`alerts`, `shadow_alerts`, `held_alerts`), how many rows each rule has in it.
+        dead_letters: events by what is wrong with them: the name of a field, `unreadable` or `overflow`.
+        new_keys: by group, how many keys have a timeline that had none.
+        evicted_keys: by group, how many keys have none any more.
+        shards: by number, what a worker holds of the shards that had something to do.
+    """
+
+    rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    new_keys: Mapping[str, int] = field(default_factory=dict)
+    evicted_keys: Mapping[str, int] = field(default_factory=dict)
+    shards: Mapping[int, ShardMemory] = field(default_factory=dict)
+
+
+def keys_count(name: str, by_group: Mapping[str, int]) -> bytes:
+    """Return a count that says for some groups how many keys there are of a kind."""
+    return json.dumps({"keys": name, "of": by_group}).encode()
+
+
+def shard_count(shard: int, log_bytes: int, cache_bytes: int) -> bytes:
+    """Return a count that says what a worker holds of a shard."""
+    return json.dumps({"shard": shard, "log_bytes": log_bytes, "cache_bytes": cache_bytes}).encode()
+
+
+def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
+    """Add up what the stages of a batch have told.
+
+    Args:
+        counts: what they have told.
+        outcomes: by the identity of each group, how many events came to each outcome.
+    """
+    rules: dict[str, Counter[str]] = {}
+    dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
+    keys = {"new": Counter[str](), "evicted": Counter[str]()}
+    for count in counts:
+        dead_letters.update(count.get("reasons", {}))
+        for output, by_rule in count.get("rules", {}).items():
+            rules.setdefault(output, Counter()).update(by_rule)
+        if "keys" in count:
+            keys[count["keys"]].update(count["of"])
+        if "shard" in count:
+            shards[count["shard"]] = ShardMemory(count["log_bytes"], count["cache_bytes"])
+    overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
+    if overflowed:
+        dead_letters[OVERFLOWED] += overflowed
+    return BatchFacts(rules, dead_letters, keys["new"], keys["evicted"], shards)
