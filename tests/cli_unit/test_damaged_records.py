@@ -60,7 +60,7 @@ def conf(tmp_path_factory) -> Iterator[Path]:
         known = Checkpoint(folder / "checkpoint")
         ListBook(known, {"blocked": ListFile(folder / "blocked.csv")}).start_reading()
         known.batches.keep(1, BatchRecord(1, (), done=True, driver=-1))
-        with LiveStatus(known.path, lambda: RuleSet(1, (), (), {}), lambda: 1):
+        with LiveStatus(known.path, lambda: RuleSet(1, (), (), {})):
             pass
         yield conf
 
