@@ -20,6 +20,7 @@ from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
+from buckets.cli.metrics_files import metrics_app
 from buckets.cli.replay import replay
 from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
@@ -43,6 +44,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")
 app.add_typer(kafka_app, name="kafka")
+app.add_typer(metrics_app, name="metrics")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -112,8 +112,9 @@ JOB: tuple[Family, ...] = (
     # --- events and alerts ------------------------------------------------------------------------------------
     counter("buckets_events", "Rows that have arrived.", one(lambda s: s["totals"]["events"])),
     counter("buckets_group_events", "Events of each group of rules by outcome.", _outcomes, "group", "outcome"),
+    counter("buckets_dead_letters", "Rows that were not scored.", one(lambda s: s["totals"]["dead_letters"])),
     counter(
-        "buckets_dead_letters",
+        "buckets_dead_letter_reasons",
         "Rows that were not scored: by the field that is wrong, unreadable, or overflow of a sum.",
         named(lambda s: s["dead_letters"]),
         "reason",
@@ -131,11 +132,6 @@ JOB: tuple[Family, ...] = (
     # --- the state --------------------------------------------------------------------------------------------
     counter("buckets_new_keys", "Keys that came to have a timeline.", _keys("new"), "group"),
     counter("buckets_evicted_keys", "Keys whose timeline was evicted.", _keys("evicted"), "group"),
-    gauge(
-        "buckets_state_entries",
-        "Entries of the state store: segments of the log, and the heads and pages that have left it.",
-        one(lambda s: s["query"]["state"].get("entries")),
-    ),
     gauge(
         "buckets_state_memory_bytes",
         "Memory of the state store, as Spark reports it.",

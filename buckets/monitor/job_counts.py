@@ -27,6 +27,7 @@ MOST_RULES, MOST_GROUPS = 200, 200
 """So many rules and groups are counted one by one."""
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+_TOTALS = ("batches", "events", "malformed", "dead_letters", "alerts", "held_alerts")
 _OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
 
 
@@ -37,7 +38,7 @@ class JobCounts:
         """Begin without any batch."""
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
-        self._totals = Counter({"batches": 0, "events": 0, "malformed": 0, "alerts": 0, "held_alerts": 0})
+        self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)
         self._dead_letters: Counter[str] = Counter()
@@ -52,6 +53,7 @@ class JobCounts:
         account, latest = batch.account, _latest(batch.alerts, LATEST_ALERTS)
         self._minute.add(batch)
         sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed}
+        sizes["dead_letters"] = sum(account.facts.dead_letters.values())
         sizes |= {name: sum(getattr(group, name) for group in account.groups) for name in ("alerts", "held_alerts")}
         self._totals.update(sizes)
         for group in account.groups:

@@ -10,7 +10,6 @@ from buckets.monitor.lag import Partition, partitions_behind
 MOST_PARTITIONS = 500
 """Of so many partitions the lag is told one by one; of all others together."""
 _STATE = {
-    "entries": ("numRowsTotal",),
     "memory_bytes": ("memoryUsedBytes",),
     "disk_bytes": ("customMetrics", "rocksdbSstFileSize"),
 }
@@ -24,7 +23,7 @@ class QueryNews:
     Attributes:
         behind: by partition, how many messages wait to be taken in; None where Spark does not say.
         is_idle: whether its source was asked and had nothing new.
-        state: entries and bytes of the state store.
+        state: bytes of the state store, in memory and on the disk.
         phases_s: by Spark's name, how long the phases of its latest batch took.
         fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
     """

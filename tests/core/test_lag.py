@@ -35,8 +35,8 @@ def test_very_many_partitions_are_told_together():
 
 
 def test_the_state_of_all_operators_is_added_up_and_what_is_not_told_is_left_out():
-    operator = {"numRowsTotal": 7, "memoryUsedBytes": 100, "customMetrics": {"rocksdbSstFileSize": 5}}
+    operator = {"memoryUsedBytes": 100, "customMetrics": {"rocksdbSstFileSize": 5}}
     news = QueryNews.of({"stateOperators": [operator, operator], "durationMs": {"addBatch": 120}})
-    assert news.state == {"entries": 14, "memory_bytes": 200, "disk_bytes": 10}
+    assert news.state == {"memory_bytes": 200, "disk_bytes": 10}
     assert news.phases_s == {"addBatch": 0.12}
-    assert QueryNews.of({"stateOperators": [{"numRowsTotal": 7}]}).state == {"entries": 7}
+    assert QueryNews.of({"stateOperators": [{"memoryUsedBytes": 7}]}).state == {"memory_bytes": 7}

@@ -55,7 +55,14 @@ def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, query=Query
 
 def test_the_file_has_totals_accounts_and_rules(checkpoint):
     data = status_of(checkpoint, batch(10, alerts=[alerts(range(3))], held=2), batch(20, batch_id=1, held=3))
-    assert data["totals"] == {"batches": 2, "events": 30, "malformed": 0, "alerts": 3, "held_alerts": 5}
+    assert data["totals"] == {
+        "batches": 2,
+        "events": 30,
+        "malformed": 0,
+        "dead_letters": 0,
+        "alerts": 3,
+        "held_alerts": 5,
+    }
     assert (
         data["groups"]["payer"] | {"events_in": 30, "evaluated": 24, "filtered": 2, "late": 4}
         == data["groups"]["payer"]
