@@ -96,10 +96,7 @@ STREAM = (
     lines(
         "Delay from arrival to result",
         "s",
-        *(
-            Query(quantile(share, "buckets_delay_seconds", "instance"), f"{share} {{{{instance}}}}")
-            for share in (0.5, 0.99)
-        ),
+        *quantiles("buckets_delay_seconds", "instance"),
         text="Of a sample of the events of each batch; only of sources that say when an event arrived.",
     ),
     lines("Lag by partition", "short", Query(value("buckets_source_lag_messages"), "{{topic}} {{partition}}")),
