@@ -9,7 +9,8 @@ fires at every payment. The first minute is warm-up.
 
 The rules are in one group, or with `--groups` in up to ten, each a key more that a payment touches.
 `--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
-`--audit yes` the same process keeps the topics as tables, with `--metrics yes` it answers Prometheus, who asks each second.
+`--audit yes` the same process keeps the topics as tables; with `--metrics yes` it answers Prometheus, who asks each
+second.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     python bench/latency_engine.py CONF
 
-With an `audit` in the configuration it keeps the topics as tables too, with `metrics` it has a status and answers Prometheus. Spark's own times of the batches follow at the
-end, as lines with `durationMs`.
+With an `audit` in the configuration it keeps the topics as tables too, with `metrics` it has a status and answers
+Prometheus. Spark's own times of the batches follow at the end, as lines with `durationMs`.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ def main() -> None:
     query = prepare(job).query(spark, Listener(on_batch))
     started_s = time.monotonic()
     audit = audit_beside(spark, job, AuditListener()) if job.settings.audit else contextlib.nullcontext()
-    with contextlib.suppress(KeyboardInterrupt), audit, metrics_endpoint(job.settings.metrics) as endpoint:
-        with contextlib.ExitStack() as stack:
-            if job.settings.metrics is not None:
-                status = LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault)
-                live = stack.enter_context(status)
-                endpoint.follow(lambda: status.latest)
-            query.run(job.settings.trigger.interval)
+    with contextlib.suppress(KeyboardInterrupt), audit, contextlib.ExitStack() as stack:
+        if job.settings.metrics is not None:
+            endpoint = stack.enter_context(metrics_endpoint(job.settings.metrics))
+            status = LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault)
+            live = stack.enter_context(status)
+            endpoint.follow(lambda: status.latest)
+        query.run(job.settings.trigger.interval)
     for progress in query.progress():
         state = progress["stateOperators"][0] if progress["stateOperators"] else {}
         line = {
