@@ -13,7 +13,7 @@ from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import Job, load_job
 from buckets.kafka.faults import Outage
-from buckets.metrics.endpoint import Watched, metrics_endpoint
+from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def audit(
             _audit(job, once, new_topic, AuditProgress(log), endpoint)
 
 
-def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Watched) -> None:
+def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint) -> None:
     """Run an audit to its end, or until it is interrupted."""
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session

@@ -14,7 +14,7 @@ from buckets.cli.progress import BatchProgress
 from buckets.config.job import Job, check_source, load_job
 from buckets.errors import first_line
 from buckets.kafka.faults import Outage
-from buckets.metrics.endpoint import Watched, metrics_endpoint
+from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import ALERTS
@@ -62,7 +62,7 @@ def run(
             _run(job, audit, new_topic, BatchProgress(log), endpoint)
 
 
-def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Watched) -> None:
+def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint) -> None:
     """Run a job to its end, or until it is interrupted."""
     from buckets.spark.audit import audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare

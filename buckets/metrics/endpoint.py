@@ -24,8 +24,8 @@ REQUEST_WITHIN_S = 10.0
 Latest = Callable[[], Status]
 
 
-class Watched:
-    """What is told of: a job, an audit, or a job with the audit beside it; nothing while Spark starts."""
+class Endpoint:
+    """What is told there: of a job, an audit, or a job with the audit beside it; nothing while Spark starts."""
 
     def __init__(self, ready_lag: int) -> None:
         """Begin with nothing; `ready_lag` is how many messages a ready job may be behind."""
@@ -59,7 +59,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port") -> Iterator[Watched]:
+def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port") -> Iterator[Endpoint]:
     """Answer while the `with` lasts; without settings nobody can ask.
 
     Args:
@@ -70,9 +70,9 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
         BucketsError: nobody can listen there.
     """
     if settings is None:
-        yield Watched(0)
+        yield Endpoint(0)
         return
-    watched = Watched(settings.ready_lag)
+    watched = Endpoint(settings.ready_lag)
     server = _open(settings, name, watched)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
@@ -83,7 +83,7 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
         server.server_close()
 
 
-def _open(settings: MetricsSettings, name: str, of: Watched) -> ThreadingHTTPServer:
+def _open(settings: MetricsSettings, name: str, of: Endpoint) -> ThreadingHTTPServer:
     class OfThis(_Answers):
         watched = of
 
@@ -108,7 +108,7 @@ def _open(settings: MetricsSettings, name: str, of: Watched) -> ThreadingHTTPSer
 class _Answers(BaseHTTPRequestHandler):
     """Answers one request."""
 
-    watched: ClassVar[Watched]
+    watched: ClassVar[Endpoint]
     timeout = REQUEST_WITHIN_S
     server_version = "buckets"
     sys_version = ""
@@ -133,17 +133,12 @@ class _Answers(BaseHTTPRequestHandler):
         else:
             self._send(200, CONTENT_TYPE, metrics)
 
-    def do_HEAD(self) -> None:
-        """Answer without a body."""
-        self.do_GET()
-
     def _send(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Say nothing: whoever asks every few seconds is no news."""

@@ -38,13 +38,6 @@ class Family:
     samples: Reader
     labels: Sequence[str] = ()
 
-    @property
-    def exposed_names(self) -> list[str]:
-        """The names of its series."""
-        if self.kind == "histogram":
-            return [f"{self.name}_{suffix}" for suffix in ("bucket", "count", "sum")]
-        return [f"{self.name}_total"] if self.kind == "counter" else [self.name]
-
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""
         if self.kind == "histogram":
@@ -61,7 +54,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Told(Collector):
+class Snapshot(Collector):
     """What a status says in some metrics."""
 
     families: Sequence[Family]
@@ -102,4 +95,4 @@ def exposition(families: Sequence[Family], status: Status) -> bytes:
 
     Complexity: O(series).
     """
-    return generate_latest(Told(families, status))
+    return generate_latest(Snapshot(families, status))

@@ -17,7 +17,8 @@ from tests.core.done_batches import batch
 from tests.core.metrics.statuses import BATCH, audit_status, job_status
 
 FAMILIES = (BUILD, *JOB, *AUDIT)
-NAMES = {name for family in FAMILIES for name in family.exposed_names}
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+NAMES = {f"{family.name}{suffix}" for family in FAMILIES for suffix in SUFFIXES[family.kind]}
 UNITS = ("_seconds", "_bytes", "_total", "_info")
 COUNTED = {
     "buckets_source_lag_messages", "buckets_rules_version", "buckets_rules", "buckets_rules_followed",
