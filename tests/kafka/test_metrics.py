@@ -20,7 +20,7 @@ from tests.spark.payments import payments
 
 pytestmark = pytest.mark.spark
 
-LIMITS = Limits(lag=100, silence_ms=8_000, dead_letters=0.2, delay_ms=86_400_000, hold_ms=2_000)
+LIMITS = Limits(lag=100, silence_ms=10_000, dead_letters=0.2, delay_ms=86_400_000, hold_ms=2_000)
 """The limits of the rules, so short that a test can wait for them; no delay is too long on a busy machine."""
 
 
