@@ -42,6 +42,7 @@ def rules(
         _USUAL.hold_ms
     ),
     scrape_job: Annotated[str, typer.Option(help="The job_name under which Prometheus scrapes.")] = _USUAL.scrape_job,
+    runbook: Annotated[str, typer.Option(metavar="URL", help="Where docs/alerts.md can be read.")] = _USUAL.runbook,
 ) -> None:
     """Print alert rules for Prometheus; what each means is in docs/alerts.md.
 
@@ -57,6 +58,7 @@ def rules(
         dead_letters=dead_letters,
         hold_ms=_positive_ms("--hold", hold),
         scrape_job=_job_name(scrape_job),
+        runbook=runbook,
     )
     echo(rule_file(limits), nl=False)
 

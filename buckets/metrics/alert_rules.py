@@ -29,6 +29,7 @@ class Limits:
         dead_letters: the share of rows that are no events.
         hold_ms: for how long it has to be so, and over how long rates are taken; for less than a day.
         scrape_job: the name of Prometheus' job that scrapes.
+        runbook: where the runbook can be read.
     """
 
     lag: int = 100_000
@@ -37,6 +38,7 @@ class Limits:
     dead_letters: float = 0.01
     hold_ms: int = 5 * MINUTE_MS
     scrape_job: str = "buckets"
+    runbook: str = RUNBOOK
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,14 @@ class AlertRule:
     severity: Literal["page", "ticket"] = "page"
     is_held: bool = True
 
-    def to_yaml(self, hold: str) -> dict[str, Any]:
+    def to_yaml(self, hold: str, runbook: str = RUNBOOK) -> dict[str, Any]:
         """Return the rule as Prometheus reads it."""
         return {
             "alert": self.name,
             "expr": self.expr,
             **({"for": hold} if self.is_held else {}),
             "labels": {"severity": self.severity},
-            "annotations": {"summary": self.summary, "runbook": f"{RUNBOOK}#{self.name.lower()}"},
+            "annotations": {"summary": self.summary, "runbook": f"{runbook}#{self.name.lower()}"},
         }
 
 
@@ -141,6 +143,6 @@ def _promql(duration_ms: int) -> str:
 def rule_file(limits: Limits | None = None) -> str:
     """Return all rules as a file for Prometheus."""
     limits = limits or Limits()
-    rules = [rule.to_yaml(_promql(limits.hold_ms)) for rule in alert_rules(limits)]
+    rules = [rule.to_yaml(_promql(limits.hold_ms), limits.runbook) for rule in alert_rules(limits)]
     groups = {"groups": [{"name": "buckets", "rules": rules}]}
     return yaml.safe_dump(groups, sort_keys=False, width=1000, allow_unicode=True)

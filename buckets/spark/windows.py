@@ -86,7 +86,7 @@ class Windows(StatefulProcessor):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         held = layer.commit()
         if held is not None:
-            yield Row(output=COUNTS, rows=0, payload=shard_count(shard, held.log_bytes, held.cache_bytes))
+            yield Row(output=COUNTS, rows=0, payload=shard_count(shard, held))
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

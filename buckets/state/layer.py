@@ -19,9 +19,9 @@ Memory is bounded by the length of the log and the size of the cache, both for e
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from buckets.byte_strings import ByteStrings
+from buckets.engine.stages.batch_facts import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
 from buckets.state.cache import ShardCache, WorkerCaches
 from buckets.state.log_manifest import LogManifest
@@ -58,13 +58,6 @@ class Bounds:
     def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":
         """Divide bounds of all shards together among them."""
         return cls(log_bytes // shards, cache_bytes // shards, shards)
-
-
-class Held(NamedTuple):
-    """What a worker has of a shard in memory: its log, and what it remembers of the store besides."""
-
-    log_bytes: int
-    cache_bytes: int
 
 
 class Layer(InColumns):
@@ -122,7 +115,7 @@ class Layer(InColumns):
         held.update(arena.keys_of(entries[~is_gone]).to_list())
         return list(held)
 
-    def commit(self) -> Held | None:
+    def commit(self) -> ShardMemory | None:
         """Write what has changed, and keep the cache for the next batch; returns how large it is, None if not used."""
         if self._opened is None:
             return None
@@ -140,7 +133,7 @@ class Layer(InColumns):
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
         self._opened = None
-        return Held(cache.arena.logged_bytes, cache.arena.used_bytes)
+        return ShardMemory(cache.arena.logged_bytes, cache.arena.used_bytes)
 
     def _open(self) -> tuple[ShardCache, LogManifest]:
         """Return the shard's cache, brought up to date, and its manifest."""

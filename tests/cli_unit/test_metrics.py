@@ -97,11 +97,14 @@ def test_the_dashboard_is_printed_as_it_is(buckets):
 
 
 def test_limits_of_the_rules_are_options(buckets):
-    ran = buckets("metrics", "rules", "--lag", 7, "--hold", "90s", "--delay", "250ms", "--scrape-job", "pay")
+    ran = buckets(
+        "metrics", "rules", "--lag", 7, "--hold", "90s", "--delay", "250ms", "--scrape-job", "pay", "--runbook", "X"
+    )
     rules = {rule["alert"]: rule for rule in yaml.safe_load(ran.out)["groups"][0]["rules"]}
     assert rules["BucketsDown"]["expr"] == 'up{job="pay"} == 0'
     assert rules["BucketsBehind"]["expr"].endswith("> 7")
     assert rules["BucketsBehind"]["for"] == "90s"
+    assert rules["BucketsBehind"]["annotations"]["runbook"] == "X#bucketsbehind"
     assert "[90s]" in rules["BucketsDelayed"]["expr"]
     assert rules["BucketsDelayed"]["expr"].endswith("> 0.25")
 

@@ -16,7 +16,7 @@ OVERFLOWED = "overflow"
 
 
 class ShardMemory(NamedTuple):
-    """What the worker of a shard holds of it in memory: bounded by `state.log` and `state.cache`."""
+    """What a worker has of a shard in memory: its log, and what it remembers of the store besides."""
 
     log_bytes: int
     cache_bytes: int
@@ -46,9 +46,9 @@ def keys_count(name: str, by_group: Mapping[str, int]) -> bytes:
     return json.dumps({"keys": name, "of": by_group}).encode()
 
 
-def shard_count(shard: int, log_bytes: int, cache_bytes: int) -> bytes:
+def shard_count(shard: int, held: ShardMemory) -> bytes:
     """Return a count that says what a worker holds of a shard."""
-    return json.dumps({"shard": shard, "log_bytes": log_bytes, "cache_bytes": cache_bytes}).encode()
+    return json.dumps({"shard": shard, "held": held}).encode()
 
 
 def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
@@ -68,7 +68,7 @@ def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
         if "keys" in count:
             keys[count["keys"]].update(count["of"])
         if "shard" in count:
-            shards[count["shard"]] = ShardMemory(count["log_bytes"], count["cache_bytes"])
+            shards[count["shard"]] = ShardMemory(*count["held"])
     overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
     if overflowed:
         dead_letters[OVERFLOWED] += overflowed
