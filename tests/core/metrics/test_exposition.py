@@ -11,6 +11,7 @@ from buckets.metrics.audit_metrics import AUDIT
 from buckets.metrics.family import exposition
 from buckets.metrics.job_metrics import BUILD, JOB, job_exposition
 from buckets.monitor.job_counts import MOST_GROUPS, MOST_RULES, JobCounts
+from buckets.monitor.live import read_live
 from buckets.outputs.columns import ALERTS
 from buckets.resources import resource
 from tests.core.done_batches import batch
@@ -117,6 +118,15 @@ def test_all_metrics_of_the_dashboard_and_of_the_rules_exist():
     assert named_in(dashboard) <= NAMES
     rules = " ".join(rule.expr for rule in alert_rules(Limits()))
     assert named_in(rules) <= NAMES
+
+
+def test_a_status_that_was_read_from_its_file_tells_the_same(tmp_path):
+    """So whoever reads the file can tell it too."""
+    job_status(tmp_path, BATCH)
+    live = read_live(tmp_path)
+    assert live is not None
+    told = samples(job_exposition(live.data))
+    assert {name for name, *_ in told} | {"buckets_build_info"} >= {name for name in NAMES if "audit" not in name}
 
 
 # Bounds

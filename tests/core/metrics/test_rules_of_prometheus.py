@@ -1,5 +1,6 @@
 """The rules by which Prometheus wakes somebody, tried by promtool, and the entries of the runbook."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,18 @@ def test_each_rule_has_its_entry_in_the_runbook():
     assert all("- **Look.**" in entry and "- **Do.**" in entry for entry in entries.values())
     for rule in RULES.values():
         assert rule.to_yaml("5m")["annotations"]["runbook"] == f"docs/alerts.md#{rule.name.lower()}"
+
+
+def test_all_queries_of_the_dashboard_are_valid(tmp_path):
+    panels = json.loads(published.DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    assert len(queries) > 30
+    recorded = [
+        {"record": f"q{number}", "expr": query.replace("$__rate_interval", "1m")}
+        for number, query in enumerate(queries)
+    ]
+    (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
+    promtool("check", "rules", tmp_path / "queries.yaml")
 
 
 def test_the_dashboard_is_the_one_that_is_made():
