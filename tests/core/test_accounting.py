@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.engine.stages.accounting import account_batch
-from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory, keys_count, shard_count
+from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory, evicted_count, shard_count
 from buckets.outputs.columns import BATCH_COLUMNS
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import rule, until
@@ -74,9 +74,9 @@ def test_what_is_counted_beside_the_accounts_is_added_up_and_changes_nothing_in_
         arrived(1, 1, 0, None)[:-1] + b', "reasons": {"amount": 1}}',
         evaluated(PLAIN, [2, 0, 0, 0, 0, 1], alerts=2)[:-1] + b', "rules": {"alerts": {"a": 2}}}',
         evaluated(PLAIN, [0] * 6)[:-1] + b', "rules": {"alerts": {"a": 1}, "held_alerts": {"b": 4}}}',
-        keys_count("new", {"payer": 2}),
-        keys_count("new", {"payer": 1, "kind": 1}),
-        keys_count("evicted", {"kind": 5}),
+        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 2}}',
+        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 1, "kind": 1}}',
+        evicted_count({"kind": 5}),
         shard_count(3, ShardMemory(100, 20)),
     ]
     account = account_batch(1, RULES, told)

@@ -41,9 +41,9 @@ class BatchFacts:
     shards: Mapping[int, ShardMemory] = field(default_factory=dict)
 
 
-def keys_count(name: str, by_group: Mapping[str, int]) -> bytes:
-    """Return a count that says for some groups how many keys there are of a kind."""
-    return json.dumps({"keys": name, "of": by_group}).encode()
+def evicted_count(by_group: Mapping[str, int]) -> bytes:
+    """Return a count that says of which groups how many keys were evicted."""
+    return json.dumps({"evicted_keys": by_group}).encode()
 
 
 def shard_count(shard: int, held: ShardMemory) -> bytes:
@@ -60,16 +60,16 @@ def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
     """
     rules: dict[str, Counter[str]] = {}
     dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
-    keys = {"new": Counter[str](), "evicted": Counter[str]()}
+    new_keys, evicted_keys = Counter[str](), Counter[str]()
     for count in counts:
         dead_letters.update(count.get("reasons", {}))
         for output, by_rule in count.get("rules", {}).items():
             rules.setdefault(output, Counter()).update(by_rule)
-        if "keys" in count:
-            keys[count["keys"]].update(count["of"])
+        new_keys.update(count.get("new_keys", {}))
+        evicted_keys.update(count.get("evicted_keys", {}))
         if "shard" in count:
             shards[count["shard"]] = ShardMemory(*count["held"])
     overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
     if overflowed:
         dead_letters[OVERFLOWED] += overflowed
-    return BatchFacts(rules, dead_letters, keys["new"], keys["evicted"], shards)
+    return BatchFacts(rules, dead_letters, new_keys, evicted_keys, shards)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
 from buckets.engine.results.condition_results import fired_conditions
 from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
 from buckets.engine.results.limit_results import fired_limits
-from buckets.engine.stages.batch_facts import keys_count
+from buckets.engine.stages.batch_facts import evicted_count
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.storage.shard_store import ShardStore
@@ -146,7 +147,7 @@ class Scorer:
             fills.end(rule_set.fills)
         eviction.end()
         if eviction.evicted:
-            yield _keys("evicted", eviction.evicted)
+            yield Produced(COUNTS, 0, evicted_count(eviction.evicted))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
@@ -196,10 +197,9 @@ class Scorer:
             self._evaluations(of_group, judged),
             _side_outputs(of_group),
         )
-        yield from _counted(group.group_id, outcomes, outputs)
-        new_keys = np.count_nonzero((heads.lengths == 0) & (scored.heads.lengths > 0))
-        if new_keys:
-            yield _keys("new", {group.name: int(new_keys)})
+        new_keys = int(np.count_nonzero((heads.lengths == 0) & (scored.heads.lengths > 0)))
+        besides = {"new_keys": {group.name: new_keys}} if new_keys else {}
+        yield from _counted(group.group_id, outcomes, outputs, besides)
 
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules.
@@ -260,13 +260,13 @@ def _by_rule(results: FiredRules, output: str, rows: npt.NDArray[np.int64]) -> d
     return {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
 
 
-def _keys(name: str, by_group: Mapping[str, int]) -> Produced:
-    """Count keys of some groups."""
-    return Produced(COUNTS, 0, keys_count(name, by_group))
-
-
-def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
-    """Yield what a group puts out, and after it a count of its outcomes and alerts."""
+def _counted(
+    group_id: str,
+    outcomes: Sequence[int],
+    outputs: Iterable[Produced],
+    besides: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+) -> Iterator[Produced]:
+    """Yield what a group puts out, and after it a count of its outcomes and alerts, and what is counted besides."""
     rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
     rules: dict[str, Counter[str]] = {}
     for produced in outputs:
@@ -277,7 +277,7 @@ def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]
         if produced.by_rule:
             rules.setdefault(produced.output, Counter()).update(produced.by_rule)
         yield produced
-    counts = {"group_id": group_id, "outcomes": outcomes, **rows} | ({"rules": rules} if rules else {})
+    counts = {"group_id": group_id, "outcomes": outcomes, **rows, **besides} | ({"rules": rules} if rules else {})
     yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 
