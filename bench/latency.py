@@ -5,16 +5,19 @@ meant to be sent. Ten rules over windows of 5 minutes to 30 days; half of all ke
 fires at every payment. The first minute is warm-up.
 
     python bench/latency.py [--rates 500,1000] [--seconds 300] [--groups 1] [--without SETTING,...] [--audit yes]
+        [--metrics yes]
 
 The rules are in one group, or with `--groups` in up to ten, each a key more that a payment touches.
 `--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
-`--audit yes` the same process keeps the topics as tables.
+`--audit yes` the same process keeps the topics as tables; with `--metrics yes` it answers Prometheus, who asks each
+second.
 """
 
 import json
 import sys
 import threading
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,11 +27,20 @@ from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
 from report import Goal, Report
 
+from buckets.kafka.port import free_port
 from buckets.kafka.reader import TopicReader
 
 WARM_UP_S = 60.0
-OPTIONS = {"--rates": "500,1000", "--seconds": "300", "--groups": "1", "--without": "", "--audit": "no"}
+OPTIONS = {
+    "--rates": "500,1000",
+    "--seconds": "300",
+    "--groups": "1",
+    "--without": "",
+    "--audit": "no",
+    "--metrics": "no",
+}
 AUDIT = {"audit": {"path": "audit", "checkpoint": "audit-checkpoint"}}
+SCRAPE_EVERY_S = 1.0
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 P50_MS, P99_MS, P999_MS = 150, 250, 350
 MANY_GROUPS_P99_MS = 350
@@ -42,6 +54,14 @@ def consume_alerts(live: LiveJob, stopping: threading.Event, take: Callable[[dic
         for message in reader.poll(0.1):
             take(json.loads(message.value() or b"{}"))
     reader.close()
+
+
+def scrape(live: LiveJob, stopping: threading.Event) -> None:
+    """Ask for the metrics of a job as Prometheus does, until told to stop."""
+    metrics = live.job.settings.metrics
+    while metrics is not None and not stopping.wait(SCRAPE_EVERY_S):
+        with urllib.request.urlopen(f"http://{metrics.place}/metrics") as answer:
+            answer.read()
 
 
 def measure(
@@ -72,6 +92,7 @@ def measure(
 
         consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
         consumer.start()
+        threading.Thread(target=scrape, args=(live, stopping), daemon=True).start()
         started_ms = time.time_ns() // 1_000_000
         sent = int(live.producer(rate, warm_up_s + seconds).communicate()[0])
         engine.wait_for(HISTORY_EVENTS + sent)
@@ -108,7 +129,9 @@ def main() -> None:
     seconds = 15.0 if report.quick else float(report.option("--seconds"))
     warm_up_s = 15.0 if report.quick else min(WARM_UP_S, seconds)
     spark = {name: DEFAULTS[name] for name in report.option("--without").split(",") if name}
-    more = AUDIT if report.option("--audit") == "yes" else {}
+    more = dict(AUDIT) if report.option("--audit") == "yes" else {}
+    if report.option("--metrics") == "yes":
+        more["metrics"] = {"port": free_port()}
     late_of: dict[int, list[tuple[int, int]]] = {}
     for rate in rates:
         done = measure(rate, seconds, warm_up_s, (spark, more), report)

@@ -2,8 +2,8 @@
 
     python bench/latency_engine.py CONF
 
-With an `audit` in the configuration it keeps the topics as tables too. Spark's own times of the batches follow at the
-end, as lines with `durationMs`.
+With an `audit` in the configuration it keeps the topics as tables too, with `metrics` it has a status and answers
+Prometheus. Spark's own times of the batches follow at the end, as lines with `durationMs`.
 """
 
 import contextlib
@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 from buckets.config.job import load_job
+from buckets.metrics.endpoint import metrics_endpoint
+from buckets.monitor.live_status import LiveStatus
 from buckets.spark.audit import AuditListener, audit_beside
 from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport
@@ -33,12 +35,20 @@ def main() -> None:
             "written_s": round(report.written_s, 5),
         }
         print(json.dumps(line), flush=True)
+        if live is not None:
+            live.on_batch(report)
 
+    live: LiveStatus | None = None
     spark = job_session(job)
     query = prepare(job).query(spark, Listener(on_batch))
     started_s = time.monotonic()
     audit = audit_beside(spark, job, AuditListener()) if job.settings.audit else contextlib.nullcontext()
-    with contextlib.suppress(KeyboardInterrupt), audit:
+    with contextlib.suppress(KeyboardInterrupt), audit, contextlib.ExitStack() as stack:
+        if job.settings.metrics is not None:
+            endpoint = stack.enter_context(metrics_endpoint(job.settings.metrics))
+            status = LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault)
+            live = stack.enter_context(status)
+            endpoint.follow(lambda: status.latest)
         query.run(job.settings.trigger.interval)
     for progress in query.progress():
         state = progress["stateOperators"][0] if progress["stateOperators"] else {}

@@ -7,8 +7,12 @@ from importlib.metadata import version
 _PARTS = ("pyspark", "deltalake", "numba", "pyarrow")
 
 
+def own_version() -> str:
+    """Return the version of the project."""
+    return str(sys.modules["buckets"].__version__)
+
+
 def versions_text() -> str:
     """Return the version of the project, and those of Python and of the libraries that read, compute and write."""
     parts = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in _PARTS)]
-    own = sys.modules["buckets"].__version__
-    return f"buckets {own} ({', '.join(parts)})"
+    return f"buckets {own_version()} ({', '.join(parts)})"

@@ -33,6 +33,7 @@ LONGEST_FIRST = (
     "kafka/test_outages.py",
     "spark/test_eviction.py",
     "spark/test_state.py",
+    "kafka/test_metrics.py",
 )
 """Files that take a minute or more, in the order in which they are to begin."""
 SLOW_TO_START = ("golden", "kafka", "setup", "spark")

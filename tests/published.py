@@ -1,6 +1,6 @@
-"""What is published of the aggregates: the table in the README, and the schema of rules.
+"""What is published of the aggregates, the table in the README and the schema of rules; and the dashboard for Grafana.
 
-`python -m tests.published` writes both.
+`python -m tests.published` writes all of it.
 """
 
 import json
@@ -11,9 +11,11 @@ from typing import Any
 
 from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS, Aggregate
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
+from tests.published_dashboard import dashboard
 
 ROOT = Path(__file__).parents[1]
 README, SCHEMA = ROOT / "README.md", ROOT / "schemas" / "rule-change-v1.json"
+DASHBOARD = ROOT / "buckets" / "metrics" / "dashboard.json"
 _TABLE = re.compile(r"(?<=\| function \| what it is \| `of` \| NULL \|\n\|---\|---\|---\|---\|\n)(?:\|.*\n)+")
 _SHORT_FORM = re.compile(r"(?<=    aggregate: {function: sum, measure: paymentAmount}         # ).*")
 _FIELDS = {(): "", NUMBERS: "number", ANY_FIELD: "any field"}
@@ -71,3 +73,4 @@ def _text(schema: dict[str, Any]) -> str:
 if __name__ == "__main__":
     README.write_text(readme(), encoding="utf-8")
     SCHEMA.write_text(rule_change_schema(), encoding="utf-8")
+    DASHBOARD.write_text(dashboard(), encoding="utf-8")

@@ -7,9 +7,14 @@ import typer
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
+from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
+from buckets.cli.options import MetricsPort, metrics_at
 from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
-from buckets.config.job import load_job
+from buckets.config.job import Job, load_job
+from buckets.kafka.faults import Outage
+from buckets.metrics.endpoint import Endpoint, metrics_endpoint
+from buckets.monitor.audit_status import AuditStatus
 
 if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport
@@ -37,6 +42,7 @@ class AuditProgress(StatusLine):
         self.repeats += report.written.repeats
         self.unreadable += report.written.unreadable
         line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
+        self._facts = {"batch": report.batch_id}
         self.show(line + self.remarks())
 
 
@@ -44,6 +50,8 @@ def audit(
     conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, and end.")] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
+    metrics_port: MetricsPort = None,
+    log_format: LogFormat = "text",
 ) -> None:
     """Keep the topics of a job, and its transactions, as Delta tables.
 
@@ -56,24 +64,41 @@ def audit(
       buckets audit conf/kafka.yaml
       buckets audit conf/kafka.yaml --once
       buckets audit conf/kafka.yaml --new-topic
+      buckets audit conf/kafka.yaml --metrics-port 9465 --log-format json
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/audit.py conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
-    job = load_job(conf)
-    settings = audit_settings(job)
+    log = log_of(log_format)
+    with errors_in(log):
+        job = load_job(conf)
+        hide_secrets(log, job)
+        settings = metrics_at(audit_settings(job).metrics, metrics_port)
+        with metrics_endpoint(settings, "audit.metrics.port") as endpoint:
+            _audit(job, once, new_topic, AuditProgress(log), endpoint)
+
+
+def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint) -> None:
+    """Run an audit to its end, or until it is interrupted."""
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
 
-    progress = AuditProgress(Terminal(stderr=True))
-    prepared = prepare_audit(job, progress.say if new_topic else None)
+    prepared, counts = prepare_audit(job, progress.say if new_topic else None), AuditStatus()
+
+    def on_batch(report: "AuditReport") -> None:
+        progress.on_batch(report)
+        counts.on_batch(report.batch_id, report.written, report.duration_s)
+
+    def on_outage(outage: Outage) -> None:
+        progress.on_outage(outage)
+        counts.on_outage()
+
     with progress:
-        query = AuditQuery(
-            job_session(job, prepared.folder.checkpoint),
-            prepared,
-            AuditListener(progress.on_batch, progress.on_outage, progress.say),
-        )
+        spark = job_session(job, prepared.folder.checkpoint)
+        query = AuditQuery(spark, prepared, AuditListener(on_batch, on_outage, progress.warn))
         try:
-            query.run(once, progress.on_interrupt)
+            with counts.asking(query.news):
+                endpoint.follow(audit=lambda: counts.latest)
+                query.run(once, progress.on_interrupt)
         except KeyboardInterrupt:
             progress.say(f"stopped after {progress.messages:,} messages; start it again to go on")
             return
-    progress.say(f"{progress.messages:,} messages{progress.remarks()}; tables are in {settings.path}")
+    progress.say(f"{progress.messages:,} messages{progress.remarks()}; tables are in {prepared.settings.path}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import typer
 from rich.cells import cell_len
@@ -25,6 +25,7 @@ Row = TypeVar("Row")
 _NAMES = ("Rule", "List", "Topic", "Output", "Test")
 """Columns whose words people copy."""
 _WIDEST_NAME = 32
+Level = Literal["info", "warning", "error"]
 _WIDEST_WORD = 10
 """Cells of the longest words that are not broken."""
 
@@ -47,6 +48,10 @@ class Terminal(Console):
     def say(self, text: str) -> None:
         """Print a line that is not broken at the width of the terminal."""
         self.print(text, soft_wrap=True)
+
+    def tell(self, text: str, level: Level = "info", facts: Mapping[str, Any] | None = None) -> None:
+        """Print a line of a job's log; level and facts are for programs, and shown by `JsonLog` alone."""
+        self.say(text)
 
 
 class TextTable(Table):
@@ -90,6 +95,18 @@ class TextTable(Table):
                 column.no_wrap = self._has_other_texts and self._longest_name <= _WIDEST_NAME
             else:
                 column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))
+
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+class Told(Exception):
+    """A command ends because of a fault that it has told itself."""
+
+    def __init__(self, code: int) -> None:
+        """Keep the exit code."""
+        super().__init__(code)
+        self.code = code
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:

@@ -11,7 +11,7 @@ from buckets.cli.archive import archive
 from buckets.cli.audit import audit
 from buckets.cli.backtest.main import backtest
 from buckets.cli.check import check
-from buckets.cli.console import echo
+from buckets.cli.console import FAILED, INTERRUPTED, MISUSED, Told, echo
 from buckets.cli.demo.demo_kafka import demo_kafka
 from buckets.cli.demo.main import demo
 from buckets.cli.evaluate import evaluate
@@ -20,6 +20,7 @@ from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
+from buckets.cli.metrics_files import metrics_app
 from buckets.cli.replay import replay
 from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
@@ -43,8 +44,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")
 app.add_typer(kafka_app, name="kafka")
-
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+app.add_typer(metrics_app, name="metrics")
 
 
 def _print_version(is_asked: bool) -> None:
@@ -81,6 +81,8 @@ def exit_code() -> int:
     except BucketsError as error:
         echo(f"error: {error.message}", err=True)
         return FAILED
+    except Told as told:
+        return told.code
     except typer.TyperException as error:
         echo(one_line(f"error: {error.format_message()}"), err=True)
         return MISUSED

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.rules.change import LONGEST_TEXT, visible_text
@@ -28,6 +29,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
 Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65_535, help="Answer /metrics, /healthz and /readyz here; over `metrics.port`."),
+]
 
 Value = TypeVar("Value")
 _LARGE_ROWS = 1_000_000
@@ -45,6 +50,13 @@ def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
     except ValueError as error:
         message = f"{option}: {error}"
         raise BucketsError(message) from None
+
+
+def metrics_at(settings: MetricsSettings | None, port: int | None) -> MetricsSettings | None:
+    """Return where metrics are told: as a configuration says, at the port of `--metrics-port` if that is given."""
+    if port is None:
+        return settings
+    return MetricsSettings(port=port) if settings is None else settings.model_copy(update={"port": port})
 
 
 def range_ms(begin: str | None, end: str | None) -> TimeRange:

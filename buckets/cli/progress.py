@@ -29,6 +29,7 @@ class StatusLine:
         self._console = console
         self._status = Status(beginning, console=console)
         self._shown_s = -LINE_EVERY_S
+        self._facts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -42,7 +43,11 @@ class StatusLine:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._console.say(line)
+        self._console.tell(line, facts=self._facts)
+
+    def warn(self, line: str) -> None:
+        """Print a line that stays, of something that somebody may have to do something about."""
+        self._console.tell(line, "warning", self._facts)
 
     def show(self, line: str) -> None:
         """Show how far it is; what is no terminal gets the first line, and then one every ten seconds."""
@@ -65,7 +70,7 @@ class StatusLine:
 
     def on_outage(self, outage: Outage) -> None:
         """Say that Kafka does not answer."""
-        self.say(f"{outage.message}; trying again")
+        self.warn(f"{outage.message}; trying again")
 
 
 class BatchProgress(StatusLine):
@@ -89,6 +94,7 @@ class BatchProgress(StatusLine):
         self.malformed += account.malformed
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += duration_s
+        self._facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}
         self.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
             f"{account.events_in / duration_s:,.0f} events/s"
@@ -97,7 +103,7 @@ class BatchProgress(StatusLine):
     def on_refused(self, refusals: Sequence[Refusal]) -> None:
         """Say which changes of the rules are not made."""
         for refusal in refusals:
-            self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
+            self.warn(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
 
 
 def progress_bar(console: Terminal) -> Progress:

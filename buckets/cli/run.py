@@ -1,20 +1,27 @@
 """The command `buckets run`: the main job."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from buckets.audit.folder import audit_settings
-from buckets.cli.console import Terminal
+from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
+from buckets.cli.options import MetricsPort, metrics_at
 from buckets.cli.progress import BatchProgress
-from buckets.config.job import check_source, load_job
+from buckets.config.job import Job, check_source, load_job
 from buckets.errors import first_line
+from buckets.kafka.faults import Outage
+from buckets.metrics.endpoint import Endpoint, metrics_endpoint
+from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import ALERTS
+from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
+    from buckets.spark.audit import AuditListener, AuditReport
     from buckets.spark.query import BatchReport
 
 
@@ -27,6 +34,8 @@ def run(
         bool, typer.Option("--audit", help="Keep the topics as tables in this process too, as `buckets audit` does.")
     ] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
+    metrics_port: MetricsPort = None,
+    log_format: LogFormat = "text",
 ) -> None:
     """Score a stream of transactions, and write alerts and all other outputs to topics or Delta tables.
 
@@ -39,16 +48,25 @@ def run(
       buckets run conf/kafka.yaml
       buckets run conf/kafka.yaml --audit
       buckets run conf/kafka.yaml --new-topic
+      buckets run conf/kafka.yaml --metrics-port 9464 --log-format json
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
-    job = load_job(conf)
-    check_source(conf, job)
-    if audit:
-        audit_settings(job)
-    from buckets.spark.audit import AuditListener, audit_beside
+    log = log_of(log_format)
+    with errors_in(log):
+        job = load_job(conf)
+        hide_secrets(log, job)
+        check_source(conf, job)
+        if audit:
+            audit_settings(job)
+        with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint:
+            _run(job, audit, new_topic, BatchProgress(log), endpoint)
+
+
+def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint) -> None:
+    """Run a job to its end, or until it is interrupted."""
+    from buckets.spark.audit import audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
 
-    progress = BatchProgress(Terminal(stderr=True))
     accept = progress.say if new_topic else None
     prepared = prepare(job, accept)
     if prepared.carried_over:
@@ -58,23 +76,29 @@ def run(
         progress.on_batch(report)
         live.on_batch(report)
 
-    def on_failure(error: Exception) -> None:
-        progress.say(f"the audit has ended, scoring goes on: {first_line(error)}")
+    def on_refused(refusals: Sequence[Refusal]) -> None:
+        progress.on_refused(refusals)
+        live.on_refused(len(refusals))
+
+    def on_outage(outage: Outage) -> None:
+        progress.on_outage(outage)
+        live.on_outage()
 
     with progress:
         progress.on_phase("starting Spark")
         spark = job_session(job, job.checkpoint)
-        listener = Listener(on_batch, progress.on_refused, progress.on_outage, progress.say, progress.on_phase)
-        query = prepared.query(spark, listener)
-        watch = prepared.file_watch(progress.say)
-        told = AuditListener(on_outage=progress.on_outage, say=progress.say, on_failure=on_failure)
-        tables = audit_beside(spark, job, told, accept) if audit else None
+        query = prepared.query(spark, Listener(on_batch, on_refused, on_outage, progress.warn, progress.on_phase))
+        watch = prepared.file_watch(progress.warn)
+        counts = AuditStatus()
+        tables = audit_beside(spark, job, _audit_listener(progress, counts), accept) if audit else None
         try:
             with (
-                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, progress.say) as live,
-                tables or contextlib.nullcontext(),
+                LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault, progress.warn) as live,
+                tables or contextlib.nullcontext() as beside,
                 watch or contextlib.nullcontext(),
+                contextlib.nullcontext() if beside is None else counts.asking(beside.news),
             ):
+                endpoint.follow(lambda: live.latest, None if beside is None else lambda: counts.latest)
                 query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
             progress.say(f"stopped after {progress.events:,} events; start it again to go on")
@@ -83,3 +107,20 @@ def run(
     output = job.settings.output
     results = f"tables are in {output.path}" if output.folder else f"alerts are in topic {output.topic(ALERTS)}"
     progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {results}{unread}")
+
+
+def _audit_listener(progress: BatchProgress, counts: AuditStatus) -> "AuditListener":
+    """Return what is told of an audit beside the job."""
+    from buckets.spark.audit import AuditListener
+
+    def on_batch(report: "AuditReport") -> None:
+        counts.on_batch(report.batch_id, report.written, report.duration_s)
+
+    def on_outage(outage: Outage) -> None:
+        progress.on_outage(outage)
+        counts.on_outage()
+
+    def on_failure(error: Exception) -> None:
+        progress.warn(f"the audit has ended, scoring goes on: {first_line(error)}")
+
+    return AuditListener(on_batch, on_outage, progress.warn, on_failure)

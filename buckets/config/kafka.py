@@ -132,6 +132,12 @@ class KafkaSettings(BaseModel):
             raise ValueError(message)
         return value
 
+    @property
+    def secrets(self) -> list[str]:
+        """What must never be shown, wherever it may have come from."""
+        plain = (_plain(secret) for secret in (self.security.password, self.security.key_password))
+        return [secret for secret in plain if secret]
+
     def librdkafka(self) -> dict[str, str | int]:
         """Return settings of librdkafka."""
         security = self.security

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from buckets.config.engine import EngineSettings
 from buckets.config.kafka import KafkaSettings, TopicName
 from buckets.config.lists import ListName, ListSettings
+from buckets.config.metrics import MetricsSettings
 from buckets.config.output import OutputSettings, TableSettings
 from buckets.config.source import SourceSettings
 from buckets.config.state import StateSettings
@@ -83,11 +84,13 @@ class AuditSettings(TableSettings):
         path: the folder of the tables.
         checkpoint: of the audit query.
         interval: how often tables are written.
+        metrics: where `buckets audit` tells how it is; None: nowhere.
     """
 
     path: str = Field(min_length=1)
     checkpoint: str = Field(min_length=1)
     interval: DurationMs = 5_000
+    metrics: MetricsSettings | None = None
 
 
 class ArchiveSettings(BaseModel):
@@ -108,6 +111,7 @@ class JobSettings(BaseModel):
     """The whole configuration. Relative paths begin at the folder of the file.
 
     Attributes:
+        metrics: where the job tells how it is; None: nowhere.
         stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends.
         start_patience: for how long Python workers that do not answer in time are started again.
     """
@@ -124,6 +128,7 @@ class JobSettings(BaseModel):
     audit: AuditSettings | None = None
     verdicts: VerdictSettings = VerdictSettings()
     archive: ArchiveSettings | None = None
+    metrics: MetricsSettings | None = None
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS
@@ -175,6 +180,8 @@ class JobSettings(BaseModel):
             faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
+        if self.metrics and self.audit and self.audit.metrics and self.metrics.place == self.audit.metrics.place:
+            faults.append(f"audit.metrics.port: {self.metrics.port} is that of the job; choose another one")
         if self.kafka is not None:
             faults += self._topic_faults()
         if faults:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,6 +45,10 @@ class DoneBatch(Protocol):
     @property
     def duration_s(self) -> float:
         """How long it took."""
+
+    @property
+    def phases_s(self) -> Mapping[str, float]:
+        """How long its parts took, in seconds by their names."""
 
     @property
     def alerts(self) -> tuple[pa.Table, ...]:

@@ -24,24 +24,29 @@ from buckets.monitor.job_counts import JobCounts
 from buckets.monitor.last_minute import DoneBatch
 from buckets.monitor.live import FORMAT, live_path
 from buckets.monitor.processes import by_kind, job_processes
+from buckets.monitor.query_news import QueryNews
+from buckets.monitor.query_watch import QueryWatch
 from buckets.monitor.shortages import shortages
 from buckets.rules.rule_set import RuleSet
 
 EVERY_S = 0.5
-LAG_EVERY_S = 2.0
 PROCESSES_EVERY_S = 10.0
 MOST_WAITING = 1_000
 """Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
 
 
 class LiveStatus:
-    """Writes what a job is doing, until it is closed; also a context manager."""
+    """Writes what a job is doing, until it is closed; also a context manager.
+
+    Attributes:
+        latest: the status as it was made last; never changed, but replaced by the next one.
+    """
 
     def __init__(
         self,
         checkpoint: Path,
         rules: Callable[[], RuleSet],
-        lag: Callable[[], int | None] = lambda: None,
+        query: Callable[[], QueryNews] = QueryNews,
         rules_fault: Callable[[], str | None] = lambda: None,
         on_remark: Callable[[str], None] = lambda remark: None,
         every_s: float = EVERY_S,
@@ -51,15 +56,16 @@ class LiveStatus:
         Args:
             checkpoint: the job's checkpoint, which is there already.
             rules: the rule set in force.
-            lag: how many messages wait to be evaluated, None where that is not known; asked every two seconds.
+            query: what Spark says of the query; asked every two seconds.
             rules_fault: why rules are not followed at the moment, None where they are.
             on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason,
                 and when the job will soon run out of descriptors, threads or memory.
             every_s: how often the file is renewed.
         """
+        self.latest: dict[str, Any] = {}
         self._path = live_path(checkpoint)
         self._rules = rules
-        self._ask_lag = lag
+        self._query = QueryWatch(query)
         self._rules_fault = rules_fault
         self._on_remark = on_remark
         self._every_s = every_s
@@ -69,8 +75,8 @@ class LiveStatus:
         self._fault: str | None = None
         self._counts = JobCounts()
         self._described: dict[str, Any] = {"version": None}
-        self._lag: int | None = None
-        self._lag_until_s = 0.0
+        self._refused_changes = 0
+        self._outages = 0
         self._processes: dict[str, dict[str, int]] = {}
         self._shortages: list[str] = []
         self._processes_until_s = 0.0
@@ -96,6 +102,14 @@ class LiveStatus:
             self._waiting.append(batch)
         else:
             self._left_out += 1
+
+    def on_refused(self, changes: int) -> None:
+        """Count changes of the rules that were not made."""
+        self._refused_changes += changes
+
+    def on_outage(self) -> None:
+        """Count that Kafka did not answer and is tried again."""
+        self._outages += 1
 
     def close(self, failure: str | None = None) -> None:
         """Write one last time that the job has ended, and why if it has not just been stopped; then end."""
@@ -129,7 +143,9 @@ class LiveStatus:
             if not self._try(partial(self._counts.add, batch)):
                 self._not_counted += 1
         self._try(self._look_at_processes)
-        status = self._status(epoch_ms(), ended_ms)
+        if ended_ms is None:
+            self._query.look()
+        self.latest = status = self._status(epoch_ms(), ended_ms)
         # A full disk must not end the job: readers see how old the file is.
         with contextlib.suppress(OSError):
             unfinished = partial_of(self._path)
@@ -147,7 +163,11 @@ class LiveStatus:
             "fault": self._fault,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "lag": self._current_lag() if ended_ms is None else None,
+            "lag": self._query.news.lag if ended_ms is None else None,
+            "idle_ms": self._query.idle_ms,
+            "query": self._query.news.to_json(),
+            "refused_changes": self._refused_changes,
+            "outages": self._outages,
             "processes": self._processes,
             "shortages": self._shortages,
             "rules": self._describe_rules(),
@@ -165,15 +185,6 @@ class LiveStatus:
         for line in self._shortages:
             if _subject(line) not in known:
                 self._on_remark(line)
-
-    def _current_lag(self) -> int | None:
-        if time.monotonic() >= self._lag_until_s:
-            try:
-                self._lag = self._ask_lag()
-            except Exception:  # Whoever is asked may be away, for instance between two starts of a query.
-                self._lag = None
-            self._lag_until_s = time.monotonic() + LAG_EVERY_S
-        return self._lag
 
     def _describe_rules(self) -> dict[str, Any]:
         rule_set = self._rules()

@@ -25,12 +25,13 @@ from buckets.config.settings import AuditSettings, JobSettings
 from buckets.delta.upkeep import Upkeep
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.topic_guard import TopicGuard
+from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import PUBLISHED
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options
 from buckets.spark.new_topic import go_on_in_new_topics
-from buckets.spark.running import Batch, Running, begin_query
+from buckets.spark.running import Batch, Running, begin_query, news_of
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -145,6 +146,7 @@ class AuditQuery:
         self._listener = listener
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
         self._running = Running(self._begin, self._run_batch, self._patience)
+        self._query: StreamingQuery | None = None
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         make_tables(spark, audit.folder, audit.settings, audit.tables)
@@ -161,7 +163,8 @@ class AuditQuery:
         reader = reader.option("startingOffsets", "earliest")
         reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
         writer = reader.load().writeStream.foreachBatch(run_batch)
-        return begin_query(writer, self._audit.folder.spark_checkpoint, interval_ms)
+        self._query = begin_query(writer, self._audit.folder.spark_checkpoint, interval_ms)
+        return self._query
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
@@ -200,6 +203,10 @@ class AuditQuery:
 
         self._thread = threading.Thread(target=work, name="audit", daemon=True)
         self._thread.start()
+
+    def news(self) -> QueryNews:
+        """Return what Spark says of the query, as of its latest batch."""
+        return QueryNews() if self._query is None else news_of(self._query)
 
     def stop(self) -> None:
         """Ask it to end after the batch that is running."""

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.backfill.backfills import Backfills
+from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.arrival_order import ArrivalOrder
 from buckets.checkpoint.batch_records import Intake
 from buckets.checkpoint.checkpoint import Checkpoint
@@ -31,14 +32,14 @@ from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.topic_guard import TopicGuard
-from buckets.monitor.lag import messages_behind
+from buckets.monitor.query_news import QueryNews
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import set_fills, set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.running import Batch, Patience, Running, begin_query
+from buckets.spark.running import Batch, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import windows_stage
@@ -105,6 +106,11 @@ class BatchReport:
     def duration_s(self) -> float:
         """How long the batch took."""
         return self.scored_s + self.written_s
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """How long its parts took."""
+        return {"score": self.scored_s, "write": self.written_s}
 
 
 @dataclass(frozen=True)
@@ -236,10 +242,13 @@ class ScoringQuery:
         assert self._query is not None
         return [json.loads(progress.json) for progress in self._query.recentProgress]
 
-    def lag(self) -> int | None:
-        """Return how many messages wait to be scored, as of the latest batch; None where that is not known."""
-        latest = self._query.lastProgress if self._query is not None else None
-        return None if latest is None else messages_behind(json.loads(latest.json))
+    def news(self) -> QueryNews:
+        """Return what Spark says of the query, as of its latest batch, and how far the history of rules is filled."""
+        if self._query is None:
+            return QueryNews()
+        scoring = self._scoring
+        fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
+        return news_of(self._query, [fill.to_json() for fill in fills])
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""

@@ -1,13 +1,15 @@
 """A streaming query from its start to its end: interrupts, outages that are waited for, and failures in one line."""
 
+import json
 import re
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -19,6 +21,7 @@ from buckets.config.settings import STALL_PATIENCE_MS, START_PATIENCE_MS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Outage
+from buckets.monitor.query_news import QueryNews
 from buckets.spark.session_places import log_path
 from buckets.spark.stall import StallWatch, check_not_stalled
 
@@ -217,7 +220,7 @@ class Running:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 if self._stopping.is_set() and not query.status["isTriggerActive"]:
                     query.stop()
-                elif self._out_since_s is not None and query.status["message"].startswith(WAITING):
+                elif self._out_since_s is not None and has_nothing_new(query):
                     self._out_since_s = None
                 elif self._watch.wants_news and _is_idle(query):
                     self._watch.mark("the start of a batch")
@@ -304,5 +307,15 @@ def _check_jvm(error: Exception) -> None:
 
 def _is_idle(query: StreamingQuery) -> bool:
     """Return whether a query waits for the next batch to begin, or for something new."""
-    status = query.status
-    return not status["isTriggerActive"] or status["message"].startswith(WAITING)
+    return not query.status["isTriggerActive"] or has_nothing_new(query)
+
+
+def news_of(query: StreamingQuery, fills: Sequence[Mapping[str, Any]] = ()) -> QueryNews:
+    """Return what Spark says of a query, as of its latest batch; `fills` go along."""
+    latest = query.lastProgress
+    return QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query), fills)
+
+
+def has_nothing_new(query: StreamingQuery) -> bool:
+    """Return whether a query waits: its sources have answered, and there is nothing to do at the moment."""
+    return bool(query.status["message"].startswith(WAITING))

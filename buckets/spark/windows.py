@@ -66,7 +66,8 @@ class Windows(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the messages to one shard."""
         # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
-        from buckets.engine.stages.shard import Scorer
+        from buckets.engine.stages.batch_facts import shard_count
+        from buckets.engine.stages.shard import COUNTS, Scorer
         from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
         from buckets.spark.machine_caches import caches_of_worker
         from buckets.state.layer import Layer
@@ -80,10 +81,12 @@ class Windows(StatefulProcessor):
             schedule=Section(layer, SCHEDULE),
             policies=Section(layer, POLICIES),
         )
-        sources = sources_of_task(self._shard_keys.shard_of(key[0]))
-        for produced in scorer.score(payloads, rule_set_of_task(), store, sources):
+        shard = self._shard_keys.shard_of(key[0])
+        for produced in scorer.score(payloads, rule_set_of_task(), store, sources_of_task(shard)):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
-        layer.commit()
+        held = layer.commit()
+        if held is not None:
+            yield Row(output=COUNTS, rows=0, payload=shard_count(shard, held))
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

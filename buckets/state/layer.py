@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from buckets.byte_strings import ByteStrings
+from buckets.engine.stages.batch_facts import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
 from buckets.state.cache import ShardCache
 from buckets.state.caches import Caches
@@ -117,10 +118,10 @@ class Layer(InColumns):
         held.update(arena.keys_of(entries[~is_gone]).to_list())
         return list(held)
 
-    def commit(self) -> None:
-        """Write what has changed, and keep the cache for the next batch."""
+    def commit(self) -> ShardMemory | None:
+        """Write what has changed, and keep the cache for the next batch; returns how large it is, None if not used."""
         if self._opened is None:
-            return
+            return None
         cache, before = self._opened
         if changed := cache.has_changed:
             segments = cache.append()
@@ -135,6 +136,7 @@ class Layer(InColumns):
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
         self._opened = None
+        return ShardMemory(cache.arena.logged_bytes, cache.arena.used_bytes)
 
     def _open(self) -> tuple[ShardCache, LogManifest]:
         """Return the shard's cache, brought up to date, and its manifest."""

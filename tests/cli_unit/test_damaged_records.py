@@ -64,7 +64,7 @@ def conf(tmp_path_factory) -> Iterator[Path]:
         known.batches.keep(1, replace(record, driver=-1))
         # As after 200 batches: what its cut says stands in its line alone.
         (folder / "checkpoint" / "buckets" / "batches" / "000000000.json").unlink()
-        with LiveStatus(known.path, lambda: RuleSet(1, (), (), {}), lambda: 1):
+        with LiveStatus(known.path, lambda: RuleSet(1, (), (), {})):
             pass
         yield conf
 

@@ -92,7 +92,7 @@ class EvilJob:
         lists = ListBook(job.checkpoint, {"vips": ListFile(self.root / "vips.csv")})
         lists.start_reading()
         alerts = [DeltaTable(self.tables / "alerts").to_pyarrow_table()]
-        with LiveStatus(job.checkpoint.path, lambda: job.pipeline.rule_set, lambda: 1, lambda: EVIL) as live:
+        with LiveStatus(job.checkpoint.path, lambda: job.pipeline.rule_set, rules_fault=lambda: EVIL) as live:
             live.on_batch(batch(5, DAY, [(DAY, 1.0)], alerts))
 
 

@@ -17,6 +17,7 @@ from buckets.cli.watch_view import bars, figures_line
 from buckets.clock import epoch_ms
 from buckets.monitor.live import Live, live_path, read_live
 from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import first_rule_set
@@ -69,7 +70,7 @@ def run_job(checkpoint: Path, *alerts: pa.Table, **done: Any) -> Live:
     """The status that a job leaves behind which runs one batch and stops."""
     now_ms = epoch_ms()
     rules = first_rule_set([rule("big-sum"), rule("tried", state="SHADOW")])
-    with LiveStatus(checkpoint, lambda: rules, lambda: 1234) as status:
+    with LiveStatus(checkpoint, lambda: rules, lambda: QueryNews({("payments", "0"): 1234})) as status:
         status.on_batch(batch(500, now_ms, [(now_ms - 80, 400.0), (now_ms - 300, 100.0)], alerts, **done))
     live = read_live(checkpoint)
     assert live is not None

@@ -1,12 +1,15 @@
 """Finished batches, as the status of a job takes them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from buckets.engine.stages.accounting import BatchAccount, GroupAccount
+from buckets.engine.stages.batch_facts import BatchFacts
 
 NOW_MS = 1_800_000_000_000
+NO_FACTS = BatchFacts()
 
 
 @dataclass(frozen=True)
@@ -15,12 +18,20 @@ class Done:
 
     account: BatchAccount
     duration_s: float = 0.1
+    phases_s: Mapping[str, float] = field(default_factory=lambda: {"score": 0.08, "write": 0.02})
     alerts: tuple[pa.Table, ...] = ()
     written_ms: int = NOW_MS
 
 
 def batch(
-    events: int = 10, written_ms: int = NOW_MS, ingested=(), alerts=(), batch_id: int = 0, held: int = 0, **done
+    events: int = 10,
+    written_ms: int = NOW_MS,
+    ingested=(),
+    alerts=(),
+    batch_id: int = 0,
+    held: int = 0,
+    facts=NO_FACTS,
+    **done,
 ) -> Done:
     counts = {
         "no_key": 0,
@@ -34,5 +45,5 @@ def batch(
     counts |= {"held_alerts": held}
     fired = sum(len(table) for table in alerts)
     group = GroupAccount("id", "payer", events_in=events, evaluated=events - 3, alerts=fired, **counts)
-    account = BatchAccount(batch_id, 1, events, 0, None, (group,), tuple(ingested))
+    account = BatchAccount(batch_id, 1, events, 0, None, (group,), tuple(ingested), facts=facts)
     return Done(account, alerts=tuple(alerts), written_ms=written_ms, **done)

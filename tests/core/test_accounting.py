@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.engine.stages.accounting import account_batch
+from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory, evicted_count, shard_count
 from buckets.outputs.columns import BATCH_COLUMNS
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import rule, until
@@ -65,6 +66,30 @@ def test_an_event_that_is_lost_or_doubled_stops_the_batch(malformed, outcomes, l
     account = account_batch(3, RULES, balanced)
     account.check()
     assert [group.balance for group in account.groups] == [0, 0]
+
+
+def test_what_is_counted_beside_the_accounts_is_added_up_and_changes_nothing_in_them():
+    told = [
+        arrived(5, 3, 0, 500)[:-1] + b', "reasons": {"amount": 2, "unreadable": 1}}',
+        arrived(1, 1, 0, None)[:-1] + b', "reasons": {"amount": 1}}',
+        evaluated(PLAIN, [2, 0, 0, 0, 0, 1], alerts=2)[:-1] + b', "rules": {"alerts": {"a": 2}}}',
+        evaluated(PLAIN, [0] * 6)[:-1] + b', "rules": {"alerts": {"a": 1}, "held_alerts": {"b": 4}}}',
+        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 2}}',
+        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 1, "kind": 1}}',
+        evicted_count({"kind": 5}),
+        shard_count(3, ShardMemory(100, 20)),
+    ]
+    account = account_batch(1, RULES, told)
+    assert account.facts == BatchFacts(
+        rules={"alerts": {"a": 3}, "held_alerts": {"b": 4}},
+        dead_letters={"amount": 3, "unreadable": 1, "overflow": 1},
+        new_keys={"payer": 3, "kind": 1},
+        evicted_keys={"kind": 5},
+        shards={3: ShardMemory(100, 20)},
+    )
+    plain = [text for text in told if b"outcomes" in text or b"arrivals" in text]
+    assert account == account_batch(1, RULES, plain)
+    assert account.rows() == account_batch(1, RULES, plain).rows()
 
 
 def test_a_batch_without_events_balances():

@@ -156,7 +156,7 @@ def write_chunks(checkpoint: Path) -> FillChunks:
 
 def write_live(checkpoint: Path) -> None:
     checkpoint.mkdir()
-    with LiveStatus(checkpoint, lambda: RuleSet(1, (), (), {}), lambda: 1):
+    with LiveStatus(checkpoint, lambda: RuleSet(1, (), (), {})):
         pass
 
 

@@ -18,6 +18,7 @@ from buckets.errors import BucketsError
 from buckets.monitor.job_counts import LATEST_ALERTS
 from buckets.monitor.live import SILENT_AFTER_MS, Live, live_path, read_live
 from buckets.monitor.live_status import MOST_WAITING, LiveStatus
+from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.done_batches import NOW_MS, Done, batch
@@ -42,9 +43,9 @@ def checkpoint(tmp_path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, lag=lambda: None) -> dict:
+def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, query=QueryNews) -> dict:
     """What is in the file when a job has ended that ran these batches."""
-    with LiveStatus(checkpoint, rules, lag) as status:
+    with LiveStatus(checkpoint, rules, query) as status:
         for each in batches:
             status.on_batch(each)
     live = read_live(checkpoint)
@@ -54,7 +55,14 @@ def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, lag=lambda:
 
 def test_the_file_has_totals_accounts_and_rules(checkpoint):
     data = status_of(checkpoint, batch(10, alerts=[alerts(range(3))], held=2), batch(20, batch_id=1, held=3))
-    assert data["totals"] == {"batches": 2, "events": 30, "malformed": 0, "alerts": 3, "held_alerts": 5}
+    assert data["totals"] == {
+        "batches": 2,
+        "events": 30,
+        "malformed": 0,
+        "dead_letters": 0,
+        "alerts": 3,
+        "held_alerts": 5,
+    }
     assert (
         data["groups"]["payer"] | {"events_in": 30, "evaluated": 24, "filtered": 2, "late": 4}
         == data["groups"]["payer"]
@@ -85,12 +93,12 @@ def test_rules_in_force_are_those_of_now(checkpoint):
 
 
 def test_a_lag_that_cannot_be_asked_for_is_unknown(checkpoint):
-    def away() -> int:
+    def away() -> QueryNews:
         raise ConnectionError
 
     with LiveStatus(checkpoint, lambda: RULES, away):
         assert read_live(checkpoint).data["lag"] is None
-    with LiveStatus(checkpoint, lambda: RULES, lambda: 7):
+    with LiveStatus(checkpoint, lambda: RULES, lambda: QueryNews({("t", "0"): 3, ("t", "1"): 4})):
         assert read_live(checkpoint).data["lag"] == 7
 
 

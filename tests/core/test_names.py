@@ -48,6 +48,10 @@ CALLED_BY_OTHERS = {
     "get_source_stamp",
     "on_start",  # numba's listeners
     "on_end",
+    "do_GET",  # Python's HTTP server
+    "log_message",
+    "handle_error",
+    "collect",  # the client of Prometheus
 }
 
 

@@ -24,12 +24,14 @@ from buckets.delta import upkeep
 from buckets.delta.small_files import join_small_files
 from buckets.delta.table_upgrade import constraints_of, is_same_sql
 from buckets.errors import BucketsError
+from buckets.kafka.port import free_port
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import ID, Message
 from buckets.spark.prepared_job import Listener, prepare
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
+from tests.prometheus import get
 from tests.spark.command import RunningCommand, one_line, run_command
 from tests.spark.payments import RULES, payments
 
@@ -377,8 +379,11 @@ def test_a_topic_that_the_configuration_names_no_more_is_still_read_to_its_end(b
 def test_ctrl_c_ends_it_in_good_order_and_a_restart_goes_on(broker, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
     job.put(columns.ALERTS, sent[columns.ALERTS][:5])
-    with RunningCommand("audit", job.conf, log=tmp_path / "first.log") as command:
+    port = free_port()
+    with RunningCommand("audit", job.conf, "--metrics-port", port, log=tmp_path / "first.log") as command:
         command.wait_until(lambda: "batch 0: 5 messages" in command.stderr)
+        assert get(f"http://127.0.0.1:{port}/readyz")[0] == 200
+        assert 'buckets_audit_messages_total{table="alerts"} 5.0' in get(f"http://127.0.0.1:{port}/metrics")[1]
         assert f"checkpoint {job.audit_checkpoint} is in use by process " in fault(job)
         assert command.interrupt() == 0
         assert "stopped after 5 messages; start it again to go on" in command.stderr

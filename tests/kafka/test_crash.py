@@ -8,10 +8,12 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.kafka.port import free_port
 from buckets.kafka.producer import paced_produce
 from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
+from tests.prometheus import get
 from tests.spark.command import RunningCommand, run_command
 from tests.spark.payments import RULES, payments
 
@@ -53,8 +55,12 @@ def test_scoring_and_audit_killed_again_and_again_lose_nothing_and_keep_every_me
             command.wait_until(lambda least=alerts + more: len(job.messages(columns.ALERTS)) >= least)
             command.kill_all() if dice.random() < 0.7 else command.kill_driver()
             feeder.join()
-    with RunningCommand("run", job.conf, "--audit", log=tmp_path / "last.log") as command:
+    port = free_port()
+    last = ("run", job.conf, "--audit", "--metrics-port", port)
+    with RunningCommand(*last, log=tmp_path / "last.log") as command:
         command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
+        told = get(f"http://127.0.0.1:{port}/metrics")[1]
+        assert {"buckets_rules_followed 1.0", "buckets_audit_unreadable_total 0.0"} <= set(told.splitlines())
         assert command.interrupt() == 0
     done = run_command("audit", job.conf, "--once")
 

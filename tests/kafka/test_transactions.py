@@ -122,7 +122,7 @@ def test_an_open_transaction_holds_back_what_comes_after_it_until_it_ends(spark,
     job.send(events(5, 4))
     with Running(spark, job) as running:
         running.wait_for(3)
-        assert running._query.lag() in (0, None), "what nobody may read yet is nothing to catch up with"
+        assert running._query.news().lag in (0, None), "what nobody may read yet is nothing to catch up with"
         writer.commit()
         running.wait_for(9)
     assert scored(job) == list(range(9))

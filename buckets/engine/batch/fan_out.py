@@ -7,7 +7,8 @@ not scored: they pass on a shard of their own.
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from buckets.engine.batch.event_table import attribute_column, measure_column, s
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
 from buckets.engine.storage.text_column import strings_of
-from buckets.events.arrivals import INGESTED, EventColumns, parse
+from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
@@ -38,6 +39,8 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 PASSING = -1
 """The shard of what is not scored."""
+UNREADABLE = "unreadable"
+"""What is wrong with dead letters of which no field can be read."""
 SAMPLED = 200
 """At most so many times of arrival are counted in one batch of rows."""
 
@@ -83,11 +86,20 @@ def fan_out(
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(dead_letters), "filtered": filtered, "arrived": arrived}
     counts |= {"no_key": no_key}
+    if dead_letters:
+        counts["reasons"] = _wrong_fields(dead_letters, schema)
     if len(events):
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield ShardMessage(PASSING, payload.COUNTS + json.dumps(counts).encode())
+
+
+def _wrong_fields(dead_letters: Iterable[DeadLetter], schema: EventSchema) -> dict[str, int]:
+    """Return how many dead letters there are by the field that is wrong; reasons begin with it."""
+    fields = {*schema.field_names}
+    named = (letter.reason.partition(": ")[0] for letter in dead_letters)
+    return Counter(name if name in fields else UNREADABLE for name in named)
 
 
 def fan_out_group(

@@ -10,6 +10,7 @@ than the shard's clock by more than the horizon can come to an evicted key withi
 `warm: false`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,11 +53,13 @@ class Eviction:
         store: the shard's state.
         plans: the live groups' plans, by the identity of their timelines.
         schedule: the shard's eviction schedule.
+        evicted: by the name of a group that is there, how many keys were evicted in this batch.
     """
 
     store: ShardStore
     plans: Mapping[str, GroupPlan]
     schedule: EvictionSchedule
+    evicted: Counter[str] = field(default_factory=Counter)
     _events: int = 0
     _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)
 
@@ -141,6 +144,9 @@ class Eviction:
                 trimmed = of_group.start + np.flatnonzero(stays[of_group] & ~settled)
                 if len(trimmed):
                     _trim(self.plans[group_id], stored.take(trimmed))
+                gone = np.count_nonzero(~stays[of_group] & (stored.heads.lengths[of_group] > 0))
+                if gone:
+                    self.evicted[self.plans[group_id].group.name] += int(gone)
         stored.take(np.flatnonzero(~stays)).remove()
         self.store.policies.remove(keys.state_keys.take(remembered.indices[~stays[remembered.indices]]))
 

@@ -10,10 +10,11 @@ of alerts have accounts too: what went into them is counted by `alert_stage`.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from buckets.engine.stages.batch_facts import BatchFacts, facts_of
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 from buckets.rules.completeness import Stretch, Stretches, joined
 from buckets.rules.group import Group
@@ -59,6 +60,7 @@ class BatchAccount:
         ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
             these times stands; empty where the source does not say.
         span: the least and the greatest `source_order` of its events, None where it holds no event.
+        facts: what is counted beside that, for those who watch.
     """
 
     batch_id: int
@@ -69,6 +71,7 @@ class BatchAccount:
     groups: tuple[GroupAccount, ...]
     ingested: tuple[tuple[int, float], ...] = ()
     span: tuple[int, int] | None = None
+    facts: BatchFacts = field(default_factory=BatchFacts, compare=False)
 
     def check(self) -> None:
         """Check that the accounts balance.
@@ -99,7 +102,8 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     Args:
         batch_id: the batch.
         rule_set: its rules.
-        counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), and of `alert_stage` (alerts that arrived).
+        counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), of `alert_stage` (alerts that arrived), and of
+            other stages what `batch_facts` knows.
     """
     arrivals = malformed = 0
     arrived: list[Stretch] = []
@@ -110,8 +114,8 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     alerts, held_alerts, no_key = dict(filtered), dict(filtered), dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in every_group}
     alerts_in = {group.group_id: (0, 0) for group in rule_set.alert_groups}
-    for text in counts:
-        count = json.loads(text)
+    told = [json.loads(text) for text in counts]
+    for count in told:
         if "arrivals" in count:
             arrivals += count["arrivals"]
             malformed += count["malformed"]
@@ -128,7 +132,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             alerts_in[identity] = arrived_there + count["alerts_in"], broken + count["malformed"]
             filtered[identity] += count["filtered"]
             no_key[identity] += count["no_key"]
-        else:
+        elif "groups" in count:
             for identity, of_group in count["groups"].items():
                 alerts[identity] += of_group["alerts"]
                 held_alerts[identity] += of_group["held_alerts"]
@@ -145,7 +149,17 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         for group in every_group
     )
     span = (min(orders), max(orders)) if orders else None
-    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested), span)
+    return BatchAccount(
+        batch_id=batch_id,
+        ruleset_version=rule_set.version,
+        events_in=arrivals,
+        malformed=malformed,
+        arrived=joined(arrived),
+        groups=groups,
+        ingested=tuple(ingested),
+        span=span,
+        facts=facts_of(told, outcomes),
+    )
 
 
 def _account(

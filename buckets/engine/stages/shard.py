@@ -8,7 +8,8 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -35,6 +36,7 @@ from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
 from buckets.engine.results.condition_results import fired_conditions
 from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
 from buckets.engine.results.limit_results import fired_limits
+from buckets.engine.stages.batch_facts import evicted_count
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.stages.shard_plans import GroupSet, shard_plans
@@ -64,11 +66,19 @@ COUNTS = "counts"
 
 @dataclass(frozen=True)
 class Produced:
-    """Something that came out: the name of its output, how many rows, and the rows as a payload."""
+    """Something that came out.
+
+    Attributes:
+        output: the name of its output.
+        rows: how many rows.
+        payload: the rows.
+        by_rule: how many rows each rule has, of alerts of any kind; it does not leave the stage.
+    """
 
     output: str
     rows: int
     payload: bytes
+    by_rule: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,8 @@ class Scorer:
                 yield Produced(FILLS, 0, fills.go_on(fill, plan, of_group, sources.get(fill.number)))
             fills.end(rule_set.fills)
         eviction.end()
+        if eviction.evicted:
+            yield Produced(COUNTS, 0, evicted_count(eviction.evicted))
 
     def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
@@ -168,10 +180,13 @@ class Scorer:
             )
             before.write(scored)
             eviction.note(keys.between(first, end, of_keys), before, scored)
+            are_new = (before.heads.lengths == 0) & (scored.heads.lengths > 0)
+            so_far = np.concatenate([[0], np.cumsum(are_new)])
+            new_keys = np.diff(so_far[events.group_start[first : end + 1] - of_keys.start]).tolist()
             for index, share in enumerate(shares):
                 if every or share.plan.resetting or not scored.are_quiet[index]:
                     yield from counted.each(share.plan.group, self._of_group(share, scored.of_group(index), version))
-                counted.add(share.plan.group, scored.counts[index].tolist())
+                counted.add(share.plan.group, scored.counts[index].tolist(), new_keys[index])
         yield counted.produced()
 
     def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
@@ -214,7 +229,7 @@ class Scorer:
                 if is_brief
                 else alert_table(results, version, decided, output, rows)
             )
-            yield _produced(output, table, results.table.group)
+            yield replace(_produced(output, table, results.table.group), by_rule=_by_rule(results, output, rows))
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
         """Put out the evaluations of a rule, if they are wanted, or its features as columns."""
@@ -248,6 +263,14 @@ def _side_outputs(group: ScoredGroup) -> Iterator[Produced]:
 
 def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.EVENTS) -> Produced:
     return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
+
+
+def _by_rule(results: FiredRules, output: str, rows: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Return how many of some rows each rule has; of variants nobody asks, and a sweep may have very many."""
+    if output in columns.VARIANT_OUTPUTS:
+        return {}
+    counts = np.bincount(results.fired.rule[rows])
+    return {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
 
 
 @dataclass(frozen=True)
@@ -290,6 +313,8 @@ class Counted:
     """Counts the events and alerts of groups, by the outcome of the event."""
 
     _groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _rules: dict[str, Counter[str]] = field(default_factory=dict)
+    _new_keys: Counter[str] = field(default_factory=Counter)
 
     def each(self, group: Group, outputs: Iterable[Produced]) -> Iterator[Produced]:
         """Yield what a group puts out and has rows, or none by its nature, and count its alerts."""
@@ -297,17 +322,22 @@ class Counted:
         for produced in outputs:
             if produced.output in (columns.ALERTS, columns.HELD_ALERTS):
                 counts[produced.output] += produced.rows
+            if produced.by_rule:
+                self._rules.setdefault(produced.output, Counter()).update(produced.by_rule)
             if produced.rows or produced.output == PARTS:
                 yield produced
 
-    def add(self, group: Group, outcomes: Sequence[int]) -> None:
-        """Add events by their outcome."""
+    def add(self, group: Group, outcomes: Sequence[int], new_keys: int) -> None:
+        """Add events by their outcome, and the keys that had no timeline."""
         counts = self._of(group)
+        if new_keys:
+            self._new_keys[group.name] += new_keys
         counts["outcomes"] = [a + b for a, b in zip(counts["outcomes"], outcomes, strict=True)]
 
     def produced(self) -> Produced:
         """Return the counts."""
-        return Produced(COUNTS, 0, json.dumps({"groups": self._groups}).encode())
+        besides = {name: value for name, value in (("rules", self._rules), ("new_keys", self._new_keys)) if value}
+        return Produced(COUNTS, 0, json.dumps({"groups": self._groups, **besides}).encode())
 
     def _of(self, group: Group) -> dict[str, Any]:
         nothing = {"outcomes": [0] * OUTCOMES, columns.ALERTS: 0, columns.HELD_ALERTS: 0}

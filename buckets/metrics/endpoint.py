@@ -1,0 +1,144 @@
+"""Answers Prometheus and Kubernetes over HTTP: `/metrics`, `/healthz` and `/readyz`, on threads of its own.
+
+It begins to answer before Spark starts, and never waits for the query: all that it tells is in the latest status.
+"""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+from buckets.clock import epoch_ms
+from buckets.config.metrics import MetricsSettings
+from buckets.errors import BucketsError, kind_and_line
+from buckets.metrics.audit_metrics import AUDIT
+from buckets.metrics.family import CONTENT_TYPE, Status, exposition
+from buckets.metrics.health import Health, alive, ready
+from buckets.metrics.job_metrics import BUILD, job_exposition
+
+REQUEST_WITHIN_S = 10.0
+"""A client that says nothing for so long is let go."""
+Latest = Callable[[], Status]
+
+
+class Endpoint:
+    """What is told there: of a job, an audit, or a job with the audit beside it; nothing while Spark starts."""
+
+    def __init__(self, ready_lag: int) -> None:
+        """Begin with nothing; `ready_lag` is how many messages a ready job may be behind."""
+        self._ready_lag = ready_lag
+        self._job: Latest | None = None
+        self._audit: Latest | None = None
+
+    def follow(self, job: Latest | None = None, audit: Latest | None = None) -> None:
+        """Tell of a job or an audit from now on, given what returns its latest status."""
+        self._job, self._audit = job or self._job, audit or self._audit
+
+    @property
+    def _status(self) -> Status | None:
+        """The status by which health is told: of the job, or of an audit by itself."""
+        latest = self._job or self._audit
+        return None if latest is None else latest()
+
+    def metrics(self) -> bytes:
+        """Return all metrics."""
+        told = [] if self._job is None else [job_exposition(self._job())]
+        told += [] if self._audit is None else [exposition(AUDIT, self._audit())]
+        return exposition([BUILD], {}) + b"".join(told)
+
+    def alive(self) -> Health:
+        """Say whether it is alive."""
+        return alive(self._status)
+
+    def ready(self) -> Health:
+        """Say whether it is ready."""
+        return ready(self._status, epoch_ms(), self._ready_lag)
+
+
+@contextlib.contextmanager
+def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port") -> Iterator[Endpoint]:
+    """Answer while the `with` lasts; without settings nobody can ask.
+
+    Args:
+        settings: where to answer.
+        name: of the setting of the port, for an error.
+
+    Raises:
+        BucketsError: nobody can listen there.
+    """
+    if settings is None:
+        yield Endpoint(0)
+        return
+    watched = Endpoint(settings.ready_lag)
+    server = _open(settings, name, watched)
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield watched
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _open(settings: MetricsSettings, name: str, of: Endpoint) -> ThreadingHTTPServer:
+    class OfThis(_Answers):
+        watched = of
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        daemon_threads = True
+        block_on_close = False
+
+        def handle_error(self, *_: object) -> None:
+            """Say nothing of clients that have gone away."""
+
+    try:
+        return Server((settings.host, settings.port), OfThis)
+    except OSError as error:
+        message = (
+            f"{name}: nobody can listen at {settings.place} ({error.strerror or error}); stop who has it, or choose "
+            "another port (--metrics-port) or host"
+        )
+        raise BucketsError(message) from None
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    watched: ClassVar[Endpoint]
+    timeout = REQUEST_WITHIN_S
+    server_version = "buckets"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._send_metrics()
+        elif path in ("/healthz", "/readyz"):
+            health = self.watched.alive() if path == "/healthz" else self.watched.ready()
+            body = json.dumps(health.to_json(), ensure_ascii=False).encode() + b"\n"
+            self._send(200 if health.is_well else 503, "application/json", body)
+        else:
+            self._send(404, "text/plain; charset=utf-8", b"there are /metrics, /healthz and /readyz\n")
+
+    def _send_metrics(self) -> None:
+        try:
+            metrics = self.watched.metrics()
+        except Exception as error:  # The job goes on; who asks sees what is wrong here.
+            self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
+        else:
+            self._send(200, CONTENT_TYPE, metrics)
+
+    def _send(self, code: int, content_type: str, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: whoever asks every few seconds is no news."""

@@ -1,0 +1,195 @@
+"""The metrics of a job: each declared once, with where the status of `monitor.live_status` has its numbers.
+
+Cardinality is bounded where it is counted: rules and groups beyond the first 200, and partitions beyond the first
+500, are `other` (`monitor.job_counts`, `monitor.query_news`).
+"""
+
+import socket
+from collections.abc import Callable, Iterable
+
+from buckets.metrics.family import Family, Reader, Sample, Status, counter, exposition, gauge, histogram, one
+from buckets.monitor.processes import proportional_bytes
+from buckets.version import own_version
+
+OUTCOMES = {
+    "evaluated": "evaluated",
+    "late": "late",
+    "too_late": "too_late",
+    "duplicates": "duplicate",
+    "collisions_not_kept": "collision",
+    "filtered": "filtered",
+    "no_key": "no_key",
+    "dead_letters": "dead_letter",
+}
+"""What becomes of an event in a group: the name in the accounts, and that of the label."""
+_PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
+
+
+def _outcomes(status: Status) -> Iterable[Sample]:
+    for group, counts in status["groups"].items():
+        for name, label in OUTCOMES.items():
+            yield (group, label), counts.get(name, 0)
+
+
+def _alerts(status: Status) -> Iterable[Sample]:
+    for rule, states in status["rule_alerts"].items():
+        for state, count in states.items():
+            yield (rule, state), count
+
+
+def _keys(change: str) -> Reader:
+    return lambda status: [((group,), counts.get(change, 0)) for group, counts in status["keys"].items()]
+
+
+def lag_by_partition(status: Status) -> Iterable[Sample]:
+    """Read the lag of each partition."""
+    return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
+
+
+def named(read: Callable[[Status], dict[str, int | float]]) -> Reader:
+    """Return what reads numbers by one label."""
+    return lambda status: [((name,), number) for name, number in read(status).items()]
+
+
+def _states(status: Status) -> dict[str, int | float]:
+    return {state.lower(): count for state, count in status["rules"]["states"].items()}
+
+
+def _fills(name: str) -> Reader:
+    def events(status: Status) -> dict[str, int | float]:
+        by_group: dict[str, int | float] = {}
+        for fill in status["query"]["fills"]:
+            if fill["group"] is not None and fill[name] is not None:
+                by_group[fill["group"]] = by_group.get(fill["group"], 0) + fill[name]
+        return by_group
+
+    return named(events)
+
+
+def _processes(name: str) -> Reader:
+    return named(lambda status: {_PROCESSES[kind]: held[name] for kind, held in status["processes"].items()})
+
+
+def last_batch_s(status: Status) -> float | None:
+    """Read when a batch was written last; None before the first."""
+    return None if status["last_batch"] is None else status["last_batch"]["written_ms"] / 1000
+
+
+def last_progress_s(status: Status) -> float:
+    """Return when a query has last got on: results were written, nothing new was found, or at least it has started."""
+    return max(float(status["started_ms"]) / 1000, last_batch_s(status) or 0.0, (status["idle_ms"] or 0) / 1000)
+
+
+BUILD = gauge("buckets_build_info", "The release that runs.", lambda _: [((own_version(),), 1)], "version")
+JOB: tuple[Family, ...] = (
+    gauge("buckets_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
+    # --- batches and what they cost ---------------------------------------------------------------------------
+    counter("buckets_batches", "Batches that are written.", one(lambda s: s["totals"]["batches"])),
+    counter("buckets_batches_not_counted", "Batches missing in these metrics.", one(lambda s: s["not_counted"])),
+    gauge("buckets_last_batch_timestamp_seconds", "When results were written last.", one(last_batch_s)),
+    gauge(
+        "buckets_last_progress_timestamp_seconds",
+        "When results were written last, or the source had nothing new.",
+        one(last_progress_s),
+    ),
+    histogram(
+        "buckets_batch_phase_seconds",
+        "How long each batch took: score, from its rules to its results; write, until they are written.",
+        named(lambda s: s["phases"]),
+        "phase",
+    ),
+    gauge(
+        "buckets_spark_phase_seconds",
+        "How long the phases took of the latest batch that Spark has reported, by its names.",
+        named(lambda s: s["query"]["phases_s"]),
+        "phase",
+    ),
+    histogram(
+        "buckets_delay_seconds",
+        "From the arrival of an event in the source until its results are written; of a sample of each batch.",
+        one(lambda s: s["delay"]),
+    ),
+    # --- events and alerts ------------------------------------------------------------------------------------
+    counter("buckets_events", "Rows that have arrived.", one(lambda s: s["totals"]["events"])),
+    counter("buckets_group_events", "Events of each group of rules by outcome.", _outcomes, "group", "outcome"),
+    counter("buckets_dead_letters", "Rows that were not scored.", one(lambda s: s["totals"]["dead_letters"])),
+    counter(
+        "buckets_dead_letter_reasons",
+        "Rows that were not scored: by the field that is wrong, unreadable, or overflow of a sum.",
+        named(lambda s: s["dead_letters"]),
+        "reason",
+    ),
+    counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
+    # --- the source -------------------------------------------------------------------------------------------
+    gauge(
+        "buckets_source_lag_messages",
+        "Messages that wait, as of the latest batch.",
+        lag_by_partition,
+        "topic",
+        "partition",
+    ),
+    counter("buckets_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
+    # --- the state --------------------------------------------------------------------------------------------
+    counter("buckets_new_keys", "Keys that came to have a timeline.", _keys("new"), "group"),
+    counter("buckets_evicted_keys", "Keys whose timeline was evicted.", _keys("evicted"), "group"),
+    gauge(
+        "buckets_state_memory_bytes",
+        "Memory of the state store, as Spark reports it.",
+        one(lambda s: s["query"]["state"].get("memory_bytes")),
+    ),
+    gauge(
+        "buckets_state_disk_bytes",
+        "Files of the state store, as Spark reports them.",
+        one(lambda s: s["query"]["state"].get("disk_bytes")),
+    ),
+    gauge(
+        "buckets_state_log_bytes",
+        "What workers hold of the log, bounded by state.log; of the shards that had something to do.",
+        one(lambda s: s["shards"]["log_bytes"]),
+    ),
+    gauge(
+        "buckets_state_cache_bytes",
+        "What workers remember besides, bounded by state.cache; of the shards that had something to do.",
+        one(lambda s: s["shards"]["cache_bytes"]),
+    ),
+    # --- rules ------------------------------------------------------------------------------------------------
+    gauge("buckets_rules_version", "The version of the rules in force.", one(lambda s: s["rules"]["version"])),
+    gauge("buckets_rules", "Rules by state.", named(_states), "state"),
+    gauge(
+        "buckets_rules_followed",
+        "1 while changes of the rules are followed, 0 while they cannot be read.",
+        one(lambda s: int(s["rules_fault"] is None)),
+    ),
+    counter("buckets_rule_changes_refused", "Changes of rules not made.", one(lambda s: s["refused_changes"])),
+    gauge("buckets_backfill_events", "Archived events that are in new timelines.", _fills("events"), "group"),
+    gauge("buckets_backfill_events_expected", "Archived events that are to be there.", _fills("of"), "group"),
+    # --- processes --------------------------------------------------------------------------------------------
+    gauge(
+        "buckets_process_resident_memory_bytes",
+        "Resident memory of the processes on the driver's machine; pages that workers share count for each.",
+        _processes("resident_bytes"),
+        "process",
+    ),
+    gauge(
+        "buckets_workers_proportional_memory_bytes",
+        "Memory of the Python workers on the driver's machine; pages that processes share count once.",
+        one(lambda s: s.get("workers_bytes")),
+    ),
+    gauge("buckets_process_threads", "Threads on the driver's machine.", _processes("threads"), "process"),
+    gauge("buckets_process_open_fds", "Descriptors on the driver's machine.", _processes("descriptors"), "process"),
+    gauge(
+        "buckets_shortages",
+        "How many things will soon run out: descriptors, threads, memory.",
+        one(lambda s: len(s["shortages"])),
+    ),
+)
+"""All metrics of a job."""
+
+
+def job_exposition(status: Status) -> bytes:
+    """Return the metrics of a job by its status, as `LiveStatus.latest` or `read_live` has it, for Prometheus.
+
+    Complexity: O(series), and a few ms for each Python worker on this machine, whose memory is looked up.
+    """
+    workers_bytes = proportional_bytes(status["pid"]) if status["host"] == socket.gethostname() else None
+    return exposition(JOB, {**status, "workers_bytes": workers_bytes})
