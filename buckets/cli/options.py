@@ -2,12 +2,13 @@
 
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from buckets.changes.snoozing import Key, read_key
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.rules.change import LONGEST_TEXT, visible_text
@@ -45,6 +46,15 @@ def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
     except ValueError as error:
         message = f"{option}: {error}"
         raise BucketsError(message) from None
+
+
+def key_of(text: str, kinds: Mapping[str, str]) -> Key:
+    """Return the key that `--key` names, its values of the kinds of their fields.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    return read_option("--key", text, lambda written: read_key(written, kinds))
 
 
 def range_ms(begin: str | None, end: str | None) -> TimeRange:

@@ -13,7 +13,7 @@ from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.demo.demo_kafka_report import ShownAlerts
-from buckets.cli.rules.request import JobRules
+from buckets.cli.rules.request import rules_of
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
@@ -128,7 +128,7 @@ class KafkaDemo:
 
     def _apply(self, rules: Sequence[Rule], reason: str, on_publish: Callable[[], None] = lambda: None) -> None:
         """Put rules where the job reads them, as `buckets rules apply` does."""
-        kept = JobRules(self.job)
+        kept = rules_of(self.job)
         asked = [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
         revision = kept.revise(asked)
         on_publish()
