@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from buckets.config.console import ConsoleSettings
 from buckets.config.engine import EngineSettings
 from buckets.config.kafka import KafkaSettings, TopicName
 from buckets.config.lists import ListName, ListSettings
@@ -124,6 +125,7 @@ class JobSettings(BaseModel):
     audit: AuditSettings | None = None
     verdicts: VerdictSettings = VerdictSettings()
     archive: ArchiveSettings | None = None
+    console: ConsoleSettings = ConsoleSettings()
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS

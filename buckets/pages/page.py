@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from buckets.clock import epoch_ms
@@ -21,9 +21,9 @@ def render(template: str, **values: Any) -> str:
 
 
 @cache
-def templates() -> Environment:
-    """Return what reads the templates of this package, or a text, and how values are put into them."""
-    loader = PackageLoader("buckets", "pages")
+def templates(*folders: str) -> Environment:
+    """Return what reads the templates of this package and of other folders, or a text, and how values are put in."""
+    loader = ChoiceLoader([PackageLoader("buckets", folder) for folder in (*folders, "pages")])
     return Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )

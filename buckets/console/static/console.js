@@ -1,0 +1,105 @@
+// What pages do beyond links and forms: charts, selections, and completion while a rule is written.
+"use strict";
+
+(() => {
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const names = {
+    events_per_s: "events/s", delay_p50_ms: "p50", delay_p99_ms: "p99", alerts_per_s: "alerts/s", batch_ms: "batch (p50)",
+    lag: "behind (messages)", alerts: "alerts",
+  };
+
+  // --- charts ------------------------------------------------------------------------------------------------
+
+  class Chart {
+    constructor(element, series, bars) {
+      Object.assign(this, { element, series, bars, columns: null, plot: null });
+      new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
+      dark.addEventListener("change", () => this.draw());
+    }
+
+    size() { return { width: Math.max(this.element.clientWidth, 120), height: 150 }; }
+
+    show(columns) {
+      this.columns = columns;
+      if (!columns.time_s.length) {
+        this.element.innerHTML = "<p class='note'>nothing yet; it fills as the job runs</p>";
+        this.plot = null;
+      } else if (this.plot) this.plot.setData(this.data());
+      else this.draw();
+    }
+
+    data() { return [this.columns.time_s, ...this.series.map(name => this.columns[name])]; }
+
+    draw() {
+      if (!this.columns || !this.columns.time_s.length) return;
+      this.plot?.destroy();
+      this.element.replaceChildren();
+      const line = css("--line"), text = css("--dim"), colours = [css("--accent"), css("--warn")];
+      const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "11px system-ui, sans-serif" };
+      const many = v => v == null ? "–" : v.toLocaleString("en");
+      this.plot = new uPlot({
+        ...this.size(),
+        tzDate: s => uPlot.tzDate(new Date(s * 1e3), "Etc/UTC"),
+        cursor: { y: false, drag: { x: true, y: false } },
+        scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.1] } },
+        axes: [axis, { ...axis, size: 54, values: (u, values) => values.map(v => v.toLocaleString("en")) }],
+        series: [
+          { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
+          ...this.series.map((name, at) => ({
+            label: names[name] || name, stroke: colours[at], width: 1.6, points: { show: this.columns.time_s.length < 2 },
+            value: (u, v) => many(v), ...(this.bars ? { paths: uPlot.paths.bars({ size: [0.7, 60] }), fill: css("--soft") } : {}),
+          })),
+        ],
+      }, this.data(), this.element);
+    }
+  }
+
+  const charts = [];
+  const start = async () => {
+    for (const element of document.querySelectorAll("[data-chart]")) charts.push(new Chart(element, element.dataset.chart.split(" "), false));
+    for (const element of document.querySelectorAll("[data-bars]")) new Chart(element, element.dataset.bars.split(" "), true).show(JSON.parse(element.dataset.values));
+    const live = document.querySelector("[data-samples]");
+    if (live && charts.length) {
+      let known = await (await fetch(live.dataset.samples)).json();
+      charts.forEach(chart => chart.show(known));
+      live.addEventListener("samples", event => {
+        const added = JSON.parse(event.detail.data);
+        const last = known.time_s.at(-1) ?? 0;
+        const from = added.time_s.findIndex(s => s > last);
+        if (from < 0) return;
+        for (const name of Object.keys(known)) known[name] = [...known[name], ...added[name].slice(from)].slice(-3600);
+        charts.forEach(chart => chart.show(known));
+      });
+    }
+  };
+
+  // --- selections ----------------------------------------------------------------------------------------------
+
+  const selected = () => [...document.querySelectorAll("input[name=alert]:checked")];
+  const tell = () => {
+    const place = document.querySelector("[data-selected]"), count = selected().length;
+    if (place) place.textContent = count ? `${count} selected; the list stands still meanwhile.` : "Select alerts to give a verdict.";
+  };
+  document.addEventListener("change", event => {
+    if (event.target.matches("[data-select-all]")) {
+      for (const box of document.querySelectorAll("input[name=alert]")) box.checked = event.target.checked;
+    }
+    if (event.target.matches("[data-select-all], input[name=alert]")) tell();
+  });
+  // A list that somebody selects from must not move under the hand.
+  document.addEventListener("htmx:sse:before:message", event => {
+    if (event.target.matches("[data-pause-while-selected]") && selected().length) event.preventDefault();
+  });
+  // A press of a letter goes to a page, as in `g a`; not while one writes.
+  let before = "";
+  document.addEventListener("keydown", event => {
+    if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const link = before === "g" && [...document.querySelectorAll("header nav a")].find(a => a.textContent.trim().toLowerCase().startsWith(event.key));
+    before = event.key;
+    if (link) { before = ""; link.click(); }
+    if (event.key === "/" && document.querySelector(".filters input")) { event.preventDefault(); document.querySelector(".filters input").focus(); }
+  });
+
+  document.addEventListener("DOMContentLoaded", start);
+})();
