@@ -28,6 +28,8 @@ def console(conf: JobConf, host: Host = None, port: Port = None, read_only: Read
       buckets console conf/kafka.yaml --port 9000
       buckets console conf/kafka.yaml --host 0.0.0.0 --read-only
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.console.serve import serve
+    from buckets.console.serve import open_console
 
-    serve(conf, login_name(), Terminal().say, host, port, read_only)
+    opened = open_console(conf, login_name(), host, port, read_only)
+    Terminal().say(f"the console of {conf} is at {opened.address}; Ctrl-C ends it")
+    opened.run()

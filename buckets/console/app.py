@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.console import Role
 from buckets.console.gate import SIGN_IN, Gate
-from buckets.console.pages import alert, alerts, now, sign_in
+from buckets.console.pages import alert, alerts, change, now, rule, rules, sign_in
 from buckets.console.site import Site
 from buckets.console.stream import stream
 from buckets.console.view import Asked, Onward, View, address, shown, shown_error
@@ -67,6 +67,10 @@ def _routes(site: Site) -> list[BaseRoute]:
         get("/alert", "alerts", alert.page),
         get("/alert/explanation", "alerts", alert.explanation),
         get("/why", "alerts", alert.why_page),
+        get("/rules", "rules", rules.page),
+        get("/rule", "rules", rule.page),
+        get("/rules/change", "rules", change.preview),
+        post("/rules/change", "rules", change.make, "analyst"),
     ]
 
 

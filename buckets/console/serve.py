@@ -1,8 +1,8 @@
-"""Serves a console until it is interrupted."""
+"""A console that listens on an address, and serves its pages until it is interrupted."""
 
 import contextlib
 import socket
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -20,17 +20,36 @@ _END_WITHIN_S = 2
 _QUEUE = 128
 
 
-def serve(
-    conf: Path, login_name: str, say: Callable[[str], None], host: str | None, port: int | None, is_read_only: bool
-) -> None:
-    """Serve a console until somebody interrupts it.
+@dataclass(frozen=True)
+class Console:
+    """A console that listens, and serves when it is run."""
+
+    site: Site
+    listening: socket.socket
+    server: uvicorn.Server
+
+    @property
+    def address(self) -> str:
+        """Where it is reached."""
+        host, port = self.listening.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self) -> None:
+        """Serve until somebody interrupts it."""
+        with contextlib.closing(self.listening):
+            self.server.run(sockets=[self.listening])
+
+
+def open_console(
+    conf: Path, login_name: str, host: str | None = None, port: int | None = None, is_read_only: bool = False
+) -> Console:
+    """Open a console.
 
     Args:
         conf: the job's configuration.
-        login_name: who starts it.
-        say: prints where it is.
+        login_name: who opens it.
         host: the address to listen on; None for that of the configuration.
-        port: the port likewise.
+        port: the port likewise; 0 for any that is free.
         is_read_only: whether nobody may change anything.
 
     Raises:
@@ -40,25 +59,18 @@ def serve(
     settings = job.settings.console
     if host is not None:
         settings = _with_host(settings, host)
-    listening = listen(settings.host, port or settings.port)
-    at = listening.getsockname()[1]
-    people = People(settings, settings.host, at, login_name, is_read_only)
-    questions = Questions()
-    site = Site(conf, job, people, Sampler(job.checkpoint), questions)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(site),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_END_WITHIN_S,
-            proxy_headers=False,
-        )
+    listening = listen(settings.host, settings.port if port is None else port)
+    people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
+    site = Site(conf, job, people, Sampler(job.checkpoint), Questions())
+    config = uvicorn.Config(
+        application(site),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END_WITHIN_S,
+        proxy_headers=False,
     )
-    name = f"[{settings.host}]" if ":" in settings.host else settings.host
-    say(f"the console of {conf} is at http://{name}:{at}; Ctrl-C ends it")
-    with contextlib.closing(listening), contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+    return Console(site, listening, uvicorn.Server(config))
 
 
 def listen(host: str, port: int) -> socket.socket:

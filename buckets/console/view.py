@@ -17,17 +17,12 @@ from buckets.moment import exact_time_text, time_text
 from buckets.monitor.live import read_live
 from buckets.numbers.figures import readable
 from buckets.pages.page import templates
-from buckets.printable import capitalised, key_words, one_line, visible
+from buckets.printable import capitalised, key_words, one_line
 
 PAGES = (
     ("now", "/", "Now"),
     ("alerts", "/alerts", "Alerts"),
     ("rules", "/rules", "Rules"),
-    ("keys", "/key", "Keys"),
-    ("lists", "/lists", "Lists"),
-    ("verdicts", "/verdicts", "Verdicts"),
-    ("quality", "/quality", "Quality"),
-    ("batches", "/batches", "Batches"),
 )
 """The pages of the navigation: name, address and title."""
 
@@ -130,7 +125,7 @@ def _templates() -> Any:
             "key_words": key_words,
             "one_line": one_line,
             "number": lambda value: "" if value is None else f"{value:,}",
-            "visible": lambda text: Markup.escape(visible(text)),
+            "as_is": Markup.escape,
         }
         found.globals["address"] = _shown_address
     return found

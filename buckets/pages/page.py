@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from buckets.clock import epoch_ms
 from buckets.moment import time_text
+from buckets.printable import visible
 from buckets.version import versions_text
 
 
@@ -30,8 +31,11 @@ def templates(*folders: str) -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value that is put into a page; a method is none, as that of a dict is in place of its entry `keys`."""
+    """Return a value that is put into a page, a text without invisible characters.
+
+    A method is none, as that of a dict is in place of its entry `keys`.
+    """
     if callable(value) and not isinstance(value, Undefined | Markup):
         message = f"a page shows {value!r}, which is no text and no number"
         raise TypeError(message)
-    return value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

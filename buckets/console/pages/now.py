@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from buckets.backfill.fill_status import read_fills
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
+from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts
 from buckets.console.recorded_batches import totals
 from buckets.console.sampler import as_columns
 from buckets.console.site import Site
@@ -72,21 +74,20 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
         line = state_line(site.conf, site.job.checkpoint, None, now_ms)
         return {
             "faults": [] if found else [line],
-            "line": f"no job runs now; {counted(found['batches'], 'batch').replace('batchs', 'batches')} are recorded"
-            if found
-            else "",
+            "is_live": False,
+            "line": f"no job runs now; {found['batches']:,} batches are recorded" if found else "",
             "cards": _recorded_cards(found) if found else [],
-            "alerts": [],
-            "rules": [],
-            "rules_version": None,
+            "alerts": _recorded_alerts(site) if found else [],
+            **_recorded_rules(site),
             "fills": fills,
         }
     data = live.data
     line = state_line(site.conf, site.job.checkpoint, live, now_ms)
-    faults = remarks_on(data) + data_faults(data)
+    faults = remarks_on(data) + _faults_of(data)
     if live.has_failed(now_ms):
         faults.insert(0, line)
     return {
+        "is_live": True,
         "faults": faults,
         "line": line,
         "cards": _cards(data),
@@ -97,7 +98,23 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
     }
 
 
-def data_faults(data: dict[str, Any]) -> list[str]:
+def _recorded_alerts(site: Site) -> list[dict[str, Any]]:
+    """Return the latest alerts of a job that says nothing of itself."""
+    rows = list_alerts(site.results, AlertFilter(), None, given_findings(site.job), _LATEST).rows
+    return [row | {"written_ms": row["event_time"]} for row in rows]
+
+
+def _recorded_rules(site: Site) -> dict[str, Any]:
+    """Return the rules that evaluated the last batch, as a running job describes them."""
+    rule_set = RuleVersions(site.job.checkpoint).latest_rule_set()
+    if rule_set is None:
+        return {"rules": [], "rules_version": None}
+    rules = [rule for rule in rule_set.rules if rule.state != "DELETE"]
+    described = [{"rule_id": rule.rule_id, "state": rule.state, "sentence": rule.sentence()} for rule in rules]
+    return {"rules": described, "rules_version": rule_set.version}
+
+
+def _faults_of(data: dict[str, Any]) -> list[str]:
     """Say that a job does not keep up, where its batches take longer than they bring events."""
     lag, rate = data["lag"], data["minute"]["events_per_s"]
     if lag is None or not rate or lag < 60 * rate:

@@ -37,13 +37,16 @@
       this.element.replaceChildren();
       const line = css("--line"), text = css("--dim"), colours = [css("--accent"), css("--warn")];
       const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "11px system-ui, sans-serif" };
+      const days = [3600 * 24, "{MM}-{DD}", null, null, null, null, null, null, 1];
+      const times = [days, [3600, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
+        [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1], [1, "{HH}:{mm}:{ss}", "\n{MM}-{DD}", null, null, null, null, null, 1]];
       const many = v => v == null ? "–" : v.toLocaleString("en");
       this.plot = new uPlot({
         ...this.size(),
         tzDate: s => uPlot.tzDate(new Date(s * 1e3), "Etc/UTC"),
         cursor: { y: false, drag: { x: true, y: false } },
-        scales: { y: { range: (u, low, high) => [0, (high || 1) * 1.1] } },
-        axes: [axis, { ...axis, size: 54, values: (u, values) => values.map(v => v.toLocaleString("en")) }],
+        scales: { x: this.bars ? { range: (u, from, to) => [from - 43200, to + 43200] } : {}, y: { range: (u, low, high) => [0, (high || 1) * 1.1] } },
+        axes: [{ ...axis, values: times }, { ...axis, size: 54, values: (u, values) => values.map(v => v.toLocaleString("en")) }],
         series: [
           { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
           ...this.series.map((name, at) => ({
