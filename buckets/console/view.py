@@ -13,7 +13,7 @@ from buckets.clock import epoch_ms
 from buckets.console.person import Person
 from buckets.console.site import Site
 from buckets.errors import BucketsError
-from buckets.moment import exact_time_text, time_text
+from buckets.moment import exact_time_text, iso_text, time_text
 from buckets.monitor.live import read_live
 from buckets.numbers.figures import readable
 from buckets.pages.page import templates
@@ -126,6 +126,7 @@ def _templates() -> Any:
             "one_line": one_line,
             "number": lambda value: "" if value is None else f"{value:,}",
             "as_is": Markup.escape,
+            "iso": iso_text,
         }
         found.globals["address"] = _shown_address
     return found

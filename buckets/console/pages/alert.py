@@ -14,7 +14,7 @@ from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.page_values import page_values
-from buckets.moment import parse_moment_ms
+from buckets.moment import ANY_TIME, TimeRange, parse_moment_ms
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
@@ -74,11 +74,7 @@ def why_page(asked: Asked) -> View:
     }
     if not event or not rule:
         return View("why.html", values | {"explained": False})
-    try:
-        at_ms = parse_moment_ms(asked.named("at")) if asked.named("at") else None
-    except ValueError as error:
-        message = f"at: {error}"
-        raise BucketsError(message) from None
+    at_ms = _moment_ms(asked) if asked.named("at") else None
     explained = _explainer(asked.site).event(event, rule, at_ms)
     return View("why.html", values | {"explained": True} | _explained(explained))
 
@@ -90,13 +86,18 @@ def _explained(found: Explanation) -> dict[str, Any]:
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     """Return the row of an alert, with the output that it is in."""
     alert_id = asked.named("id")
-    if alert_id:
+    times = ANY_TIME
+    if alert_id and asked.named("at"):
+        # Lists say when it was, so that files of other times need not be read.
+        at_ms = _moment_ms(asked)
+        wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
+    elif alert_id:
         wanted, named = {"alert_id": [full_alert_id(site.results, alert_id)]}, f"alert {quoted(alert_id)}"
     else:
         wanted = {"rule_id": [asked.named("rule")], "event_id": [asked.named("event")]}
         named = f"alert of rule {quoted(asked.named('rule'))} at event {quoted(asked.named('event'))}"
     for output in ALERT_OUTPUTS:
-        for row in output_rows(site.results, output, selection=Selection(wanted)):
+        for row in output_rows(site.results, output, selection=Selection(wanted, times)):
             empty = dict.fromkeys(("terms", "condition", "severity", "tags", "score", "held_back", "held_by"))
             return empty | row | {"output": output}
     message = f"there is no {named} in {site.results}; it may not be written yet: look again in a moment"
@@ -108,6 +109,19 @@ def _explainer(site: Site) -> Explainer:
         history = History.open(site.job)
     past = Past.of(history.archive, history.recorded, kept_results(site.job), RuleVersions(site.job.checkpoint))
     return Explainer(past, _SHOWN_EVENTS)
+
+
+def _moment_ms(asked: Asked) -> int:
+    """Return the moment that an address names.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    try:
+        return parse_moment_ms(asked.named("at"))
+    except ValueError as error:
+        message = f"at: {error}"
+        raise BucketsError(message) from None
 
 
 def _rules_now(site: Site) -> list[Rule]:

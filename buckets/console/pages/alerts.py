@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from buckets.changes.given_verdicts import write_verdicts
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.console.pages.alert_rows import (
     KINDS,
@@ -14,13 +15,13 @@ from buckets.console.pages.alert_rows import (
     place_text,
     read_place,
 )
+from buckets.console.site import Site
 from buckets.console.stream import Change
 from buckets.console.view import Asked, Onward, View, address, part
 from buckets.delta.commits import Commits
 from buckets.delta.query import is_table
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
-from buckets.outputs.rule_alerts import rules_with_alerts
 from buckets.printable import counted
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS
@@ -40,7 +41,7 @@ def page(asked: Asked) -> View:
         "severities": SEVERITIES,
         "findings": FINDINGS,
         "no_verdict": NO_VERDICT,
-        "rule_ids": rules_with_alerts(asked.site.results),
+        "rule_ids": _rule_ids(asked.site),
     }
     return View("alerts.html", _values(asked) | others)
 
@@ -99,6 +100,14 @@ def _values(asked: Asked) -> dict[str, Any]:
         "live": address("/alerts/live", **fields),
         "back": address("/alerts", **fields, before=before),
     }
+
+
+def _rule_ids(site: Site) -> list[str]:
+    """Return the rules that there are or were; of many alerts the same would take long."""
+    versions = RuleVersions(site.job.checkpoint)
+    rule_set = versions.latest_rule_set()
+    now = [] if rule_set is None else [rule.rule_id for rule in rule_set.rules]
+    return sorted({*now, *versions.gone_rules()})
 
 
 class _Versions:
