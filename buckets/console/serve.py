@@ -16,7 +16,7 @@ from buckets.console.site import Site
 from buckets.console.work.questions import Questions
 from buckets.errors import BucketsError
 
-_END_WITHIN_S = 2
+_END_WITHIN_S = 5
 _QUEUE = 128
 
 
@@ -70,7 +70,21 @@ def open_console(
         timeout_graceful_shutdown=_END_WITHIN_S,
         proxy_headers=False,
     )
-    return Console(site, listening, uvicorn.Server(config))
+    return Console(site, listening, _Server(config, site))
+
+
+class _Server(uvicorn.Server):
+    """A server whose streams end with it."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        """Serve a console."""
+        super().__init__(config)
+        self._site = site
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams first, then wait for the other answers."""
+        self._site.closing.set()
+        await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,5 +1,6 @@
 """What all pages of a console share: the job that it is about, and what is known of it."""
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class Site:
         people: who may do what.
         sampler: what the job has done in the last hour.
         questions: the long questions that are asked.
+        new_file: in a folder of rules, the file for new ones.
+        closing: set when the console ends, so that streams do.
     """
 
     conf: Path
@@ -30,7 +33,8 @@ class Site:
     people: People
     sampler: Sampler
     questions: Questions
-    new_file: str = field(default="console.yaml")
+    new_file: str = "console.yaml"
+    closing: threading.Event = field(default_factory=threading.Event)
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -34,15 +35,15 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
 
     async def endpoint(request: Request) -> Response:
         asked = Asked(site, request.state.person, request.query_params)
-        return StreamingResponse(_messages(changes(asked)), media_type="text/event-stream")
+        return StreamingResponse(_messages(changes(asked), site.closing), media_type="text/event-stream")
 
     return endpoint
 
 
-async def _messages(changes: Iterator[list[Change]]) -> AsyncIterator[str]:
+async def _messages(changes: Iterator[list[Change]], closing: threading.Event) -> AsyncIterator[str]:
     quiet_s = 0.0
     yield ": begins\n\n"
-    while True:
+    while not closing.is_set():
         try:
             news = await run_in_threadpool(next, changes, None)
         except BucketsError as error:

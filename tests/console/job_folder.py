@@ -24,7 +24,7 @@ EVIL_RULE = f'{EVIL} "o\'clock"'
 EVIL_KEY = "\u202e" + EVIL + "'\"&" + "x" * 300
 RULES: list[dict[str, Any]] = [
     {"rule_id": "large", "description": "A payer spends much in an hour", "severity": "high", "tags": ["money"]},
-    {"rule_id": "often", "aggregate": {"function": "count"}, "limit": {"operator": ">=", "value": "3"}},
+    {"rule_id": "often", "aggregate": {"function": "count"}, "limit": {"operator": ">=", "value": "2"}},
     {"rule_id": "trial", "state": "SHADOW", "limit": {"operator": ">", "value": "40"}},
     {"rule_id": "draft", "state": "DRAFT"},
     {"rule_id": EVIL_RULE, "description": EVIL, "limit": {"operator": ">", "value": "60"}},

@@ -39,7 +39,7 @@ def test_a_verdict_on_several_alerts_carries_the_name(page, changing, copied):
     page.goto(changing.url + "/alerts?verdict=fraud")
     assert page.locator("tbody tr").count() >= 2
     page.goto(changing.url + "/rule?id=often")
-    expect(page.locator("main")).to_contain_text("34.2 to 100")
+    expect(page.locator("main")).to_contain_text("34 % to 100 %")
 
 
 def test_a_verdict_on_an_alert(page, changing):
@@ -57,8 +57,9 @@ def test_nothing_selected_is_said(page, changing):
 
 
 @pytest.mark.parametrize(
-    ("rule", "button", "state"), [("large", "Pause", "PAUSE"), ("large", "Put on trial", "SHADOW"), ("trial", "Pause", "PAUSE")]
-)  # fmt: skip
+    ("rule", "button", "state"),
+    [("large", "Pause", "PAUSE"), ("large", "Put on trial", "SHADOW"), ("trial", "Pause", "PAUSE")],
+)
 def test_a_rule_gets_another_state(page, changing, copied, rule, button, state):
     page.goto(f"{changing.url}/rule?id={rule}")
     page.get_by_role("link", name=button, exact=True).click()

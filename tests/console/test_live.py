@@ -1,7 +1,7 @@
 """Pages that follow a job while it runs."""
 
-import os
 import time
+from datetime import timedelta
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -59,8 +59,6 @@ def test_alerts_come_as_they_are_written_and_a_selection_stands_still(page, chan
     def write(alert_id: str, later_us: int) -> None:
         at = newest.schema.get_field_index("event_time")
         moments = newest["event_time"].to_pylist()
-        from datetime import timedelta
-
         moved = newest.set_column(at, newest.field(at), [[moments[0] + timedelta(days=30, microseconds=later_us)]])
         at = newest.schema.get_field_index("alert_id")
         write_deltalake(table, moved.set_column(at, newest.field(at), [[alert_id]]), mode="append")
@@ -86,4 +84,3 @@ def test_a_stream_ends_with_its_tab(open_page, live, copied):
         for page in pages:
             page.close()
         assert served.ask("/samples").status == 200
-    assert os.getpid()

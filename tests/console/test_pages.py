@@ -133,7 +133,7 @@ def test_all_is_done_with_a_keyboard(page, shown):
     page.keyboard.press("a")
     page.wait_for_url("**/alerts")
     page.keyboard.press("/")
-    expect(page.get_by_label("Which", exact=True)).to_be_focused()
+    expect(page.locator("select[name=kind]")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.type("often")
     page.keyboard.press("Enter")

@@ -101,7 +101,7 @@
     const link = before === "g" && [...document.querySelectorAll("header nav a")].find(a => a.textContent.trim().toLowerCase().startsWith(event.key));
     before = event.key;
     if (link) { before = ""; link.click(); }
-    if (event.key === "/" && document.querySelector(".filters input")) { event.preventDefault(); document.querySelector(".filters input").focus(); }
+    if (event.key === "/" && document.querySelector(".filters")) { event.preventDefault(); document.querySelector(".filters select, .filters input").focus(); }
   });
 
   document.addEventListener("DOMContentLoaded", start);
