@@ -100,13 +100,18 @@ def newest_rows(
     pieces = _Pieces(sources)
     found: list[_Found] = []
     looked_at, after = 0, None
-    while (piece := pieces.next()) is not None:
-        if len(found) > most and found[most].place.time_us > piece.to_us:
+    while (to_us := pieces.reach_us()) is not None:
+        if len(found) > most and found[most].place.time_us > to_us:
             break
-        if looked_at >= most_looked_at:
-            # Others of this moment or before may lie in pieces that are not read; the next page begins there.
-            after = RowPlace(piece.to_us + 1, "")
+        rest = RowPlace(to_us + 1, "")
+        if looked_at >= most_looked_at and (wanted.before is None or rest < wanted.before):
+            # Others of this moment or before may lie in pieces that are not read; the next page begins there. Where
+            # this one began there too, it goes on to look, or nobody would ever come further.
+            after = rest
             found = [each for each in found if each.place >= after]
+            break
+        piece = pieces.next()
+        if piece is None:
             break
         newer, rows = piece.look(most + 1)
         looked_at += rows
@@ -162,9 +167,11 @@ class _Source:
         """Yield the files that may hold wanted rows."""
         actions = pa.table(self.table.get_add_actions(flatten=True))
         ends = [_moments_us(actions, f"{end}.{self.order.moment}") for end in ("min", "max")]
-        for name, least, greatest in zip(actions["path"].to_pylist(), *ends, strict=True):
+        for name, least, last in zip(actions["path"].to_pylist(), *ends, strict=True):
+            # The log has milliseconds, and some writers cut off what is beyond them.
+            greatest = _ALWAYS_US if last is None else last + 999
             if self.may_hold(least, greatest):
-                yield _File(self, _path_of(self.path, name), _ALWAYS_US if greatest is None else greatest)
+                yield _File(self, _path_of(self.path, name), greatest)
 
     def may_hold(self, least_us: int | None, greatest_us: int | None) -> bool:
         """Return whether rows between two moments may be wanted; None of one that is not known."""
@@ -242,6 +249,10 @@ class _Pieces:
         for source in sources:
             for file in source.files():
                 self._add(file)
+
+    def reach_us(self) -> int | None:
+        """Return the greatest moment that a row of the others may have; None where there are no others."""
+        return -self._waiting[0][0] if self._waiting else None
 
     def next(self) -> _Piece | None:
         """Return the next one; None where there is no other."""
