@@ -36,7 +36,7 @@ class Console:
 
     def run(self) -> None:
         """Serve until somebody interrupts it."""
-        with contextlib.closing(self.listening):
+        with contextlib.closing(self.listening), contextlib.suppress(KeyboardInterrupt):
             self.server.run(sockets=[self.listening])
 
 

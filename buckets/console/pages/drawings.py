@@ -1,6 +1,6 @@
 """Small drawings in tables: numbers of days as bars, and a share with the interval that holds it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from buckets.numbers.figures import short_percent_text
@@ -42,4 +42,34 @@ def interval(share: ShareInterval | None) -> dict[str, Any] | None:
         "from": round(share.low * _WIDTH, 1),
         "width": round((share.high - share.low) * _WIDTH, 1),
         "at": round(share.share * _WIDTH, 1),
+    }
+
+
+_LEFT, _TOP, _WIDE, _HIGH = 40, 16, 480, 150
+"""Of the chart of a sweep, in units of its drawing: what is left of and above its columns, and these together."""
+
+
+def sweep_chart(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Place the variants of a sweep of one number: alerts as columns, precision and recall as lines; None of others."""
+    variants = answer["variants"]
+    if len(answer["sweeps"]) != 1 or len(variants) < 2:
+        return None
+    most = max(max(variant["alerts"] for variant in variants), 1)
+    step = _WIDE / len(variants)
+    columns, lines = [], {"precision": list[str](), "recall": list[str]()}
+    for at, variant in enumerate(variants):
+        x, height = _LEFT + (at + 0.5) * step, variant["alerts"] / most * _HIGH
+        label = "; ".join(str(value) for value in variant["values"].values())
+        column = _bar(x=x, left=x - step * 0.35, y=_TOP + _HIGH - height, width=step * 0.7, height=height)
+        columns.append({**column, "alerts": variant["alerts"], "label": label, "is_now": variant["as_written"]})
+        for name, points in lines.items():
+            if variant.get(name) is not None:
+                points.append(f"{x:.1f},{_TOP + _HIGH * (1 - variant[name]):.1f}")
+    return {
+        "columns": columns,
+        "lines": {name: " ".join(points) for name, points in lines.items() if len(points) > 1},
+        "width": _LEFT + _WIDE + 20,
+        "height": _TOP + _HIGH + 24,
+        "floor": _TOP + _HIGH,
+        "parameter": answer["sweeps"][0]["parameter"],
     }

@@ -12,6 +12,7 @@ from buckets.changes.trial import trial_words
 from buckets.changes.versions import read_version
 from buckets.config.console import Role
 from buckets.console.site import Site
+from buckets.console.typed_rule import read_rule
 from buckets.console.view import address
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
@@ -129,12 +130,35 @@ def _end_snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> 
     return Plan(f"{rule.rule_id}: end the snooze of {of} now", _put(changed, signed), [], _page_of(rule))
 
 
+def _draft(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+    """Save what is typed as a draft, under an id that nothing in force has."""
+    rule = read_rule(fields.get("text", ""), site.job).rule.model_copy(update={"state": "DRAFT"})
+    known = next((each for each in rules.rules if each.rule_id == rule.rule_id), None)
+    if known is not None and known.state != "DRAFT":
+        message = (
+            f"rule {rule.rule_id!r} is {known.state}, and a draft in its place would take it out of force; give the "
+            "draft a rule_id of its own"
+        )
+        raise BucketsError(message)
+    notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
+    return Plan(f"{rule.rule_id}: save as a draft", _put([rule], signed), notes, _page_of(rule))
+
+
+def _apply(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+    """Take what is typed, in place of what the rule says now."""
+    rule = read_rule(fields.get("text", ""), site.job).rule
+    notes = [rule.sentence(), _windows(site, rule)]
+    return Plan(f"{rule.rule_id}: {stage(rule)} as it is written", _put([rule], signed), notes, _page_of(rule))
+
+
 PLANS: Mapping[str, tuple[Planner, Role]] = {
     "promote": (_promote, "admin"),
     "pause": (_state("PAUSE"), "admin"),
     "resume": (_state("ACTIVE"), "admin"),
     "trial": (_state("SHADOW"), "admin"),
     "rollback": (_roll_back, "admin"),
+    "apply": (_apply, "admin"),
+    "draft": (_draft, "analyst"),
     "snooze": (_snooze, "analyst"),
     "end-snooze": (_end_snooze, "analyst"),
 }

@@ -58,5 +58,6 @@ def page(asked: Asked) -> View:
                 for snooze in rule.snoozes
             ],
             "place": rules.name,
+            "questions": site.questions.about(rule_id),
         },
     )

@@ -104,5 +104,106 @@
     if (event.key === "/" && document.querySelector(".filters")) { event.preventDefault(); document.querySelector(".filters select, .filters input").focus(); }
   });
 
+  // --- completion of a rule, from its JSON schema --------------------------------------------------------------
+
+  class Completion {
+    constructor(field) {
+      Object.assign(this, { field, schema: null, list: document.createElement("ul"), at: 0 });
+      this.list.className = "completion";
+      this.list.id = "completions";
+      this.list.setAttribute("role", "listbox");
+      this.list.setAttribute("aria-label", "Completions");
+      this.list.hidden = true;
+      field.after(this.list);
+      field.setAttribute("aria-autocomplete", "list");
+      field.setAttribute("aria-controls", this.list.id);
+      field.addEventListener("keydown", event => this.key(event));
+      field.addEventListener("blur", () => this.close());
+      this.list.addEventListener("pointerdown", event => { event.preventDefault(); this.take(event.target.textContent); });
+    }
+
+    async key(event) {
+      if (event.key === " " && event.ctrlKey) { event.preventDefault(); await this.open(); return; }
+      if (this.list.hidden) return;
+      const moves = { ArrowDown: 1, ArrowUp: -1 };
+      if (event.key in moves) { event.preventDefault(); this.choose(this.at + moves[event.key]); }
+      else if (event.key === "Enter" || event.key === "Tab") { event.preventDefault(); this.take(this.list.children[this.at].textContent); }
+      else if (event.key === "Escape") { event.preventDefault(); this.close(); }
+      else setTimeout(() => this.open());
+    }
+
+    // Which schemas apply where one writes: found by the names to the left of each line above that stands less deep.
+    here() {
+      const before = this.field.value.slice(0, this.field.selectionStart), lines = before.split("\n"), line = lines.pop();
+      const word = line.match(/[\w-]*$/)[0], names = [];
+      const plain = text => text.replace(/- /, "  ");
+      let depth = plain(line).search(/\S|$/);
+      const flow = line.slice(0, -word.length || undefined).match(/([\w]+):\s*\{[^}]*$/);
+      const value = line.match(/([\w]+):\s*[\w-]*$/);
+      if (flow) names.unshift(flow[1]);
+      for (const above of lines.reverse()) {
+        const indent = plain(above).search(/\S/), name = plain(above).match(/^\s*([\w-]+):\s*$/);
+        if (indent >= 0 && indent < depth) { depth = indent; if (name) names.unshift(name[1]); }
+      }
+      const inFlow = flow && line.slice(line.lastIndexOf("{")).match(/([\w]+):\s*[\w-]*$/);
+      return { word, names, value: flow ? inFlow && inFlow[1] : value && value[1] };
+    }
+
+    forms(node) {
+      if (!node) return [];
+      if (node.$ref) return this.forms(node.$ref.split("/").slice(1).reduce((found, name) => found?.[name], this.schema));
+      return [node, ...["anyOf", "oneOf", "allOf"].flatMap(name => (node[name] || []).flatMap(each => this.forms(each))), ...(node.items ? this.forms(node.items) : [])];
+    }
+
+    inner(nodes, name) {
+      return nodes.flatMap(node => this.forms(node.properties?.[name] || (typeof node.additionalProperties === "object" ? node.additionalProperties : null)));
+    }
+
+    words({ names, value }) {
+      let nodes = this.forms(this.schema);
+      for (const name of names) { const found = this.inner(nodes, name); if (found.length) nodes = found; }
+      if (value) return this.inner(nodes, value).flatMap(node => node.enum || (node.const !== undefined ? [node.const] : node.type === "boolean" ? [true, false] : []));
+      return nodes.flatMap(node => [...Object.keys(node.properties || {}), ...(node.propertyNames?.enum || [])].map(name => `${name}: `)).concat(nodes.flatMap(node => node.enum || []));
+    }
+
+    async open() {
+      this.schema ??= await (await fetch(this.field.dataset.complete)).json();
+      const here = this.here();
+      const fit = [...new Set(this.words(here).filter(word => word !== null).map(String))].filter(word => word.startsWith(here.word) && word !== here.word);
+      this.list.replaceChildren(...fit.slice(0, 40).map((word, at) => {
+        const item = document.createElement("li");
+        item.setAttribute("role", "option");
+        item.id = `completion-${at}`;
+        item.textContent = word;
+        return item;
+      }));
+      this.list.hidden = !fit.length;
+      if (fit.length) this.choose(0);
+    }
+
+    choose(at) {
+      const items = [...this.list.children];
+      this.at = (at + items.length) % items.length;
+      items.forEach((item, index) => item.setAttribute("aria-selected", String(index === this.at)));
+      this.field.setAttribute("aria-activedescendant", items[this.at].id);
+      items[this.at].scrollIntoView({ block: "nearest" });
+    }
+
+    take(word) {
+      const at = this.field.selectionStart, { word: begun } = this.here();
+      this.field.setRangeText(word, at - begun.length, at, "end");
+      this.field.dispatchEvent(new Event("input", { bubbles: true }));
+      this.close();
+    }
+
+    close() {
+      this.list.hidden = true;
+      this.field.removeAttribute("aria-activedescendant");
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const field of document.querySelectorAll("[data-complete]")) new Completion(field);
+  });
   document.addEventListener("DOMContentLoaded", start);
 })();

@@ -143,13 +143,13 @@ class Questions:
                 question = self._waiting.pop(0)
                 question.state = "running"
                 process = self._process = _start(question)
-            assert process.stdout is not None
             error = ""
-            for line in process.stdout:
-                said = _said(line)
-                question.progress |= said.get("progress", {})
-                error = said.get("error", error)
-            code = process.wait()
+            with process:
+                for line in process.stdout or ():
+                    said = _said(line)
+                    question.progress |= said.get("progress", {})
+                    error = said.get("error", error)
+            code = process.returncode
             with self._lock:
                 self._process = None
                 if question.state == "running":
