@@ -33,12 +33,8 @@ TESTS = """
 tests:
   - name: three payments in an hour
     rules: [often]
-    given:
-      - {id: a, at: 2026-01-01T10:00Z, payer: p1}
-      - {id: b, at: 2026-01-01T10:10Z, payer: p1}
-      - {id: c, at: 2026-01-01T10:20Z, payer: p1}
-    expect:
-      alerts: [{event: c}]
+    given: [{payer: p1, at: 0s, repeat: {times: 3, every: 10m}}]
+    expect: {alerts: [{event: 2}, {event: 3}]}
 """
 
 

@@ -22,7 +22,8 @@ from buckets.rules.rule import Rule
 from buckets.verdicts.verdict import FINDINGS
 
 _SHOWN_EVENTS = 1_000
-_OTHERS = 10
+_OTHERS, _LOOKED_AT = 10, 100_000
+"""How many other alerts of a key are shown, and among how many of the newest they are looked for."""
 _archiving = threading.Lock()
 """Held while the archive is extended: of several pages that ask at once, one does it."""
 
@@ -38,7 +39,7 @@ def page(asked: Asked) -> View:
     given = given_findings(site.job)
     keys = list((row["key"] or {}).values())
     wanted = AlertFilter(kind="all", key=_text(keys[0]) if len(keys) == 1 else "")
-    others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1).rows
+    others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
     return View(
         "alert.html",
         {

@@ -118,15 +118,20 @@ def given_findings(job: Job) -> Findings:
 
 
 def list_alerts(
-    folder: Path, wanted: AlertFilter, before: RowPlace | None, given: Findings, most: int = ROWS
+    folder: Path,
+    wanted: AlertFilter,
+    before: RowPlace | None,
+    given: Findings,
+    most: int = ROWS,
+    most_looked_at: int = MOST_LOOKED_AT,
 ) -> ListedAlerts:
-    """Read a page of alerts; looks through about a million rows at most.
+    """Read a page of alerts; looks through about a million rows at most, or as many as are named.
 
     Raises:
         BucketsError: a table cannot be read.
     """
     tables = [folder / output for output in KINDS[wanted.kind]]
-    page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, MOST_LOOKED_AT)
+    page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, most_looked_at)
     return ListedAlerts(_listed(page, given), page.after, page.looked_at)
 
 
