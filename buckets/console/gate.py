@@ -50,7 +50,7 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
-                headers["cache-control"] = "max-age=3600" if is_static else "no-store"
+                headers["cache-control"] = "no-cache" if is_static else "no-store"
                 kept: Session = state["session"]
                 if not is_static and self._people.cookie_of(kept) != cookie:
                     written = f"{self._people.cookie}={self._people.cookie_of(kept)}; HttpOnly; SameSite=Strict; Path=/"

@@ -23,6 +23,10 @@ PAGES = (
     ("now", "/", "Now"),
     ("alerts", "/alerts", "Alerts"),
     ("rules", "/rules", "Rules"),
+    ("lists", "/lists", "Lists"),
+    ("verdicts", "/verdicts", "Verdicts"),
+    ("quality", "/quality", "Quality"),
+    ("batches", "/batches", "Batches"),
 )
 """The pages of the navigation: name, address and title."""
 

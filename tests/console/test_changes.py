@@ -40,6 +40,12 @@ def test_a_verdict_on_several_alerts_carries_the_name(page, changing, copied):
     assert page.locator("tbody tr").count() >= 2
     page.goto(changing.url + "/rule?id=often")
     expect(page.locator("main")).to_contain_text("34 % to 100 %")
+    page.goto(changing.url + "/verdicts")
+    expect(page.get_by_role("region", name="Verdicts").locator("tbody tr")).to_have_count(2)
+    expect(page.get_by_role("region", name="Verdicts")).to_contain_text("called <b>the payer</b>")
+    page.goto(changing.url + "/quality")
+    often = page.get_by_role("region", name="Quality of rules").locator("tr").filter(has_text="often")
+    expect(often).to_contain_text("2 of 2")
 
 
 def test_a_verdict_on_an_alert(page, changing):

@@ -7,7 +7,27 @@ from playwright.sync_api import expect
 
 from tests.console.job_folder import EVIL, EVIL_RULE
 
-PAGES = ("/", "/alerts?kind=all", "/rules", "/rule?id=large", "/rules/change?what=pause&id=large", "/nothing")
+PAGES = (
+    "/",
+    "/alerts?kind=all",
+    "/rules",
+    "/rule?id=large",
+    "/rules/change?what=pause&id=large",
+    "/lists",
+    "/verdicts",
+    "/batches?batch=1",
+    "/nothing",
+)
+    "/",
+    "/alerts?kind=all",
+    "/rules",
+    "/rule?id=large",
+    "/rules/change?what=pause&id=large",
+    "/lists",
+    "/verdicts",
+    "/batches?batch=1",
+    "/nothing",
+)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +128,21 @@ def test_why_not_says_what_held_a_rule_back(page, shown):
     page.goto(shown.url + "/why?rule=large&event=e0")
     expect(page.locator("main")).to_contain_text("Rule large did not fire at event e0")
     expect(page.locator("main")).to_contain_text("not met")
+
+
+def test_batches_have_their_accounts(page, shown):
+    page.goto(shown.url + "/batches")
+    page.get_by_role("link", name="1", exact=True).click()
+    expect(page.get_by_role("region", name="Groups of the batch")).to_contain_text("payer")
+    cells = page.get_by_role("region", name="Groups of the batch").locator("tbody tr").first.locator("td")
+    counts = [int(text) for text in cells.all_inner_texts()[1:9]]
+    assert counts[0] == sum(counts[1:]) + 1, "all but the row that is no event"
+
+
+def test_lists_are_shown_as_the_job_has_them(page, shown):
+    page.goto(shown.url + "/lists")
+    expect(page.get_by_role("region", name="Lists")).to_contain_text("payroll.csv")
+    expect(page.get_by_role("region", name="Lists")).to_contain_text("not read by a batch yet")
 
 
 def test_hostile_texts_are_texts(page, shown):
