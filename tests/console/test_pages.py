@@ -18,16 +18,6 @@ PAGES = (
     "/batches?batch=1",
     "/nothing",
 )
-    "/",
-    "/alerts?kind=all",
-    "/rules",
-    "/rule?id=large",
-    "/rules/change?what=pause&id=large",
-    "/lists",
-    "/verdicts",
-    "/batches?batch=1",
-    "/nothing",
-)
 
 
 @pytest.fixture(scope="module")
