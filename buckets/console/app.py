@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.console import Role
 from buckets.console.gate import SIGN_IN, Gate
-from buckets.console.pages import alert, alerts, change, editor, now, question, records, rule, rules, sign_in
+from buckets.console.pages import alert, alerts, change, editor, key, now, question, records, rule, rules, sign_in
 from buckets.console.site import Site
 from buckets.console.stream import stream
 from buckets.console.view import Asked, Onward, View, address, shown, shown_error
@@ -76,6 +76,8 @@ def _routes(site: Site) -> list[BaseRoute]:
         get("/rule/schema", "rules", editor.schema),
         post("/rule/check", "rules", editor.check, "read"),
         post("/rule/backtest", "rules", editor.backtest, "analyst"),
+        get("/key", "keys", key.page),
+        get("/key/events", "keys", key.events),
         get("/lists", "lists", records.lists),
         get("/verdicts", "verdicts", records.verdicts),
         get("/quality", "quality", records.quality),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from buckets.changes.job_rules import JobRules
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results
 from buckets.console.person import People
 from buckets.console.sampler import Sampler
@@ -12,6 +13,7 @@ from buckets.console.work.questions import Questions
 from buckets.errors import BucketsError
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.printable import quoted
+from buckets.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Site:
             message = f"nothing is recorded in {folder} yet; start the job with `{run} {quoted(str(self.conf))}`"
             raise BucketsError(message)
         return folder
+
+    @property
+    def rule_set(self) -> RuleSet | None:
+        """The newest version of the rules that the job has; None where it has none yet."""
+        return RuleVersions(self.job.checkpoint).latest_rule_set()
 
     def rules(self, new_file: str = "") -> JobRules:
         """Return the rules where the job reads them, as they are now."""

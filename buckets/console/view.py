@@ -23,6 +23,7 @@ PAGES = (
     ("now", "/", "Now"),
     ("alerts", "/alerts", "Alerts"),
     ("rules", "/rules", "Rules"),
+    ("keys", "/key", "Keys"),
     ("lists", "/lists", "Lists"),
     ("verdicts", "/verdicts", "Verdicts"),
     ("quality", "/quality", "Quality"),

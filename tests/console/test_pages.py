@@ -13,6 +13,7 @@ PAGES = (
     "/rules",
     "/rule?id=large",
     "/rules/change?what=pause&id=large",
+    "/key?field=payer&value=p1",
     "/lists",
     "/verdicts",
     "/batches?batch=1",
@@ -118,6 +119,23 @@ def test_why_not_says_what_held_a_rule_back(page, shown):
     page.goto(shown.url + "/why?rule=large&event=e0")
     expect(page.locator("main")).to_contain_text("Rule large did not fire at event e0")
     expect(page.locator("main")).to_contain_text("not met")
+
+
+def test_a_key_has_its_events_windows_and_how_near_rules_were(page, shown, faults_of):
+    page.goto(shown.url + "/key")
+    page.get_by_label("Field").select_option("payer")
+    page.get_by_label("Value").fill("p2")
+    page.get_by_role("button", name="Show").click()
+    near = page.get_by_role("region", name="Rules at the last event")
+    expect(near).to_contain_text("large")
+    expect(near).to_contain_text("is not above 100 by")
+    expect(page.locator("#key-events rect.column")).to_have_count(4)
+    expect(page.locator("#key-events circle")).to_have_count(60)
+    assert faults_of(page) == []
+    page.goto(shown.url + "/key?field=payer&value=nobody")
+    expect(page.get_by_text("Nothing of it is in the archive.")).to_be_visible()
+    page.goto(shown.url + "/key?field=account&value=x")
+    expect(page.get_by_role("alert")).to_contain_text("is a whole number")
 
 
 def test_batches_have_their_accounts(page, shown):

@@ -57,7 +57,7 @@ def page(asked: Asked) -> View:
 
 def explanation(asked: Asked) -> View:
     """Explain an alert, as a part of its page."""
-    explained = _explainer(asked.site).alert(asked.named("id"))
+    explained = explainer(asked.site, opened_history(asked.site)).alert(asked.named("id"))
     return View("explanation.html", _explained(explained))
 
 
@@ -76,7 +76,7 @@ def why_page(asked: Asked) -> View:
     if not event or not rule:
         return View("why.html", values | {"explained": False})
     at_ms = _moment_ms(asked) if asked.named("at") else None
-    explained = _explainer(asked.site).event(event, rule, at_ms)
+    explained = explainer(asked.site, opened_history(asked.site)).event(event, rule, at_ms)
     return View("why.html", values | {"explained": True} | _explained(explained))
 
 
@@ -105,9 +105,14 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     raise BucketsError(message)
 
 
-def _explainer(site: Site) -> Explainer:
+def opened_history(site: Site) -> History:
+    """Return the history of the job, up to now."""
     with _archiving:
-        history = History.open(site.job)
+        return History.open(site.job)
+
+
+def explainer(site: Site, history: History) -> Explainer:
+    """Return what explains events of a history."""
     past = Past.of(history.archive, history.recorded, kept_results(site.job), RuleVersions(site.job.checkpoint))
     return Explainer(past, _SHOWN_EVENTS)
 
@@ -126,7 +131,7 @@ def _moment_ms(asked: Asked) -> int:
 
 
 def _rules_now(site: Site) -> list[Rule]:
-    rule_set = RuleVersions(site.job.checkpoint).latest_rule_set()
+    rule_set = site.rule_set
     return [] if rule_set is None else [rule for rule in rule_set.rules if rule.is_in_force]
 
 

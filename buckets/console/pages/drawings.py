@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from buckets.numbers.figures import short_percent_text
+from buckets.pages.axis import round_times
 from buckets.verdicts.share_interval import ShareInterval
 
 _WIDTH, _HEIGHT = 90, 22
@@ -72,4 +73,36 @@ def sweep_chart(answer: Mapping[str, Any]) -> dict[str, Any] | None:
         "height": _TOP + _HIGH + 24,
         "floor": _TOP + _HIGH,
         "parameter": answer["sweeps"][0]["parameter"],
+    }
+
+
+_LINE_LEFT, _LINE_RIGHT, _LINE_TOP, _LINE_HIGH, _WINDOW_HIGH = 80, 980, 20, 140, 20
+"""Of a timeline: between which places time runs, how high events are drawn, and how high each window."""
+
+
+def timeline(events: Sequence[Mapping[str, Any]], windows: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
+    """Place events over time, the value of each as its height, and windows below them as bars."""
+    times = [event["time_ms"] for event in events]
+    first, last = min([*times, *(start for _, start, _ in windows)]), max(times)
+    most = max([event["value"] for event in events] + [0.0]) or 1.0
+    floor = _LINE_TOP + _LINE_HIGH
+
+    def x(time_ms: int) -> float:
+        share: float = (time_ms - first) / max(last - first, 1)
+        return round(_LINE_LEFT + share * (_LINE_RIGHT - _LINE_LEFT), 1)
+
+    bars_of_windows = [
+        {"left": x(start), "width": max(x(end) - x(start), 2.0), "y": floor + 34 + at * _WINDOW_HIGH, "label": label}
+        for at, (label, start, end) in enumerate(windows)
+    ]
+    return {
+        "events": [
+            {"x": x(event["time_ms"]), "y": round(floor - max(event["value"], 0.0) / most * _LINE_HIGH, 1)}
+            for event in events
+        ],
+        "times": [{"at": x(time_ms), "label": label} for time_ms, label in round_times(first, last)],
+        "windows": bars_of_windows,
+        "most": f"{most:,.2f}",
+        "floor": floor,
+        "height": floor + 40 + len(windows) * _WINDOW_HIGH,
     }

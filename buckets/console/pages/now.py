@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
 from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts
@@ -106,7 +105,7 @@ def _recorded_alerts(site: Site) -> list[dict[str, Any]]:
 
 def _recorded_rules(site: Site) -> dict[str, Any]:
     """Return the rules that evaluated the last batch, as a running job describes them."""
-    rule_set = RuleVersions(site.job.checkpoint).latest_rule_set()
+    rule_set = site.rule_set
     if rule_set is None:
         return {"rules": [], "rules_version": None}
     rules = [rule for rule in rule_set.rules if rule.state != "DELETE"]
