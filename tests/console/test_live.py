@@ -36,6 +36,16 @@ def test_figures_and_charts_follow_the_job(page, live, copied, faults_of):
         assert faults_of(page) == []
 
 
+def test_a_page_that_was_there_before_the_job_begins_to_follow_it(page, copied):
+    with serving(copied) as served:
+        page.goto(served.url)
+        expect(page.get_by_text("no job runs now")).to_be_visible()
+        rules = RuleVersions(copied.parent / "checkpoint").latest_rule_set()
+        with LiveStatus(copied.parent / "checkpoint", lambda: rules, every_s=0.1):
+            expect(page.locator(".job")).to_contain_text("live")
+            expect(page.locator("[data-chart]")).to_have_count(4)
+
+
 def test_what_is_wrong_is_one_red_line(page, copied):
     rules = RuleVersions(copied.parent / "checkpoint").latest_rule_set()
     status = LiveStatus(

@@ -46,12 +46,17 @@ def samples(asked: Asked) -> dict[str, Any]:
 
 
 def changes(asked: Asked) -> Iterator[list[Change]]:
-    """Yield the figures each time the job has written them, and the samples since."""
+    """Yield the figures each time the job has written them, and the samples since.
+
+    A page that was shown before the job had begun is told when it has, since it has no charts of it.
+    """
     seen: tuple[int, str] | None = (-1, "")
     since_s = max((sample.time_s for sample in asked.site.sampler.since()), default=0)
     while True:
         live = read_live(asked.site.job.checkpoint)
         news: list[Change] = []
+        if live is not None and asked.named("followed") == "no":
+            news.append(Change(event="begun"))
         state = (live.data["written_ms"], live.state(epoch_ms())) if live is not None else None
         if state != seen:
             seen = state
