@@ -28,9 +28,10 @@ BENCHMARKS = (
     "peers",
     "history",
     "appends",
+    "console",
     *LIVE,
 )
-RUN_ONCE = ("restart", "state", "peers", "history", "appends", *LIVE)
+RUN_ONCE = ("restart", "state", "peers", "history", "appends", "console", *LIVE)
 """Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 

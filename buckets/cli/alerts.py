@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo_json, newest_of
-from buckets.cli.options import AsJson, From, To, range_ms
-from buckets.cli.rules.snooze import read_key
+from buckets.cli.options import AsJson, From, To, key_of, range_ms
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.figures import readable
 from buckets.outputs.alert_ids import short_length
+from buckets.outputs.alert_words import term_value
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.reader import TIMES, read_rows
 from buckets.outputs.recorded_outputs import Selection
@@ -62,7 +62,7 @@ def alerts(
         message = "--shadow and --held are two outputs; ask for one of them"
         raise BucketsError(message)
     selection = Selection({} if rule is None else {"rule_id": [rule]}, range_ms(begin, end))
-    wanted = {} if key is None else {field: _text(value) for field, value in read_key(key, {}).items()}
+    wanted = {} if key is None else {field: _text(value) for field, value in key_of(key, {}).items()}
     output = HELD_ALERTS if held else SHADOW_ALERTS if shadow else ALERTS
     columns = None if as_json else [*COLUMNS, "held_by"] if held else COLUMNS
     chosen = [
@@ -141,18 +141,3 @@ def _bounds(term: dict[str, Any]) -> str:
         return ""
     lower, upper = (term_value({"value": term[side]}) for side in ("lower", "upper"))
     return f"\n{lower} to {upper}{', or none' if term.get('may_be_null') else ''}"
-
-
-def term_value(term: dict[str, Any]) -> str:
-    """Return the value of a feature, as people read it."""
-    value = term["value"]
-    if value is None:
-        return "no value"
-    return ("yes" if value else "no") if isinstance(value, bool) else readable(value)
-
-
-def crossed(alert: dict[str, Any]) -> str:
-    """Say in short what made an alert: its value and limit, or its condition with the numbers in it."""
-    if alert["value"] is None:
-        return str(alert["condition"])
-    return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"

@@ -11,7 +11,7 @@ import typer
 from rich.status import Status
 
 from buckets.cli.console import Terminal
-from buckets.cli.rules.request import JobRules
+from buckets.cli.rules.request import rules_of
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.events.arrivals import DeadLetter
@@ -112,7 +112,7 @@ def _key_of_rules(job: Job) -> str:
     Raises:
         BucketsError: there is none.
     """
-    rules = job.rules or JobRules(job).rules
+    rules = job.rules or rules_of(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
     field = next((fields[0] for fields in groupings if fields), None)
     if field is None:

@@ -21,6 +21,7 @@ from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
 from buckets.cli.metrics_files import metrics_app
+from buckets.cli.open_console import console
 from buckets.cli.replay import replay
 from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
@@ -36,7 +37,7 @@ from buckets.version import versions_text
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 _COMMANDS = (
     run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
-    watch, snooze, verdict, verdicts,
+    watch, console, snooze, verdict, verdicts,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command()(_command)

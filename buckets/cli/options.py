@@ -2,12 +2,13 @@
 
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from buckets.changes.snoozing import Key, read_key
 from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
@@ -57,6 +58,15 @@ def metrics_at(settings: MetricsSettings | None, port: int | None) -> MetricsSet
     if port is None:
         return settings
     return MetricsSettings(port=port) if settings is None else settings.model_copy(update={"port": port})
+
+
+def key_of(text: str, kinds: Mapping[str, str]) -> Key:
+    """Return the key that `--key` names, its values of the kinds of their fields.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    return read_option("--key", text, lambda written: read_key(written, kinds))
 
 
 def range_ms(begin: str | None, end: str | None) -> TimeRange:

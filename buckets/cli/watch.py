@@ -15,11 +15,9 @@ from buckets.cli.options import read_option
 from buckets.cli.watch_view import (
     alert_line,
     alerts_table,
-    clock_text,
     figures_line,
     figures_table,
     process_lines,
-    remarks_on,
     rules_line,
     rules_table,
 )
@@ -28,6 +26,7 @@ from buckets.config.job import load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.monitor.live import Live, read_live
+from buckets.monitor.words import never_ran, remarks_on, state_line
 from buckets.rules.revision import names
 
 SHORTEST_MS = 100
@@ -61,7 +60,7 @@ def watch(
     if once:
         live = read_live(watched.checkpoint)
         if live is None:
-            raise BucketsError(watched.never_ran())
+            raise BucketsError(never_ran(conf, watched.checkpoint))
         now_ms = epoch_ms()
         if console.is_terminal:
             console.print(watched.view(live, now_ms))
@@ -101,7 +100,7 @@ def _write(console: Terminal, watched: "WatchedJob", every_s: float) -> None:
     last_state = ""
     while True:
         live, now_ms = read_live(watched.checkpoint), epoch_ms()
-        state = watched.state_line(live, now_ms)
+        state = state_line(watched.conf, watched.checkpoint, live, now_ms)
         if live is not None and live.state(now_ms) == "running":
             alerts = live.data["alerts"]
             new = [alert for alert in alerts if _identity(alert) not in seen]
@@ -128,31 +127,6 @@ class WatchedJob:
         self.conf = conf
         self.checkpoint = checkpoint
 
-    def never_ran(self) -> str:
-        """Say that there is no status."""
-        return (
-            f"job {self.conf}: has never run, there is no status in its checkpoint {self.checkpoint}; "
-            f"start it with `buckets run {self.conf}`"
-        )
-
-    def state_line(self, live: Live | None, now_ms: int) -> str:
-        """Return whether the job runs, in one line, and what to do if it does not."""
-        if live is None:
-            return self.never_ran()
-        data, state = live.data, live.state(now_ms)
-        process = f"process {data['pid']} on {data['host']}"
-        written = f"{clock_text(data['written_ms'])} UTC"
-        if state == "running":
-            return f"job {self.conf}: runs, {process}, since {clock_text(data['started_ms'])} UTC"
-        if state == "silent":
-            return f"job {self.conf}: has said nothing since {written}; {process} hangs, or its machine is gone"
-        remedy = f"start it again with `buckets run {self.conf}`"
-        if state == "gone":
-            return f"job {self.conf}: is not running, {process} died after {written}; {remedy}"
-        if data["failure"]:
-            return f"job {self.conf}: is not running, it failed at {written}: {data['failure']}"
-        return f"job {self.conf}: is not running, it was stopped at {written}; {remedy}"
-
     def fill_lines(self) -> list[str]:
         """Say how far the history of rules is filled in, a line each."""
         return [f"{names(fill.rule_ids)}: {fill.words}" for fill in read_fills(self.checkpoint)]
@@ -162,14 +136,19 @@ class WatchedJob:
         data = live.data
         rules = [f"  {rule['state']} {rule['rule_id']}: {rule['sentence']}" for rule in data["rules"]["rules"]]
         alerts = [f"  {alert_line(alert)}" for alert in data["alerts"][:SHOWN_ALERTS]]
-        head = [self.state_line(live, now_ms), *remarks_on(data), *self.fill_lines(), figures_line(data)]
+        head = [
+            state_line(self.conf, self.checkpoint, live, now_ms),
+            *remarks_on(data),
+            *self.fill_lines(),
+            figures_line(data),
+        ]
         lines = [*head, *process_lines(data), f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 
     def view(self, live: Live | None, now_ms: int, height: int | None = None) -> RenderableType:
         """Return everything for a terminal; if its height is given, as many alerts as fit, and sentences cut short."""
         style = "bold green" if live is not None and live.state(now_ms) == "running" else "bold red"
-        head = Text(self.state_line(live, now_ms), style=style)
+        head = Text(state_line(self.conf, self.checkpoint, live, now_ms), style=style)
         if live is None:
             return head
         data = live.data

@@ -5,15 +5,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from buckets.cli.alerts import crossed
-from buckets.clock import epoch_ms
-from buckets.duration import DAY_MS
-from buckets.moment import day_text, time_text
+from buckets.monitor.words import Status, clock_text, quantiles_text
 from buckets.numbers.figures import readable
+from buckets.outputs.alert_words import crossed
 from buckets.printable import capitalised, counted, key_words
 
 _BARS = "▁▂▃▄▅▆▇█"
-Status = dict[str, Any]
 
 
 def figures_table(data: Status) -> Table:
@@ -64,19 +61,6 @@ def alerts_table(data: Status, most: int) -> RenderableType:
             limit, value = f"{alert['operator']} {readable(alert['limit'])}", readable(alert["value"])
         table.add_row(clock_text(alert["written_ms"]), alert["rule_id"], key_words(alert["key"]), value, limit)
     return table
-
-
-def remarks_on(data: Status) -> list[str]:
-    """Return what is wrong with a job that still runs, a line each."""
-    remarks: list[str] = []
-    if data["rules_fault"] and data["ended_ms"] is None:
-        remarks.append(f"the rules may be out of date: {data['rules_fault']}")
-    if data["fault"] or data["not_counted"]:
-        why = data["fault"] or "they came faster than they could be counted"
-        left_out = "1 batch is" if data["not_counted"] == 1 else f"{data['not_counted']:,} batches are"
-        remarks.append(f"these figures are not complete, {left_out} not in them: {why}")
-    remarks += data.get("shortages", [])
-    return remarks
 
 
 def process_lines(data: Status) -> list[str]:
@@ -142,15 +126,5 @@ def _batches(minute: dict[str, Any]) -> str:
     return f"{minute['batches']:,} {unit} of {times['p50']:,} ms, at most {times['max']:,} ms"
 
 
-def quantiles_text(times_ms: dict[str, int] | None) -> str:
-    """Return quantiles of times in one line; nothing where there are none."""
-    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in (times_ms or {}).items())
-
-
 def _behind(lag: int | None) -> str:
     return "lag not known" if lag is None else f"{counted(lag, 'message')} behind"
-
-
-def clock_text(time_ms: int) -> str:
-    """Return a time of day, with its date unless that is today."""
-    return time_text(time_ms).removeprefix(f"{day_text(epoch_ms() // DAY_MS)} ")

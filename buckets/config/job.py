@@ -23,7 +23,7 @@ from buckets.yaml_file import load_model
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
-WITH_VARIABLES = ("kafka", "spark")
+WITH_VARIABLES = ("console", "kafka", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
     "source": ["path"],

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from buckets.config.console import ConsoleSettings
 from buckets.config.engine import EngineSettings
 from buckets.config.kafka import KafkaSettings, TopicName
 from buckets.config.lists import ListName, ListSettings
@@ -129,6 +130,7 @@ class JobSettings(BaseModel):
     verdicts: VerdictSettings = VerdictSettings()
     archive: ArchiveSettings | None = None
     metrics: MetricsSettings | None = None
+    console: ConsoleSettings = ConsoleSettings()
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS

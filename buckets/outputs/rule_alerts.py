@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.delta.query import in_ms, is_in, is_table, query
+from buckets.delta.query import in_ms, is_between, is_in, is_table, query
+from buckets.duration import DAY_MS
+from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import RAISED, has_output
 
 
@@ -42,3 +44,33 @@ def rules_with_alerts(folder: Path) -> list[str]:
     tables = [folder / output for output in RAISED if is_table(folder / output)]
     asked = (query(table, "select distinct rule_id from rows", f"results {table}") for table in tables)
     return sorted({rule_id for found in asked for rule_id in found["rule_id"].to_pylist()})
+
+
+def alerts_by_day(table: Path, days: int) -> dict[str, dict[int, int]]:
+    """Count the alerts of each rule on the latest days with alerts of a Delta table, by event time.
+
+    Args:
+        table: the table; one that is not there has none.
+        days: how many days, up to that of the latest alert.
+
+    Returns:
+        By rule id and number of the day since 1970.
+    """
+    if not is_table(table):
+        return {}
+    named = f"results {table}"
+    (latest,) = in_ms(query(table, "select max(event_time) as ms from rows", named)).to_pylist()
+    if latest["ms"] is None:
+        return {}
+    since = TimeRange((latest["ms"] // DAY_MS - days + 1) * DAY_MS, None)
+    tests = " and ".join(is_between("event_time", since))
+    counted = query(
+        table,
+        "select rule_id, date_trunc('day', event_time) as day, count(*) as alerts from rows "
+        f"where {tests} group by rule_id, day",
+        named,
+    )
+    found: dict[str, dict[int, int]] = {}
+    for row in in_ms(counted).to_pylist():
+        found.setdefault(row["rule_id"], {})[row["day"] // DAY_MS] = row["alerts"]
+    return found

@@ -112,3 +112,11 @@ def _short(name: str, written: dict[str, Any]) -> str:
     if not value:
         return "none"
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def difference(before: Rule | None, after: Rule | None) -> str:
+    """Say how two versions of a rule differ; the whole rule if it is new or gone."""
+    if before is None or after is None:
+        there = after or before
+        return "" if there is None else there.sentence()
+    return "; ".join(map(str, fields_that_differ(before, after)))

@@ -35,18 +35,21 @@ class RecordedAlert:
     decided_ms: int | None = None
 
 
-def recorded_alerts(folder: Path, times: TimeRange = ANY_TIME) -> Iterator[RecordedAlert]:
+def recorded_alerts(
+    folder: Path, times: TimeRange = ANY_TIME, selection: Selection | None = None
+) -> Iterator[RecordedAlert]:
     """Yield the alerts of a job, each id once; keeps all ids in memory.
 
     Args:
         folder: the folder of its tables.
         times: the event times that count.
+        selection: which of them; None for all of these times.
 
     Raises:
         BucketsError: a table cannot be read.
     """
     seen: set[str] = set()
-    wanted = Selection({}, times)
+    wanted = selection or Selection({}, times)
     for output in ALERT_OUTPUTS:
         for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
             if row["alert_id"] not in seen:

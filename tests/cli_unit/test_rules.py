@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from buckets.checkpoint.backfill_requests import BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.cli.rules.view import difference
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.feeds.rules.history import RuleHistory, rule_changes_path
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.resources import DEFAULT_SCHEMA, resource
+from buckets.rule_files.differences import difference
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.rule import Rule
 from tests.cli_unit.ran import Ran, one_line

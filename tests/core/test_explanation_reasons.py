@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from buckets.cli.explain.page import page_of
-from buckets.cli.explain.view import headline, show
+from buckets.cli.explain.view import show
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
+from buckets.history.explain.words import headline
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule, until

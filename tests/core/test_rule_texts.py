@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.cli.rules.view import difference
+from buckets.rule_files.differences import difference
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rules.rule import Rule

@@ -157,7 +157,7 @@ def test_its_alerts_and_its_status_can_be_read_afterwards(finished):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_all_that_was_started(tmp_path, number):
     with Demo(tmp_path) as demo:
-        demo.wait_until(lambda: len(demo.processes("buckets.cli.as_child")) == 2)
+        demo.wait_until(lambda: len(demo.processes("buckets.cli.as_child")) == 3)
         os.kill(demo.process.pid, number)
         ran = demo.wait()
     assert ran.code == 130

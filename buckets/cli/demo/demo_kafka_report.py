@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.alerts import crossed
 from buckets.cli.console import Terminal
 from buckets.cli.demo.recall_table import recall_table
-from buckets.cli.watch_view import quantiles_text
 from buckets.clock import epoch_ms
 from buckets.duration import MINUTE_MS
 from buckets.monitor.last_minute import named_quantiles
 from buckets.monitor.live import Live
+from buckets.monitor.words import quantiles_text
+from buckets.outputs.alert_words import crossed
 from buckets.printable import key_words
 
 SHOWN_A_SECOND = 2

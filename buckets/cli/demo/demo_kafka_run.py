@@ -13,12 +13,13 @@ from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.demo.demo_kafka_report import ShownAlerts
-from buckets.cli.rules.request import JobRules
+from buckets.cli.rules.request import rules_of
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.generator import Stream
 from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.port import HOST, free_port
 from buckets.kafka.producer import FASTEST, keyed_lines, paced_produce
 from buckets.kafka.reader import TopicReader
 from buckets.kafka.topics import create_topics
@@ -125,10 +126,13 @@ class KafkaDemo:
         for name in ("run", "audit"):
             self._started.children.append(Child([name, str(self.conf)], self.out / f"{name}.log"))
         self._say(f"to watch from another terminal: buckets watch {self.conf}")
+        port = free_port()
+        self._started.children.append(Child(["console", str(self.conf), "--port", str(port)], self.out / "console.log"))
+        self._say(f"or in a browser: http://{HOST}:{port}")
 
     def _apply(self, rules: Sequence[Rule], reason: str, on_publish: Callable[[], None] = lambda: None) -> None:
         """Put rules where the job reads them, as `buckets rules apply` does."""
-        kept = JobRules(self.job)
+        kept = rules_of(self.job)
         asked = [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
         revision = kept.revise(asked)
         on_publish()

@@ -77,6 +77,7 @@ def demo(
     )
     console.print(f"tables: {out / 'tables'} (alerts, late_events, collisions, duplicates, dead_letters, batches, …)")
     console.print(f"read on: buckets alerts {out / 'tables'}")
+    console.print(f"or in a browser: buckets console {conf}", soft_wrap=True)
 
 
 def _prepare(out: Path) -> Path:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from buckets.changes.versions import read_version
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson
 from buckets.clock import epoch_ms
@@ -68,26 +68,6 @@ class Side:
 def version_number(text: str) -> int | None:
     """Return the number of a version of the rules; None where the text is no number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
-def read_version(job: Job, version: int | None) -> RuleSet:
-    """Return a version of the rules from the checkpoint of a job; None for the newest.
-
-    Raises:
-        BucketsError: there is no such version.
-    """
-    versions = RuleVersions(job.checkpoint)
-    latest = versions.latest_rule_set()
-    if latest is None:
-        message = f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first"
-        raise BucketsError(message)
-    if version is None:
-        return latest
-    if not 1 <= version <= latest.version:
-        there = f"there are 1 to {latest.version}"
-        message = f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}"
-        raise BucketsError(message)
-    return versions.rule_set(version)
 
 
 def _side(job: Job | None, written: str | None) -> Side:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.result_file import write_or_print
-from buckets.cli.rules.request import JobRules
+from buckets.cli.rules.request import rules_of
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
 from buckets.duration import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
@@ -119,7 +119,7 @@ def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted
 
 def _rule_of(alert: PastAlert, job: Job) -> Rule | None:
     """Return the rule that raised an alert, if it still is there."""
-    rules = job.rules or JobRules(job).rules
+    rules = job.rules or rules_of(job).rules
     return next((rule for rule in rules if rule.rule_id == alert.rule_id), None)
 
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from buckets.changes.completion import Completion, read_completions
+from buckets.changes.origin import KeptRule
 from buckets.cli.console import Listing
 from buckets.cli.options import AsJson
-from buckets.cli.rules.completion import Completion, read_completions
-from buckets.cli.rules.origin import KeptRule
-from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.request import Conf, rules_of
 from buckets.cli.rules.view import rules_table
 from buckets.config.job import load_job
 from buckets.moment import iso_text
@@ -26,7 +26,7 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
       buckets rules list --conf conf/kafka.yaml --json
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
-    rules = JobRules(job)
+    rules = rules_of(job)
     completions = read_completions(job, rules.rules)
     Listing(
         rules.kept,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.changes.versions import changes_of
 from buckets.cli.console import Listing, Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
 from buckets.cli.result_file import check_new_file, write_or_print
@@ -18,7 +18,7 @@ from buckets.cli.rules.import_rules import import_rules
 from buckets.cli.rules.list_rules import list_rules
 from buckets.cli.rules.promote import promote
 from buckets.cli.rules.quality import rules_quality
-from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.request import Conf, rules_of
 from buckets.cli.rules.rollback import rollback
 from buckets.cli.rules.state import clear_all_state, clear_state, delete, delete_all, pause, resume, shadow
 from buckets.cli.rules.tests import run_tests
@@ -26,7 +26,6 @@ from buckets.cli.rules.view import changes_table, history_table, rule_words
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
-from buckets.feeds.rules.history import read_rule_changes, rows_of, rule_changes_path
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
@@ -106,7 +105,7 @@ def apply(
     job = load_job(conf)
     if backfill:
         check_backfill(job)
-    rules = JobRules(job, file.name)
+    rules = rules_of(job, file.name)
     asked = load_changes(file, job.event_schema, rules.rules, **author_and_reason(author, reason))
     revision = rules.revise(asked)
     subjects = [str(change.subject) for change in asked]
@@ -136,11 +135,7 @@ def history(
       buckets rules history payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
-    table = rule_changes_path(job)
-    rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
-    since = max((row["ruleset_version"] for row in rows), default=0)
-    rows += rows_of(RuleVersions(job.checkpoint).history(after=since))
-    wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
+    wanted = changes_of(job, rule_id)
     of = f" of rule {rule_id}" if rule_id is not None else ""
     none = f"no changes{of} yet in checkpoint {job.checkpoint}"
     title = f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first"
@@ -160,7 +155,7 @@ def export(
       buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
     """  # noqa: D301 - click needs the backspace itself
     check_new_file(out)
-    kept = JobRules(load_job(conf))
+    kept = rules_of(load_job(conf))
     if not kept.rules:
         message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)

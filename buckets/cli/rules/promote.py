@@ -4,21 +4,17 @@ from typing import Annotated
 
 import typer
 
+from buckets.changes.completion import expected_completion, read_completions
+from buckets.changes.trial import trial_words
 from buckets.cli.console import echo
 from buckets.cli.options import Author, Reason, author_and_reason, read_option
-from buckets.cli.rules.completion import expected_completion, read_completions
-from buckets.cli.rules.request import Conf, JobRules, RuleId
-from buckets.config.job import Job, kept_results, load_job
-from buckets.delta.query import is_table
+from buckets.cli.rules.request import Conf, RuleId, rules_of
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.moment import time_text
-from buckets.outputs.columns import SHADOW_ALERTS
-from buckets.outputs.rule_alerts import count_alerts
-from buckets.printable import counted
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import parse_share
 from buckets.rules.release import STEPS, promoted, stage, stage_meaning
-from buckets.rules.rule import Rule, State
+from buckets.rules.rule import State
 
 _STEPS = ", ".join(STEPS)
 To = Annotated[str | None, typer.Option(help=f"A state further on, of {_STEPS}; without it, the next one.")]
@@ -49,7 +45,7 @@ def promote(
     wanted, share = _state(to), None if rollout is None else read_option("--rollout", rollout, parse_share)
     signed = author_and_reason(author, reason)
     job = load_job(conf)
-    rules = JobRules(job)
+    rules = rules_of(job)
     before = rules.rule(rule_id)
     try:
         after = promoted(before, wanted, share)
@@ -67,7 +63,7 @@ def promote(
     shown = completion if completion.warmth is not None else expected_completion(job, after)
     echo(f"its windows: {shown.words}")
     if before.state == "SHADOW":
-        echo(f"its trial: {_trial(job, before)}")
+        echo(f"its trial: {trial_words(job, before)}")
 
 
 def _state(text: str | None) -> State | None:
@@ -76,16 +72,3 @@ def _state(text: str | None) -> State | None:
         message = f"--to: {text!r} is no step of a release; write one of {_STEPS}"
         raise BucketsError(message)
     return state
-
-
-def _trial(job: Job, rule: Rule) -> str:
-    """Say how often a rule on trial has alerted, where its alerts are in a table."""
-    folder = kept_results(job)
-    table = None if folder is None else folder / SHADOW_ALERTS
-    if table is None or not is_table(table):
-        return "not known, there is no table of its alerts" + ("; `buckets audit` writes one" if table is None else "")
-    trial = count_alerts(table, rule.rule_id)
-    if trial.first_ms is None or trial.last_ms is None:
-        return f"no alerts in {table}"
-    times = f"{time_text(trial.first_ms)} to {time_text(trial.last_ms)} UTC"
-    return f"{counted(trial.alerts, 'alert')} of {counted(trial.keys, 'key')}, for events of {times}"

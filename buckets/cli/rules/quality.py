@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from buckets.archive.archived_events import archived_events
 from buckets.archive.history import History
-from buckets.cli.archived_events import archived_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, JobConf, To, range_ms
 from buckets.cli.result_file import check_result_files, job_inputs, write_result

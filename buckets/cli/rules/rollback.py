@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from buckets.changes.versions import read_version
 from buckets.cli.console import Terminal, echo
 from buckets.cli.options import Author, DryRun, Reason, author_and_reason
-from buckets.cli.rules.diff import read_version, version_number
-from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.diff import version_number
+from buckets.cli.rules.request import Conf, rules_of
 from buckets.cli.rules.view import changes_table
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -38,7 +39,7 @@ def rollback(
     job = load_job(conf)
     then = read_version(job, number)
     signed = author_and_reason(author, reason or f"rollback to version {number}")
-    rules = JobRules(job, f"rules-of-version-{number}.yaml")
+    rules = rules_of(job, f"rules-of-version-{number}.yaml")
     asked = changes_back(rules.rules, then.rules, job.event_schema, **signed)
     revision = rules.revise(asked)
     if not revision.made:

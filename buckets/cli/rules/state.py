@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from buckets.changes.job_rules import JobRules
 from buckets.cli.console import echo
 from buckets.cli.options import Author, Reason, author_and_reason
-from buckets.cli.rules.request import Conf, JobRules, RuleId
+from buckets.cli.rules.request import Conf, RuleId, rules_of
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.change import Kind, RuleChange
@@ -23,7 +24,7 @@ def _state_command(state: State, does: str, example: str) -> Callable[..., None]
     """Return a command that gives a rule another state, or deletes it."""
 
     def change_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-        rules = JobRules(load_job(conf))
+        rules = rules_of(load_job(conf))
         signed = author_and_reason(author, reason)
         before = rules.rule(rule_id)
         change = RuleChange(change="delete", rule_id=rule_id, **signed)
@@ -68,7 +69,7 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     Examples:
       buckets rules clear-state payer-24h --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
-    kept = JobRules(load_job(conf))
+    kept = rules_of(load_job(conf))
     change = RuleChange(change="clear_state", rule_id=rule_id, **author_and_reason(author, reason))
     what = ""
     if kept.takes_control:
@@ -109,7 +110,7 @@ def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes 
 
 def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
     """Send a message about all rules."""
-    rules = JobRules(load_job(conf))
+    rules = rules_of(load_job(conf))
     _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
 
 

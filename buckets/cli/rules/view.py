@@ -5,13 +5,13 @@ from typing import Any
 
 from rich.text import Text
 
+from buckets.changes.completion import Completion
+from buckets.changes.origin import KeptRule
 from buckets.cli.console import TextTable
-from buckets.cli.rules.completion import Completion
-from buckets.cli.rules.origin import KeptRule
 from buckets.events.schema import EventSchema
 from buckets.moment import time_text
 from buckets.printable import capitalised
-from buckets.rule_files.differences import fields_that_differ
+from buckets.rule_files.differences import difference
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule
@@ -73,11 +73,3 @@ def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
         in_force = Text(f"{since}\nrules {row['ruleset_version']}{first}")
         table.add_row(in_force, Text("\n".join(line for line in lines if line)))
     return table
-
-
-def difference(before: Rule | None, after: Rule | None) -> str:
-    """Say how two versions of a rule differ; the whole rule if it is new or gone."""
-    if before is None or after is None:
-        there = after or before
-        return "" if there is None else there.sentence()
-    return "; ".join(map(str, fields_that_differ(before, after)))

@@ -5,19 +5,17 @@ from typing import Annotated
 
 import typer
 
-from buckets.cli.archived_events import archived_events
+from buckets.archive.archived_events import archived_events
+from buckets.changes.given_verdicts import write_verdicts
 from buckets.cli.console import echo
-from buckets.cli.options import login_name
-from buckets.cli.rules.snooze import read_key
+from buckets.cli.options import key_of, login_name
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError, first_line
-from buckets.kafka.sender import Sender
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.printable import counted, one_line, quoted
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS, Verdict
-from buckets.verdicts.verdict_table import append_verdicts, verdict_table
 from buckets.verdicts.written_verdict import VerdictLine, read_verdict_file, written_verdict
 
 Words = Annotated[
@@ -83,7 +81,7 @@ def verdict(
         return
     if alert_id is not None and not unchecked:
         alert_id = full_alert_id(results_folder(job), alert_id)
-    fields = None if key is None else read_key(key, job.event_schema.attributes)
+    fields = None if key is None else key_of(key, job.event_schema.attributes)
     about = {"alert_id": alert_id, "event_id": event, "event_time": at, "key": fields, "amount": amount}
     try:
         asked = written_verdict({**about, "verdict": finding, "note": note}, author, now_ms)
@@ -92,7 +90,7 @@ def verdict(
     (completed,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
     if faults:
         raise BucketsError(faults[0])
-    _write(job, [completed])
+    write_verdicts(job, [completed])
     echo(one_line(f"{_about(completed)}: {completed.verdict}, by {completed.by}"))
 
 
@@ -136,26 +134,10 @@ def _take_file(job: Job, file: Path, lines: list[VerdictLine], unchecked: bool) 
             "them and give the whole file again"
         )
         raise BucketsError(message)
-    written, where = _write(job, verdicts)
+    written, where = write_verdicts(job, verdicts)
     known = len(verdicts) - written
     left_out = f"; {known:,} were there already, or twice in the file" if known else ""
     echo(f"{counted(written, 'verdict')} of {file} in {where}{left_out}")
-
-
-def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
-    """Write verdicts; returns how many were new, as far as that is known, and where they are."""
-    settings = job.settings
-    if settings.verdicts.topic is None:
-        table = verdict_table(job)
-        return append_verdicts(table, verdicts), f"table {table}"
-    assert settings.kafka is not None
-    sender = Sender(settings.kafka, "writing verdicts")
-    new = {verdict.id: verdict for verdict in verdicts}
-    for verdict in new.values():
-        key = verdict.alert_id or verdict.event_id or ""
-        sender.send(settings.verdicts.topic, key, verdict.message(), {"id": verdict.id})
-    sender.flush()
-    return len(new), f"topic {settings.verdicts.topic}"
 
 
 def _about(verdict: Verdict) -> str:

@@ -1,0 +1,139 @@
+"""The page of an alert: what is recorded of it at once, and the explanation when it has been computed."""
+
+import threading
+from typing import Any
+
+from buckets.archive.history import History
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.config.job import kept_results
+from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts, why
+from buckets.console.site import Site
+from buckets.console.view import Asked, View
+from buckets.errors import BucketsError
+from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.maker import Explainer
+from buckets.history.explain.page_values import page_values
+from buckets.moment import ANY_TIME, TimeRange, parse_moment_ms
+from buckets.outputs.alert_ids import full_alert_id
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
+from buckets.printable import quoted
+from buckets.rules.rule import Rule
+from buckets.verdicts.verdict import FINDINGS
+
+_SHOWN_EVENTS = 1_000
+_OTHERS, _LOOKED_AT = 10, 100_000
+"""How many other alerts of a key are shown, and among how many of the newest they are looked for."""
+_archiving = threading.Lock()
+"""Held while the archive is extended: of several pages that ask at once, one does it."""
+
+
+def page(asked: Asked) -> View:
+    """Show an alert; by its id, or by its rule and event.
+
+    Raises:
+        BucketsError: there is none.
+    """
+    site = asked.site
+    row = _recorded(site, asked)
+    given = given_findings(site.job)
+    keys = list((row["key"] or {}).values())
+    wanted = AlertFilter(kind="all", key=_text(keys[0]) if len(keys) == 1 else "")
+    others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
+    return View(
+        "alert.html",
+        {
+            "row": row | {"why": why(row)},
+            "key": row["key"] or {},
+            "verdict": given.of(row["alert_id"], row["event_id"]),
+            "findings": FINDINGS,
+            "others": [other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
+            "others_key": wanted.key,
+            "is_archived": site.job.settings.archive is not None,
+            "rule_ids": [rule.rule_id for rule in _rules_now(site)],
+        },
+    )
+
+
+def explanation(asked: Asked) -> View:
+    """Explain an alert, as a part of its page."""
+    explained = explainer(asked.site, opened_history(asked.site)).alert(asked.named("id"))
+    return View("explanation.html", _explained(explained))
+
+
+def why_page(asked: Asked) -> View:
+    """Explain what a rule made of an event, also where that is nothing.
+
+    Raises:
+        BucketsError: no event or rule is named, or the event is not in the archive.
+    """
+    event, rule = asked.named("event"), asked.named("rule")
+    values: dict[str, Any] = {
+        "event_id": event,
+        "rule_id": rule,
+        "rule_ids": [each.rule_id for each in _rules_now(asked.site)],
+    }
+    if not event or not rule:
+        return View("why.html", values | {"explained": False})
+    at_ms = _moment_ms(asked) if asked.named("at") else None
+    explained = explainer(asked.site, opened_history(asked.site)).event(event, rule, at_ms)
+    return View("why.html", values | {"explained": True} | _explained(explained))
+
+
+def _explained(found: Explanation) -> dict[str, Any]:
+    return page_values(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
+
+
+def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
+    """Return the row of an alert, with the output that it is in."""
+    alert_id = asked.named("id")
+    times = ANY_TIME
+    if alert_id and asked.named("at"):
+        # Lists say when it was, so that files of other times need not be read.
+        at_ms = _moment_ms(asked)
+        wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
+    elif alert_id:
+        wanted, named = {"alert_id": [full_alert_id(site.results, alert_id)]}, f"alert {quoted(alert_id)}"
+    else:
+        wanted = {"rule_id": [asked.named("rule")], "event_id": [asked.named("event")]}
+        named = f"alert of rule {quoted(asked.named('rule'))} at event {quoted(asked.named('event'))}"
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(site.results, output, selection=Selection(wanted, times)):
+            empty = dict.fromkeys(("terms", "condition", "severity", "tags", "score", "held_back", "held_by"))
+            return empty | row | {"output": output}
+    message = f"there is no {named} in {site.results}; it may not be written yet: look again in a moment"
+    raise BucketsError(message)
+
+
+def opened_history(site: Site) -> History:
+    """Return the history of the job, up to now."""
+    with _archiving:
+        return History.open(site.job)
+
+
+def explainer(site: Site, history: History) -> Explainer:
+    """Return what explains events of a history."""
+    past = Past.of(history.archive, history.recorded, kept_results(site.job), RuleVersions(site.job.checkpoint))
+    return Explainer(past, _SHOWN_EVENTS)
+
+
+def _moment_ms(asked: Asked) -> int:
+    """Return the moment that an address names.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    try:
+        return parse_moment_ms(asked.named("at"))
+    except ValueError as error:
+        message = f"at: {error}"
+        raise BucketsError(message) from None
+
+
+def _rules_now(site: Site) -> list[Rule]:
+    rule_set = site.rule_set
+    return [] if rule_set is None else [rule for rule in rule_set.rules if rule.is_in_force]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,224 @@
+"""Alerts as pages list them: which are wanted, read newest first, each with what was found about it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.config.job import Job
+from buckets.console.view import Asked
+from buckets.delta.newest_rows import Order, PageOfRows, RowPlace, Wanted, newest_rows
+from buckets.errors import BucketsError
+from buckets.moment import TimeRange, parse_moment_ms
+from buckets.outputs.alert_words import crossed, term_value
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.recorded_outputs import rows_of
+from buckets.printable import key_words
+from buckets.verdicts.findings import Findings, findings
+from buckets.verdicts.verdict import FINDINGS
+from buckets.verdicts.verdict_table import load_verdicts, verdict_table
+
+ROWS = 50
+MOST_LOOKED_AT = 1_000_000
+KINDS = {"": (ALERTS,), "trial": (SHADOW_ALERTS,), "held": (HELD_ALERTS,), "all": (ALERTS, SHADOW_ALERTS, HELD_ALERTS)}
+"""What the page lists: alerts that came out, those on trial, those held back, or all."""
+COLUMNS = (
+    "alert_id", "event_time", "rule_id", "rule_version", "ruleset_version", "rule", "key", "event_id", "value", "limit",
+    "operator", "count", "exact", "certain", "warm", "terms", "condition", "severity", "tags", "held_by",
+)  # fmt: skip
+_ORDER = Order("event_time", "alert_id")
+_BY_OUTPUT = {ALERTS: "", SHADOW_ALERTS: "on trial", HELD_ALERTS: "held back"}
+NO_VERDICT = "none"
+
+
+@dataclass(frozen=True)
+class AlertFilter:
+    """Which alerts are wanted, as the address of the page says it; empty texts want all."""
+
+    kind: str = ""
+    rule: str = ""
+    key: str = ""
+    severity: str = ""
+    verdict: str = ""
+    begin: str = ""
+    end: str = ""
+
+    @classmethod
+    def of(cls, asked: Asked) -> "AlertFilter":
+        """Read a filter from an address.
+
+        Raises:
+            BucketsError: it asks for something that there is not.
+        """
+        kind, verdict = asked.named("kind"), asked.named("verdict")
+        if kind not in KINDS:
+            message = f"kind: there is no {kind!r}; take one of trial, held and all, or leave it out"
+            raise BucketsError(message)
+        if verdict not in ("", NO_VERDICT, *FINDINGS):
+            message = f"verdict: there is no {verdict!r}; take one of {', '.join(FINDINGS)} and {NO_VERDICT}"
+            raise BucketsError(message)
+        return cls(kind, asked.named("rule"), asked.named("key"), asked.named("severity"), verdict,
+                   asked.named("from"), asked.named("to"))  # fmt: skip
+
+    def fields(self) -> dict[str, str]:
+        """Return it as fields of an address."""
+        return {
+            "kind": self.kind, "rule": self.rule, "key": self.key, "severity": self.severity, "verdict": self.verdict,
+            "from": self.begin, "to": self.end,
+        }  # fmt: skip
+
+    def times(self) -> TimeRange:
+        """Return the event times that are wanted.
+
+        Raises:
+            BucketsError: one is no moment.
+        """
+        return TimeRange(_moment("from", self.begin), _moment("to", self.end))
+
+    def wanted(self, before: RowPlace | None, given: Findings) -> Wanted:
+        """Return what rows are asked for."""
+        columns = [
+            *(["rule_id"] if self.rule else []),
+            *(["key"] if self.key else []),
+            *(["severity"] if self.severity else []),
+            *(["event_id"] if self.verdict else []),
+        ]
+
+        def test(rows: pa.Table) -> pa.ChunkedArray:
+            chosen = pa.chunked_array([pa.repeat(True, len(rows))])
+            if self.rule:
+                chosen = pc.and_(chosen, pc.equal(rows["rule_id"], self.rule))
+            if self.key:
+                chosen = pc.and_(chosen, _has_value(rows["key"], self.key))
+            if self.severity:
+                chosen = pc.and_(chosen, pc.equal(rows["severity"], self.severity))
+            if self.verdict:
+                chosen = pc.and_(chosen, _has_verdict(rows, given, self.verdict))
+            return chosen
+
+        return Wanted(before, self.times(), tuple(columns), test if columns else None)
+
+
+@dataclass(frozen=True)
+class ListedAlerts:
+    """Alerts of a page, newest first, and where the next page begins; None where there are no older ones."""
+
+    rows: list[dict[str, Any]]
+    after: RowPlace | None
+    looked_at: int
+
+
+def given_findings(job: Job) -> Findings:
+    """Return the verdicts that count."""
+    return findings(load_verdicts(verdict_table(job)))
+
+
+def list_alerts(
+    folder: Path,
+    wanted: AlertFilter,
+    before: RowPlace | None,
+    given: Findings,
+    most: int = ROWS,
+    most_looked_at: int = MOST_LOOKED_AT,
+) -> ListedAlerts:
+    """Read a page of alerts; looks through about a million rows at most, or as many as are named.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    tables = [folder / output for output in KINDS[wanted.kind]]
+    page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, most_looked_at)
+    return ListedAlerts(_listed(page, given), page.after, page.looked_at)
+
+
+def place_text(place: RowPlace | None) -> str:
+    """Return a place in a list as an address has it."""
+    return "" if place is None else f"{place.time_us}.{place.row_id}"
+
+
+def read_place(text: str) -> RowPlace | None:
+    """Read a place in a list; None from the newest on.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    time_us, _, row_id = text.partition(".")
+    if not text:
+        return None
+    if not time_us.removeprefix("-").isdecimal() or not time_us.isascii() or len(time_us) > 19:
+        message = "before: is no place in the list; begin with the newest alerts again"
+        raise BucketsError(message)
+    return RowPlace(int(time_us), row_id)
+
+
+def _listed(page: PageOfRows, given: Findings) -> list[dict[str, Any]]:
+    found = []
+    for table, one in page.rows:
+        (row,) = rows_of(one, table)
+        verdict = given.of(row["alert_id"], row["event_id"])
+        found.append(
+            row
+            | {
+                "output": table.name,
+                "kind": _BY_OUTPUT[table.name],
+                "why": why(row),
+                "key_text": key_words(row["key"]),
+                "verdict": verdict,
+            }
+        )
+    return found
+
+
+def why(row: Mapping[str, Any]) -> str:
+    """Say what made an alert; of a rule with features their values too."""
+    if row["value"] is not None:
+        return crossed(dict(row))
+    return ", ".join(f"{term['name']} {term_value(term)}" for term in row["terms"] or ())
+
+
+def _moment(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_moment_ms(text)
+    except ValueError as error:
+        message = f"{name}: {error}"
+        raise BucketsError(message) from None
+
+
+def _has_value(keys: pa.ChunkedArray, wanted: str) -> pa.ChunkedArray:
+    """Return which keys have a value; only those are parsed in whose JSON it may stand."""
+    written = json.dumps(wanted)[1:-1], json.dumps(wanted, ensure_ascii=False)[1:-1]
+    may_have = pc.or_(*(pc.match_substring(keys, text) for text in written))
+    texts = {text for text in pc.unique(keys.filter(may_have)).to_pylist() if text is not None}
+    having = [text for text in texts if wanted in map(_text, _values(text))]
+    return pc.is_in(keys, value_set=pa.array(having, pa.string()))
+
+
+def _values(text: str) -> list[Any]:
+    try:
+        return list(json.loads(text).values())
+    except (ValueError, AttributeError):
+        return []
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArray:
+    """Return which alerts have a verdict, of their own or by their event; `none` for those without any."""
+    ids, events = rows["alert_id"], rows["event_id"]
+    own = pc.is_in(ids, value_set=pa.array(list(given.by_alert), pa.string()))
+    if wanted == NO_VERDICT:
+        of_event = pc.is_in(events, value_set=pa.array(list(given.by_event), pa.string()))
+        return pc.invert(pc.or_(own, of_event))
+    alerts = [alert_id for alert_id, verdict in given.by_alert.items() if verdict.verdict == wanted]
+    of = [event_id for event_id, verdict in given.by_event.items() if verdict.verdict == wanted]
+    is_own = pc.is_in(ids, value_set=pa.array(alerts, pa.string()))
+    by_event = pc.and_not(pc.is_in(events, value_set=pa.array(of, pa.string())), own)
+    return pc.or_(is_own, by_event)

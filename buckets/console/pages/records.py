@@ -1,0 +1,77 @@
+"""Pages of what is recorded beside alerts: verdicts, the quality of rules, lists, and batches with their accounts."""
+
+from typing import Any
+
+from buckets.archive.archived_events import archived_events
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.config.job import kept_results
+from buckets.console.pages.drawings import interval
+from buckets.console.recorded_batches import groups_of_batch, latest_batches
+from buckets.console.view import Asked, View
+from buckets.duration import spoken_duration
+from buckets.errors import BucketsError
+from buckets.verdicts.advice import Thresholds
+from buckets.verdicts.confirmed import job_verdicts
+from buckets.verdicts.report import quality_report
+
+_VERDICTS, _BATCHES = 200, 50
+
+
+def verdicts(asked: Asked) -> View:
+    """List what was found about alerts, the latest first; of several on one alert the latest counts."""
+    by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
+    counting = {verdict.subject: verdict for verdict in reversed(by_age)}
+    rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
+    return View("verdicts.html", {"rows": rows, "all": len(by_age)})
+
+
+def quality(asked: Asked) -> View:
+    """Show the quality of rules, which is computed when the page is there."""
+    assert asked.site.results
+    return View("quality-page.html")
+
+
+def quality_table(asked: Asked) -> View:
+    """Compute the quality of rules, as a part of its page."""
+    job = asked.site.job
+    report = quality_report(job, Thresholds(), find_events=archived_events(job))
+    rows = [
+        {
+            "rule": rule,
+            "advice": advice,
+            "precision": interval(rule.fraud_of_judged),
+            "recall": interval(rule.caught_of_confirmed),
+            "detected": "" if rule.detect_ms is None else spoken_duration(rule.detect_ms),
+        }
+        for rule, advice in report.rules
+    ]
+    return View("quality-table.html", {"rows": rows, "report": report})
+
+
+def lists(asked: Asked) -> View:
+    """Show the lists of the job as its latest batches see them."""
+    job = asked.site.job
+    kept = Checkpoint(job.checkpoint).lists
+    faults = kept.faults()
+    rows = [
+        {"name": name, "settings": settings, "version": kept.latest(name), "fault": faults.get(name, "")}
+        for name, settings in job.settings.lists.items()
+    ]
+    return View("lists.html", {"rows": rows})
+
+
+def batches(asked: Asked) -> View:
+    """List batches with their accounts, the latest first; or the groups of one."""
+    folder = kept_results(asked.site.job)
+    before, number = _number(asked, "before"), _number(asked, "batch")
+    rows: list[dict[str, Any]] = [] if folder is None else latest_batches(folder, _BATCHES, before)
+    groups = [] if folder is None or number is None or not rows else groups_of_batch(folder, number)
+    return View("batches.html", {"rows": rows, "groups": groups, "batch": number, "is_full": len(rows) == _BATCHES})
+
+
+def _number(asked: Asked, name: str) -> int | None:
+    text = asked.named(name)
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
+        message = f"{name}: {text!r} is no number of a batch; take one of the list"
+        raise BucketsError(message)
+    return int(text) if text else None

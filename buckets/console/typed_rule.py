@@ -1,0 +1,96 @@
+"""A rule as somebody types it: read, and what the checks and tests of rule files say of it."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from buckets.clock import epoch_ms
+from buckets.config.job import Job
+from buckets.config.lists import list_fault
+from buckets.errors import BucketsError
+from buckets.lint.lint import look
+from buckets.lint.subject import Subject
+from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, read_rule_files
+from buckets.rule_tests.tester import RuleTester, RuleTestOutcome
+from buckets.rules.rule import Rule
+
+_NAME = "rule.yaml"
+
+
+@dataclass(frozen=True)
+class TypedRule:
+    """A text that holds one valid rule, as a rule file does, with tests beside it or without."""
+
+    file: RuleFile
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.file.rules[0]
+
+
+def read_rule(text: str, job: Job) -> TypedRule:
+    """Read a text.
+
+    Raises:
+        BucketsError: it does not hold one valid rule; says the line.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _NAME
+        path.write_text(text.replace("\r\n", "\n"), encoding="utf-8")
+        try:
+            file = load_rule_file(path, job.event_schema)
+        except BucketsError as error:
+            raise BucketsError(
+                error.message.replace(f"rule file {path}", "line", 1).replace("line:", "line ")
+            ) from None
+    if len(file.rules) != 1:
+        message = f"{len(file.rules)} rules are written; write one here, and several with `buckets rules apply`"
+        raise BucketsError(message)
+    fault = list_fault(file.rules[0], job.settings.lists)
+    if fault is not None:
+        raise BucketsError(fault)
+    return TypedRule(file)
+
+
+def findings_of(typed: TypedRule, job: Job) -> list[dict[str, Any]]:
+    """Return what is wrong with a rule that is valid, as `buckets rules check` finds it."""
+    rule = typed.rule
+    written = {rule.rule_id: typed.file.written(rule.rule_id)}
+    report = look(Subject((rule,), epoch_ms(), job.event_schema, job.settings.engine, None, written))
+    return [
+        {
+            "code": finding.code.code,
+            "level": finding.code.level,
+            "line": typed.file.rule_line(rule.rule_id, finding.path),
+            "message": finding.message,
+        }
+        for finding in report.findings
+    ]
+
+
+def outcomes_of(typed: TypedRule, job: Job) -> list[RuleTestOutcome]:
+    """Run the tests beside a rule: those that are typed with it, and those of its file that are about it alone.
+
+    Raises:
+        BucketsError: a test does not fit the events or the rule.
+    """
+    return [outcome for file in _files(typed, job) for outcome in _outcomes(file, typed.rule, job)]
+
+
+def _files(typed: TypedRule, job: Job) -> Iterator[RuleFile]:
+    yield typed.file
+    path = job.settings.rules.path
+    for file in () if path is None else read_rule_files(Path(path), job.event_schema):
+        if any(rule.rule_id == typed.rule.rule_id for rule in file.rules):
+            rules = tuple(typed.rule if rule.rule_id == typed.rule.rule_id else rule for rule in file.rules)
+            yield replace(file, rules=rules)
+
+
+def _outcomes(file: RuleFile, rule: Rule, job: Job) -> Iterator[RuleTestOutcome]:
+    tester = RuleTester(file, job.event_schema, job.settings.engine)
+    for index, test in enumerate(file.tests):
+        if tester.rules_of(test) == (rule.rule_id,):
+            yield tester.run(index)

@@ -1,0 +1,102 @@
+"""Answers a question in a process of its own: `python -m buckets.console.work.answer FOLDER`.
+
+It reads `asked.json` of the folder, says on standard output how far it is, a JSON object a line, and writes
+`answer.json`. When its standard input closes, its console has ended, and so does it.
+"""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from buckets.archive.history import History
+from buckets.config.job import Job, kept_results, load_job
+from buckets.console.typed_rule import read_rule
+from buckets.errors import BucketsError
+from buckets.history.backtest.backtest import Backtest
+from buckets.history.backtest.pieces import archive_pieces
+from buckets.history.backtest.report_json import report_json
+from buckets.history.backtest.sweep import parse_sweeps
+from buckets.history.backtest.variants import swept_rules
+from buckets.lists.lists import NO_LISTS
+from buckets.moment import TimeRange, parse_moment_ms
+from buckets.outputs.rule_alerts import has_alerts
+from buckets.rules.policy import WHOLE_SHARE
+from buckets.verdicts.confirmed import confirmed_fraud
+
+_FAILED = 1
+
+
+def main() -> None:
+    """Answer the question in the folder that is named."""
+    threading.Thread(target=_end_with_the_console, daemon=True).start()
+    folder = Path(sys.argv[1])
+    try:
+        found = answer(json.loads((folder / "asked.json").read_text(encoding="utf-8")))
+    except BucketsError as error:
+        _say({"error": error.message})
+        sys.exit(_FAILED)
+    partial = folder / "answer.json.partial"
+    partial.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+    partial.replace(folder / "answer.json")
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a rule would have raised on the archive of a job, as `buckets backtest --active` says it.
+
+    Raises:
+        BucketsError: it cannot be asked so.
+    """
+    job = load_job(Path(asked["conf"]))
+    rule = read_rule(asked["text"], job).rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
+    folder = kept_results(job)
+    recorded = folder if folder is not None and has_alerts(folder) else None
+    backtest = Backtest(
+        rules=(rule,),
+        schema=job.event_schema,
+        engine=job.settings.engine,
+        lists=NO_LISTS,
+        span=TimeRange(_moment_ms("from", asked["begin"]), _moment_ms("to", asked["end"])),
+        history_ms=None,
+        measure=next(iter(job.event_schema.measures), None),
+        confirmed=None if recorded is None else _confirmed(job),
+        swept=swept_rules(parse_sweeps(asked["sweeps"], (rule,)), (rule,)),
+        recorded=recorded,
+        samples=3,
+    )
+    backtest.check()
+    history = History.open(job)
+    of = history.archive.end()
+    pieces = archive_pieces(history, backtest.scoring, backtest.span[1])
+    report = backtest.run(pieces, lambda rows, alerts: _say({"progress": {"rows": rows, "of": of}}), processes=1)
+    return report_json(report)
+
+
+def _confirmed(job: Job) -> dict[str, Any] | None:
+    """Return what people have found to be fraud; None where nothing is, so that no share of it is shown."""
+    return {event_id: fraud.amount for event_id, fraud in confirmed_fraud(job).items()} or None
+
+
+def _moment_ms(name: str, text: str) -> int | None:
+    try:
+        return parse_moment_ms(text) if text else None
+    except ValueError as error:
+        message = f"{name}: {error}"
+        raise BucketsError(message) from None
+
+
+def _say(said: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _end_with_the_console() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(_FAILED)
+
+
+if __name__ == "__main__":
+    main()

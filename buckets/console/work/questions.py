@@ -1,0 +1,188 @@
+"""The long questions of a console: one runs at a time, the others wait; each can be cancelled, and outlives its tab."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from buckets.clock import epoch_ms
+from buckets.errors import BucketsError
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+_NICENESS = 10
+_KEPT = 20
+_LONGEST_SAID = 1_000
+
+
+@dataclass
+class Question:
+    """A question, and how far its answer is.
+
+    Attributes:
+        identity: of it.
+        title: what is asked, for people.
+        subject: what it is about, such as a rule.
+        author: who has asked.
+        asked: what the process is given.
+        folder: where its files are.
+        state: how far it is.
+        progress: what it says of itself.
+        error: why it failed, in one line.
+        asked_ms: when it was asked.
+        ended_ms: when it ended.
+    """
+
+    identity: str
+    title: str
+    subject: str
+    author: str
+    asked: Mapping[str, Any]
+    folder: Path
+    state: State = "waiting"
+    progress: dict[str, int] = field(default_factory=dict)
+    error: str = ""
+    asked_ms: int = field(default_factory=epoch_ms)
+    ended_ms: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("done", "failed", "cancelled")
+
+    def answer(self) -> dict[str, Any]:
+        """Return what was found."""
+        found: dict[str, Any] = json.loads((self.folder / "answer.json").read_text(encoding="utf-8"))
+        return found
+
+
+class Questions:
+    """Asks questions in a process of low priority, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin without any; the process for them starts when there is one."""
+        self._folder = Path(tempfile.mkdtemp(prefix="buckets-console-"))
+        self._questions: dict[str, Question] = {}
+        self._waiting: list[Question] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
+        self._thread.start()
+
+    def ask(self, title: str, subject: str, author: str, asked: Mapping[str, Any]) -> Question:
+        """Take a question, which is answered when those before it are."""
+        identity = uuid.uuid4().hex
+        question = Question(identity, title, subject, author, asked, self._folder / identity)
+        question.folder.mkdir()
+        with self._lock:
+            self._questions[identity] = question
+            self._waiting.append(question)
+            over = [each for each in self._questions.values() if each.is_over]
+            for old in over[: max(len(self._questions) - _KEPT, 0)]:
+                del self._questions[old.identity]
+                shutil.rmtree(old.folder, ignore_errors=True)
+            self._lock.notify_all()
+        return question
+
+    def question(self, identity: str) -> Question:
+        """Return a question.
+
+        Raises:
+            BucketsError: there is none.
+        """
+        found = self._questions.get(identity)
+        if found is None:
+            message = "this question is not known any more; ask it again"
+            raise BucketsError(message)
+        return found
+
+    def about(self, subject: str) -> list[Question]:
+        """Return the questions about something, newest first."""
+        return [each for each in reversed(tuple(self._questions.values())) if each.subject == subject]
+
+    def cancel(self, identity: str) -> Question:
+        """End a question, whether it waits or runs."""
+        question = self.question(identity)
+        with self._lock:
+            if question in self._waiting:
+                self._waiting.remove(question)
+            if not question.is_over:
+                was_running, question.state = question.state == "running", "cancelled"
+                question.ended_ms = epoch_ms()
+                if was_running and self._process is not None:
+                    _end(self._process)
+        return question
+
+    def close(self) -> None:
+        """End whatever runs, and forget all."""
+        with self._lock:
+            self._is_closed = True
+            self._waiting.clear()
+            if self._process is not None:
+                _end(self._process)
+            self._lock.notify_all()
+        self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting and not self._is_closed:
+                    self._lock.wait()
+                if self._is_closed:
+                    return
+                question = self._waiting.pop(0)
+                question.state = "running"
+                process = self._process = _start(question)
+            error = ""
+            with process:
+                for line in process.stdout or ():
+                    said = _said(line)
+                    question.progress |= said.get("progress", {})
+                    error = said.get("error", error)
+            code = process.returncode
+            with self._lock:
+                self._process = None
+                if question.state == "running":
+                    question.state = "done" if code == 0 else "failed"
+                    question.error = "" if code == 0 else error or f"its process ended with {code}; ask again"
+                    question.ended_ms = epoch_ms()
+
+
+def _start(question: Question) -> "subprocess.Popen[str]":
+    (question.folder / "asked.json").write_text(json.dumps(dict(question.asked)), encoding="utf-8")
+    log = (question.folder / "log.txt").open("w", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "buckets.console.work.answer", str(question.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+    )
+    log.close()
+    os.setpriority(os.PRIO_PGRP, process.pid, _NICENESS)
+    return process
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a process and all that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _said(line: str) -> dict[str, Any]:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {"error": line.strip()[:_LONGEST_SAID]}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,61 @@
+"""The status of a job in words: whether it runs, what is wrong with it and what to do, and how late results are."""
+
+from pathlib import Path
+from typing import Any
+
+from buckets.clock import epoch_ms
+from buckets.duration import DAY_MS
+from buckets.moment import day_text, time_text
+from buckets.monitor.live import Live
+
+Status = dict[str, Any]
+
+
+def never_ran(conf: Path, checkpoint: Path) -> str:
+    """Say that there is no status."""
+    return (
+        f"job {conf}: has never run, there is no status in its checkpoint {checkpoint}; "
+        f"start it with `buckets run {conf}`"
+    )
+
+
+def state_line(conf: Path, checkpoint: Path, live: Live | None, now_ms: int) -> str:
+    """Return whether the job runs, in one line, and what to do if it does not."""
+    if live is None:
+        return never_ran(conf, checkpoint)
+    data, state = live.data, live.state(now_ms)
+    process = f"process {data['pid']} on {data['host']}"
+    written = f"{clock_text(data['written_ms'])} UTC"
+    if state == "running":
+        return f"job {conf}: runs, {process}, since {clock_text(data['started_ms'])} UTC"
+    if state == "silent":
+        return f"job {conf}: has said nothing since {written}; {process} hangs, or its machine is gone"
+    remedy = f"start it again with `buckets run {conf}`"
+    if state == "gone":
+        return f"job {conf}: is not running, {process} died after {written}; {remedy}"
+    if data["failure"]:
+        return f"job {conf}: is not running, it failed at {written}: {data['failure']}"
+    return f"job {conf}: is not running, it was stopped at {written}; {remedy}"
+
+
+def remarks_on(data: Status) -> list[str]:
+    """Return what is wrong with a job that still runs, a line each."""
+    remarks: list[str] = []
+    if data["rules_fault"] and data["ended_ms"] is None:
+        remarks.append(f"the rules may be out of date: {data['rules_fault']}")
+    if data["fault"] or data["not_counted"]:
+        why = data["fault"] or "they came faster than they could be counted"
+        left_out = "1 batch is" if data["not_counted"] == 1 else f"{data['not_counted']:,} batches are"
+        remarks.append(f"these figures are not complete, {left_out} not in them: {why}")
+    remarks += data.get("shortages", [])
+    return remarks
+
+
+def quantiles_text(times_ms: dict[str, int] | None) -> str:
+    """Return quantiles of times in one line; nothing where there are none."""
+    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in (times_ms or {}).items())
+
+
+def clock_text(time_ms: int) -> str:
+    """Return a time of day, with its date unless that is today."""
+    return time_text(time_ms).removeprefix(f"{day_text(epoch_ms() // DAY_MS)} ")
