@@ -1,6 +1,7 @@
 """The page of the outputs: the columns of each table, and what the published schemas say of them."""
 
 import json
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -29,7 +30,6 @@ _ABOUT = {
     "batches": "The account of each micro-batch and group: every event that came in is in one of these columns.",
 }
 _SAID_HERE = {
-    "source_order": "The number of the source among those of the job: the partition of a topic.",
     "batch_id": "The number of the micro-batch.",
     "ruleset_version": "The version of all rules together that evaluated the batch.",
     "group_id": "The identity of the group: its fields and its filter.",
@@ -48,6 +48,8 @@ _SAID_HERE = {
     "no_key": "How many have a null in a field by which the group groups.",
     "terms": "The features of the rule with their values, as JSON.",
 }
+_UNWRITTEN = "source_order"
+"""A column that orders events inside a batch, and is written nowhere."""
 _TYPES = {"string": "text", "int64": "whole number", "int32": "whole number", "bool": "true or false"}
 
 
@@ -72,11 +74,12 @@ def _schema(contract: str) -> dict[str, str]:
     return {name: field["description"] for name, field in properties.items() if "description" in field}
 
 
-def _columns(columns: object, described: dict[str, str]) -> str:
+def _columns(columns: Iterable[pa.Field], described: dict[str, str]) -> str:
     rows = []
-    for column in columns:  # type: ignore[attr-defined]
-        meaning = described[column.name] if column.name in described else _SAID_HERE[column.name]
-        rows.append((code(column.name), _type(column), meaning.replace(" In ms since 1970-01-01T00:00:00Z.", "")))
+    for column in columns:
+        if column.name != _UNWRITTEN:
+            meaning = described[column.name] if column.name in described else _SAID_HERE[column.name]
+            rows.append((code(column.name), _type(column), meaning.replace(" In ms since 1970-01-01T00:00:00Z.", "")))
     return table(("Column", "Type", "Meaning"), rows)
 
 

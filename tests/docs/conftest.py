@@ -2,33 +2,20 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from buckets.cli.main import exit_code
 from buckets.resources import resource
-from tests.cli_unit.ran import Ran
+from tests.cli_unit.conftest import buckets
+
+__all__ = ["buckets", "folder", "payments"]
 
 FLINK_TRANSACTION = (
     '{"transactionId": 1, "eventTime": 1769723989352, "payeeId": 7, "beneficiaryId": 9, "paymentAmount": 20.5, '
     '"paymentType": "CSH"}\n'
 )
-
-
-@pytest.fixture
-def buckets(monkeypatch, capsys) -> Callable[..., Ran]:
-    """Runs a command line in this process, on a terminal of 80 columns."""
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, arguments)])
-        code = exit_code()
-        printed = capsys.readouterr()
-        return Ran(code, printed.out, printed.err)
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +31,9 @@ def payments(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, payments) -> Path:
-    """The folder of a reader: configurations and schemas of the project, rules and payments of their own."""
+def folder(tmp_path, monkeypatch, payments, buckets) -> Path:
+    """The folder of a reader, whose terminal has 80 columns: files of the project, rules and payments of their own."""
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")
     for name in ("conf", "schemas"):

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
+from buckets.cli.main import FAILED, INTERRUPTED, MISUSED
 from buckets.config.kafka import SHORTEST_DELIVERY_MS
 from buckets.config.output import LEAST_KEPT_MS
 from buckets.config.precision import WIDEST_MS
@@ -96,7 +97,7 @@ def test_every_lint_code_has_a_section():
 def test_every_output_has_its_columns():
     page = outputs.page()
     for output in OUTPUTS:
-        assert rows(page, f"`{output.name}`") == {column.name for column in output.columns}
+        assert rows(page, f"`{output.name}`") == {column.name for column in output.columns} - {"source_order"}
     assert "events_in" in rows(page, "`batches`")
 
 
@@ -142,6 +143,21 @@ def test_the_program_can_print_every_message_of_the_runbook():
     quoted = re.findall(r"^### `(.*)` \{", (PAGES / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(quoted) > 40
     assert [words for words in quoted if not any(is_said(words, line) for line in text.split("\n"))] == []
+
+
+def test_the_program_can_give_every_reason_that_stands_among_the_faults():
+    page = (PAGES / "reference" / "faults.md").read_text(encoding="utf-8")
+    reasons = re.findall(
+        r"^\| `(.*?)` \|", page.partition("## Why a row is no event")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert len(reasons) > 3
+    assert [words for words in reasons if not any(is_said(words, line) for line in messages())] == []
+
+
+def test_the_exit_codes_are_those_of_the_command_line():
+    page = (PAGES / "reference" / "faults.md").read_text(encoding="utf-8")
+    codes_there = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert codes_there == ["0", *map(str, (FAILED, MISUSED, INTERRUPTED))]
 
 
 def test_a_message_that_the_program_cannot_print_is_noticed():
