@@ -1,9 +1,9 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka check test test-long messages lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka docs wheel check test test-long messages lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
-CORE_TESTS = tests/core tests/cli_unit tests/generator
+CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -16,6 +16,12 @@ demo: setup ## score a small stream and show what the rules found
 
 demo-kafka: setup ## evaluate payments from a real Kafka as they come, for a minute
 	@.venv/bin/buckets demo-kafka $(ARGS)
+
+docs: setup ## build the documentation as a site in buckets/site; a broken link ends it
+	@.venv/bin/python -m docs.build
+
+wheel: docs ## build a wheel with the documentation in it, in dist
+	@.venv/bin/hatchling build -t wheel
 
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
@@ -59,5 +65,5 @@ lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=
 		--no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches and demo output
-	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist docs/.build buckets/site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

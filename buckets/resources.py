@@ -13,3 +13,10 @@ def resource(name: str) -> Path:
 
 DEMO_RULES = resource("conf/demo-rules.yaml")
 DEFAULT_SCHEMA = resource("schemas/transaction.yaml")
+SITE = _PACKAGE / "site"
+"""Where `make docs` puts the documentation as a site, also in an installed wheel."""
+
+
+def built_site() -> Path | None:
+    """Return the folder of the documentation as a site, whose first page is `index.html`; None if it was not built."""
+    return SITE if (SITE / "index.html").is_file() else None

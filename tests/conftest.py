@@ -23,6 +23,8 @@ LONGEST_FIRST = (
     "kafka/test_faults.py",
     "kafka/test_audit.py",
     "kafka/test_demo_kafka.py",
+    "spark/test_pages.py",
+    "kafka/test_pages.py",
     "spark/test_walk.py",
     "spark/test_run.py",
     "spark/test_kill.py",

@@ -1,43 +1,19 @@
-"""What is published of the aggregates, the table in the README and the schema of rules; and the dashboard for Grafana.
+"""What is published of the aggregates: the schema of rules; and the dashboard for Grafana.
 
-`python -m tests.published` writes all of it.
+`python -m tests.published` writes both.
 """
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS, Aggregate
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from tests.published_dashboard import dashboard
 
 ROOT = Path(__file__).parents[1]
-README, SCHEMA = ROOT / "README.md", ROOT / "schemas" / "rule-change-v1.json"
+SCHEMA = ROOT / "schemas" / "rule-change-v1.json"
 DASHBOARD = ROOT / "buckets" / "metrics" / "dashboard.json"
-_TABLE = re.compile(r"(?<=\| function \| what it is \| `of` \| NULL \|\n\|---\|---\|---\|---\|\n)(?:\|.*\n)+")
-_SHORT_FORM = re.compile(r"(?<=    aggregate: {function: sum, measure: paymentAmount}         # ).*")
-_FIELDS = {(): "", NUMBERS: "number", ANY_FIELD: "any field"}
-
-
-def readme() -> str:
-    """The README with its table of functions, and those of the short form in its example."""
-    rows = "".join(_row(name, aggregate) for name, aggregate in AGGREGATES.items())
-    text, tables = _TABLE.subn(lambda _: rows, README.read_text(encoding="utf-8"))
-    text, comments = _SHORT_FORM.subn(" | ".join(SHORT_FUNCTIONS), text)
-    assert (tables, comments) == (1, 1)
-    return text
-
-
-def _row(name: str, aggregate: Aggregate) -> str:
-    """A row of the table: the first line of the aggregate's module says what it is."""
-    module = sys.modules[f"buckets.aggregates.{name}"]
-    first_line = (module.__doc__ or "").partition("\n")[0].removesuffix(".")
-    star = " *" if aggregate.needs_raw_events else ""
-    meaning = first_line[0].lower() + first_line[1:]
-    field = f" {_FIELDS[aggregate.takes]}".rstrip()
-    return f"| `{name}`{star} | {meaning} |{field} | {aggregate.null_when} |\n"
 
 
 def rule_change_schema() -> str:
@@ -71,6 +47,5 @@ def _text(schema: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(readme(), encoding="utf-8")
     SCHEMA.write_text(rule_change_schema(), encoding="utf-8")
     DASHBOARD.write_text(dashboard(), encoding="utf-8")

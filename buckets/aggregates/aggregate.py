@@ -71,7 +71,7 @@ class Aggregate(ABC):
         short_phrase: what it is called in the sentence of a rule in the short form, whose limit the kernel compares
             with the first component; empty where rules in the short form cannot have it.
         takes: of which kinds of field it may be; empty if it needs none.
-        null_when: of which events it is NULL, or never, as the README says it.
+        null_when: of which events it is NULL, or never, as the documentation says it.
         is_boolean: whether it is true or false, and no number.
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.

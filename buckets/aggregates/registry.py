@@ -1,7 +1,7 @@
 """The aggregates by the names that rules write: each module of this package that has an `AGGREGATE` is one.
 
 All else that knows aggregates asks here: the models and the schema of rules, their sentences, the plan of the kernel,
-lint, explanations, and the table in the README.
+lint, explanations, and the page of aggregates of the documentation.
 """
 
 from collections.abc import Iterator, Mapping

@@ -42,9 +42,11 @@ def rules(
         _USUAL.hold_ms
     ),
     scrape_job: Annotated[str, typer.Option(help="The job_name under which Prometheus scrapes.")] = _USUAL.scrape_job,
-    runbook: Annotated[str, typer.Option(metavar="URL", help="Where docs/alerts.md can be read.")] = _USUAL.runbook,
+    runbook: Annotated[
+        str, typer.Option(metavar="URL", help="Where docs/pages/alerts.md can be read.")
+    ] = _USUAL.runbook,
 ) -> None:
-    """Print alert rules for Prometheus; what each means is in docs/alerts.md.
+    """Print alert rules for Prometheus; what each means is in docs/pages/alerts.md.
 
     \b
     Examples:

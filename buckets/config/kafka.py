@@ -95,7 +95,8 @@ class KafkaSettings(BaseModel):
         bootstrap_servers: `host:port`, or several separated by commas.
         security: login and TLS.
         outage_patience: how long to wait for a broker that does not answer.
-        delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again.
+        delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
+            at least 2s.
         isolation: which messages are read: `read_committed`, those of transactions only once these are committed, or
             `read_uncommitted`, all, also of transactions that are aborted.
     """

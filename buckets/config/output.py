@@ -18,7 +18,8 @@ class TableSettings(BaseModel):
 
     Attributes:
         compact: whether small files of the tables are joined and old ones removed.
-        keep_versions: how long earlier versions of a table can be read; None: as the table says, or a day.
+        keep_versions: how long earlier versions of a table can be read, at least 10m; left out: as the table says,
+            or a day.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

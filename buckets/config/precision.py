@@ -16,7 +16,12 @@ ALL = "all"
 
 
 class Tier(BaseModel):
-    """Buckets of a width, for events older than `after`."""
+    """Wider buckets, further back.
+
+    Attributes:
+        after: how old events are that lie in them.
+        resolution: how wide they are, a multiple of the width before.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,8 +33,8 @@ class Precision(BaseModel):
     """How precise the windows of a group are.
 
     Attributes:
-        tail: how long events are kept raw, in ms; None: as long as any window needs them.
-        resolution: width of the buckets after the tail, in ms.
+        tail: how long events are kept raw, a duration or `all`: as long as any window needs them.
+        resolution: width of the buckets after the tail, 1ms to 7d.
         tiers: wider buckets, further back.
         edge: what a value does with the bucket into which its window's edge falls.
     """
@@ -116,7 +121,11 @@ class GroupPrecision(Precision):
 
 
 class JobPrecision(Precision):
-    """The precision of a job, and of the groups that differ from it."""
+    """The precision of a job, and of the groups that differ from it.
+
+    Attributes:
+        groups: groups that differ; what one of them leaves out is as the job has it.
+    """
 
     groups: tuple[GroupPrecision, ...] = ()
 

@@ -22,7 +22,12 @@ START_PATIENCE_MS = 600_000
 
 
 class TriggerSettings(BaseModel):
-    """When micro-batches run: until everything available is done (the default), or for ever, at an interval."""
+    """When micro-batches run: until everything available is done (the default), or for ever, at an interval.
+
+    Attributes:
+        available_now: whether the job ends when everything available is done.
+        interval: how often a micro-batch begins; with 0ms, when the last one has ended.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -112,8 +117,25 @@ class JobSettings(BaseModel):
     """The whole configuration. Relative paths begin at the folder of the file.
 
     Attributes:
-        metrics: where the job tells how it is; None: nowhere.
-        stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends.
+        source: where events come from.
+        event_schema: the file of the event schema.
+        rules: a rule file or a folder of them, or a mapping.
+        lists: lists that rules look into, by name.
+        checkpoint: the folder of the job's state, of one job at a time.
+        output: where results go.
+        kafka: how Kafka is reached, where anything of the job is in topics.
+        audit: where `buckets audit` keeps topics as tables.
+        verdicts: where verdicts on alerts are kept.
+        archive: where all that has arrived is kept.
+        metrics: where the job tells how it is; nowhere where it is left out.
+        console: who may come into the console, and from where.
+        partitions: how many tasks score; as Spark decides where it is left out.
+        trigger: when micro-batches run.
+        engine: what decides results.
+        state: how much memory state takes.
+        spark: settings that are passed on to Spark.
+        stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends; at
+            least 1s.
         start_patience: for how long Python workers that do not answer in time are started again.
     """
 

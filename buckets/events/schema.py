@@ -15,7 +15,14 @@ FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class EventTime(BaseModel):
-    """The field that holds an event's time, its unit, and the range of times that are accepted."""
+    """The field that holds an event's time, its unit, and the range of times that are accepted.
+
+    Attributes:
+        field: the name of the field.
+        unit: milliseconds (ms) or seconds (s) since 1970-01-01T00:00:00Z, or text in ISO 8601.
+        earliest: the first time that is accepted.
+        latest: the first time that is too far ahead.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +55,11 @@ class EventTime(BaseModel):
 
 
 class Measure(BaseModel):
-    """A decimal field, with so many digits after the point."""
+    """A decimal field.
+
+    Attributes:
+        scale: how many digits it has after the point.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,7 +67,16 @@ class Measure(BaseModel):
 
 
 class EventSchema(BaseModel):
-    """Names and types of the fields of one kind of event."""
+    """Names and types of the fields of one kind of event.
+
+    Attributes:
+        name: what the kind of event is called.
+        version: the version of the schema, as its author numbers it.
+        event_id: the field that identifies an event.
+        event_time: the field that says when it happened: its name alone, or a mapping.
+        attributes: fields that rules group by and filter on, each with its type.
+        measures: decimal fields that rules aggregate.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,6 +1,6 @@
 """The rules by which Prometheus wakes somebody, made for the limits of an installation.
 
-Each has an entry in `docs/alerts.md`. A rule fires for one job: series of a job have its own `instance`. None of them
+Each has an entry in `docs/pages/alerts.md`. A rule fires for one job: series of a job have its own `instance`. None of them
 fires while all is well, also not on a stream on which nothing arrives.
 """
 
@@ -14,7 +14,7 @@ from buckets.duration import DAY_MS, MINUTE_MS, format_duration
 
 LONGEST_HOLD_MS = DAY_MS
 """The longest that a limit of time may be."""
-RUNBOOK = "docs/alerts.md"
+RUNBOOK = "docs/pages/alerts.md"
 _OF_JOB = "sum by (job, instance)"
 
 

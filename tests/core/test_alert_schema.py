@@ -27,6 +27,7 @@ from buckets.rules.rule_faults import check_against_schema
 from buckets.rules.rule_set import RuleSet, next_rule_set
 from tests.core.alert_rules import SCHEMA, rule_set
 from tests.core.pipeline import Pipeline
+from tests.docs.blocks import section
 
 HOUR_MS = 3_600_000
 
@@ -206,9 +207,9 @@ def test_an_alert_of_an_alert_came_in_when_its_event_did():
     ]
 
 
-def test_the_example_in_the_readme_fires_as_it_says(tmp_path):
-    readme = (resource("conf").parent / "README.md").read_text(encoding="utf-8")
-    example = readme.partition("### Rules over alerts")[2].partition("```yaml\n")[2].partition("```")[0]
+def test_the_example_in_the_guide_fires_as_it_says(tmp_path):
+    page = section("guides/rules-over-alerts.md", "# Count alerts")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "rules.yaml").write_text(example, encoding="utf-8")
     schema = buckets.load_event_schema(resource("schemas/transaction.yaml"))
     rules = buckets.load_rules(tmp_path / "rules.yaml", schema)

@@ -13,16 +13,18 @@ import buckets
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "buckets"
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md")
+PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
+TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md", *PAGES)
 QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
+FILES = {"cfg", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
 ELSEWHERE = {
     "audit",
     "delta",
     "spark",
     "fs",
     "fetch",
+    "kafka",
     "state",
     "engine",
     "precision",
@@ -225,7 +227,7 @@ def is_handed_on(node: ast.stmt) -> bool:
 
 
 def test_every_name_is_used_by_the_product_itself():
-    others = [path for folder in ("bench", "jobs") for path in (ROOT / folder).rglob("*.py")]
+    others = [path for folder in ("bench", "docs", "jobs") for path in (ROOT / folder).rglob("*.py")]
     trees = [*TREES.values(), *(ast.parse(path.read_text(encoding="utf-8")) for path in others)]
     known = {name for tree in trees for name in used(tree)} | CALLED_BY_OTHERS
     idle = {

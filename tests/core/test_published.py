@@ -6,10 +6,6 @@ from buckets.resources import resource
 from tests import published
 
 
-def test_the_readme_has_the_table_of_functions():
-    assert published.README.read_text(encoding="utf-8") == published.readme(), "run `python -m tests.published`"
-
-
 def test_the_schema_of_rules_has_the_functions():
     text = published.SCHEMA.read_text(encoding="utf-8")
     assert text == published.rule_change_schema(), "run `python -m tests.published`"

@@ -6,7 +6,6 @@ millisecond, by a country.
 
 import csv
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,17 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
-from buckets.aggregates.registry import AGGREGATES
 from buckets.resources import resource
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.yaml_dialect import read_yaml
+from tests.docs.blocks import section
 
 STREAMS = Path(__file__).parent / "data" / "rules"
 RULES = resource("conf/rules")
 NAMES = sorted(path.stem for path in RULES.glob("*.yaml"))
 SCHEMA = buckets.load_event_schema(resource("schemas/card-payment.yaml"))
-README = (resource("conf").parent / "README.md").read_text(encoding="utf-8")
 JUST_NOT = [(path.parent.name, path.stem) for path in sorted(STREAMS.glob("*/*.csv")) if path.stem != "fires"]
 FIRES: dict[str, tuple[str, dict[str, Any], str]] = {
     "many-countries": ("t06", {"countries": "4"}, "countries (4) is above 3"),
@@ -117,19 +114,10 @@ def test_all_of_them_are_one_set_of_rules_that_can_be_written_and_read_again(tmp
     buckets.Evaluator(rules, SCHEMA)
 
 
-def test_the_readme_has_a_row_for_each_function_and_says_what_it_takes_and_what_needs_the_tail():
-    rows = [line.split("|")[1:-1] for line in README.splitlines() if line.startswith("| `")]
-    fields = {(): "", NUMBERS: "number", ANY_FIELD: "any field"}
-    documented = {
-        name: (fields_of.strip(), bool(star))
-        for functions, _, fields_of, *_ in (row for row in rows if len(row) == 4)
-        for name, star in re.findall(r"`(\w+)`( \*)?", functions)
-    }
-    assert documented == {name: (fields[each.takes], each.needs_raw_events) for name, each in AGGREGATES.items()}
-
-
-def test_the_example_in_the_readme_is_a_rule(tmp_path):
-    example = README.partition("### Features and conditions")[2].partition("```yaml\n")[2].partition("```")[0]
+def test_the_example_in_the_guide_is_a_rule(tmp_path):
+    example = (
+        section("guides/write-rules.md", "## Features and a condition").partition("```yaml\n")[2].partition("```")[0]
+    )
     (tmp_path / "rules.yaml").write_text(f"rules:\n{example}", encoding="utf-8")
     (rule,) = buckets.load_rules(tmp_path / "rules.yaml", SCHEMA)
     assert rule.sentence().endswith("; received is the sum of paymentAmount by beneficiaryId over the last 30d")

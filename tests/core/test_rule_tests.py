@@ -28,6 +28,7 @@ from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, 
 from buckets.rule_tests.given_events import START_MS, given_events
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 from buckets.yaml_dialect import read_yaml
+from tests.docs.blocks import section
 
 CARDS = load_event_schema(resource("schemas/card-payment.yaml"))
 PAYMENTS = load_event_schema(DEFAULT_SCHEMA)
@@ -546,12 +547,12 @@ def test_the_junit_report_says_what_the_outcomes_say(tmp_path):
     assert suite[1].get("line") == "16"
 
 
-def test_the_example_in_the_readme_passes_and_fails_as_it_is_said_there(tmp_path):
-    section = (resource("conf").parent / "README.md").read_text(encoding="utf-8").partition("## Tests beside rules")[2]
-    example = section.partition("```yaml\n")[2].partition("```")[0]
+def test_the_example_in_the_guide_passes_and_fails_as_it_is_said_there(tmp_path):
+    page = section("guides/test-rules.md", "# Test rules")
+    example = page.partition('```yaml title="tested-rules.yaml"\n')[2].partition("```")[0]
     assert [each.status for each in run(tmp_path, example)] == ["passed", "passed"]
     failed, _ = run(tmp_path, example.replace("50000.01", "50000", 1))
-    said = section.partition("```\nfailed: ")[2].partition("```")[0].split()
+    said = page.partition("```text\nfailed: ")[2].partition("```")[0].split()
     shown = [f"my-rules.yaml:{each.line}: {each.text}" for each in failed.failures]
     assert said == f"{failed.name} {' '.join(shown)}".split()
 

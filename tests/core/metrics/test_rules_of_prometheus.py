@@ -108,7 +108,7 @@ def test_each_rule_has_its_entry_in_the_runbook():
     assert list(entries) == list(RULES)
     assert all("- **Look.**" in entry and "- **Do.**" in entry for entry in entries.values())
     for rule in RULES.values():
-        assert rule.to_yaml("5m")["annotations"]["runbook"] == f"docs/alerts.md#{rule.name.lower()}"
+        assert rule.to_yaml("5m")["annotations"]["runbook"] == f"docs/pages/alerts.md#{rule.name.lower()}"
 
 
 def test_all_queries_of_the_dashboard_are_valid(tmp_path):

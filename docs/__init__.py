@@ -1,0 +1,1 @@
+"""The documentation: pages in Markdown, and what makes a site of them; `python -m docs.build` builds it."""

@@ -1,0 +1,1 @@
+"""Pages of the reference, written from the code, so that they say what it does."""

@@ -1,0 +1,46 @@
+"""The page of the aggregates: what features of rules may compute."""
+
+import sys
+
+from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS, Aggregate
+from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
+from docs.reference.markdown import code, table
+
+_FIELDS = {(): "", NUMBERS: "number", ANY_FIELD: "any field"}
+_INTRO = f"""\
+# Aggregates
+
+A feature of a rule computes one of these functions over its window. Rules in the short form have
+{", ".join(f"`{name}`" for name in SHORT_FUNCTIONS)}.
+
+A *number* is a measure or an attribute of type `long`. *Any field* is a number, or an attribute of type `string` or
+`boolean`. Functions with a * look at single events, so their window has to lie in the `tail` (everything by default);
+a job with a shorter tail refuses the rule. [Write rules](../guides/write-rules.md) shows how features are used.
+
+"""
+_END = """
+- A window ends at its event, so an event counts itself where the filter lets it through.
+- `same_count` adds the field to the grouping: it is a count in a group of its own.
+- `percentile` takes `p`, a number above 0 and up to 100 with at most two digits after the point, as in
+  `{function: percentile, of: paymentAmount, p: 95}`.
+- An event with a null in the field is left out of the aggregate. See [missing
+  fields](../explanation/missing-fields.md).
+"""
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Return a row for each aggregate: its name, what it is, which fields it takes, and when it is NULL."""
+    return [_row(name, aggregate) for name, aggregate in AGGREGATES.items()]
+
+
+def _row(name: str, aggregate: Aggregate) -> tuple[str, str, str, str]:
+    """Return the row of an aggregate, whose module says in its first line what it is."""
+    module = sys.modules[f"buckets.aggregates.{name}"]
+    first_line = (module.__doc__ or "").partition("\n")[0]
+    star = " *" if aggregate.needs_raw_events else ""
+    return f"{code(name)}{star}", first_line, _FIELDS[aggregate.takes], aggregate.null_when
+
+
+def page() -> str:
+    """Return the page."""
+    return _INTRO + table(("Function", "What it is", "`of`", "NULL"), rows()) + _END
