@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from buckets.cli.main import FAILED, INTERRUPTED, MISUSED, app
+from buckets.cli.console import FAILED, INTERRUPTED, MISUSED
+from buckets.cli.main import app
 from docs.reference.markdown import code, fenced, sentence, table
 
 _EXAMPLES = re.compile(r"^Examples?:\n(.*?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
