@@ -1,7 +1,7 @@
 """The rules by which Prometheus wakes somebody, made for the limits of an installation.
 
-Each has an entry in `docs/pages/alerts.md`. A rule fires for one job: series of a job have their own `instance`. None of
-them fires while all is well, also not on a stream on which nothing arrives.
+Each has an entry in `docs/pages/alerts.md`. A rule fires for one job: series of a job have their own `instance`. None
+of them fires while all is well, also not on a stream on which nothing arrives.
 """
 
 from collections.abc import Iterator
