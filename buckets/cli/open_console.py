@@ -20,7 +20,7 @@ def console(conf: JobConf, host: Host = None, port: Port = None, read_only: Read
 
     It reads what the commands read, takes nothing from the job, and changes
     only what commands change, with your name and reason. It needs no Spark.
-    On another address than this machine's own it asks for `console.token`.
+    On another address than this machine's own it asks for the `token` of `console` in the configuration.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ EVERY_S = 1.0
 _KEPT = 3600
 
 
-class Sample(NamedTuple):
+class LiveSample(NamedTuple):
     """What a job did at a moment; None of what it does not say."""
 
     time_s: int
@@ -32,7 +32,7 @@ class Sampler:
     def __init__(self, checkpoint: Path, every_s: float = EVERY_S) -> None:
         """Look at the status of a checkpoint's job; nothing is taken from the job."""
         self._checkpoint, self._every_s = checkpoint, every_s
-        self._samples: deque[Sample] = deque(maxlen=_KEPT)
+        self._samples: deque[LiveSample] = deque(maxlen=_KEPT)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples of the job", daemon=True)
 
@@ -46,7 +46,7 @@ class Sampler:
         if self._thread.is_alive():
             self._thread.join()
 
-    def since(self, time_s: int = 0) -> list[Sample]:
+    def since(self, time_s: int = 0) -> list[LiveSample]:
         """Return the samples later than a second, oldest first."""
         return [sample for sample in tuple(self._samples) if sample.time_s > time_s]
 
@@ -63,11 +63,11 @@ class Sampler:
                     self._samples.append(sample)
 
 
-def sample_of(data: dict[str, Any], now_ms: int) -> Sample:
+def sample_of(data: dict[str, Any], now_ms: int) -> LiveSample:
     """Return what a status says of its last minute."""
     minute = data["minute"]
     delay, batch = minute["latency_ms"] or {}, minute["batch_ms"] or {}
-    return Sample(
+    return LiveSample(
         time_s=now_ms // 1000,
         events_per_s=minute["events_per_s"],
         alerts_per_s=round(minute["alerts"] / minute["span_s"], 3),
@@ -78,7 +78,7 @@ def sample_of(data: dict[str, Any], now_ms: int) -> Sample:
     )
 
 
-def as_columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:
     """Return samples by column, as charts take them."""
-    columns = zip(*samples, strict=True) if samples else [[] for _ in Sample._fields]
-    return {name: list(column) for name, column in zip(Sample._fields, columns, strict=True)}
+    columns = zip(*samples, strict=True) if samples else [[] for _ in LiveSample._fields]
+    return {name: list(column) for name, column in zip(LiveSample._fields, columns, strict=True)}

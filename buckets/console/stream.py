@@ -18,7 +18,7 @@ EVERY_S = 1.0
 _KEPT_ALIVE_S = 15.0
 
 
-class Change(NamedTuple):
+class PageChange(NamedTuple):
     """A message to a page: a part that replaces what is there, or an event with data."""
 
     part: str = ""
@@ -26,7 +26,7 @@ class Change(NamedTuple):
     data: Any = None
 
 
-Changes = Callable[[Asked], Iterator[list[Change]]]
+Changes = Callable[[Asked], Iterator[list[PageChange]]]
 """Gives what has changed each time it is asked; it is asked once in a while, as long as the page is open."""
 
 
@@ -40,14 +40,14 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
     return endpoint
 
 
-async def _messages(changes: Iterator[list[Change]], closing: threading.Event) -> AsyncIterator[str]:
+async def _messages(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:
     quiet_s = 0.0
     yield ": begins\n\n"
     while not closing.is_set():
         try:
             news = await run_in_threadpool(next, changes, None)
         except BucketsError as error:
-            news = [Change(event="fault", data=error.message)]
+            news = [PageChange(event="fault", data=error.message)]
         if news is None:
             return
         quiet_s = 0.0 if news else quiet_s + EVERY_S
@@ -59,7 +59,7 @@ async def _messages(changes: Iterator[list[Change]], closing: threading.Event) -
         await asyncio.sleep(EVERY_S)
 
 
-def _message(change: Change) -> str:
+def _message(change: PageChange) -> str:
     """Return a change as a server-sent event."""
     if change.event:
         return f"event: {change.event}\ndata: {json.dumps(change.data)}\n\n"

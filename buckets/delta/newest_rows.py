@@ -49,7 +49,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowFilter:
     """Which rows are wanted.
 
     Attributes:
@@ -81,7 +81,7 @@ class PageOfRows:
 
 
 def newest_rows(
-    tables: Sequence[Path], columns: Collection[str], order: Order, wanted: Wanted, most: int, most_looked_at: int
+    tables: Sequence[Path], columns: Collection[str], order: Order, wanted: RowFilter, most: int, most_looked_at: int
 ) -> PageOfRows:
     """Read a page of rows. Cost: of the pieces in which its rows lie, and of those that are looked through for them.
 
@@ -145,7 +145,7 @@ def _read(found: Sequence[_Found], columns: Collection[str]) -> list[tuple[Path,
 class _Source:
     """A table, and which of its files may hold wanted rows."""
 
-    def __init__(self, path: Path, order: Order, wanted: Wanted) -> None:
+    def __init__(self, path: Path, order: Order, wanted: RowFilter) -> None:
         self.path, self.order, self.wanted = path, order, wanted
         with readable(self.named):
             self.table = open_table(path)

@@ -1,7 +1,7 @@
 """The events of a micro-batch that a shard scores: each is there once, and its groups and keys have its row."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,10 @@ class KeyedEvents(NamedTuple):
             key_start=self.key_start[first_key : end_key + 1] - first_event,
             rows=self.rows[first_event:end_event],
         )
+
+    def with_arrays(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "KeyedEvents":
+        """Return the same with each array changed, but the ids."""
+        return self._make(each if isinstance(each, ByteStrings) else change(each) for each in self)
 
     @classmethod
     def of_group(

@@ -180,7 +180,7 @@ def score_all(
 
     Args:
         plans: the rules and policies of each group.
-        joined: those that `events.plan` names.
+        joined: those that `KeyedEvents.plan` names.
         heads: each key's head; empty for a new key.
         read_pages: called once, with the pages that are needed beside the heads, if there are any.
         events: the events of these keys.
@@ -205,7 +205,7 @@ def score_all(
             f"reads 1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    events = KeyedEvents._make(each if isinstance(each, ByteStrings) else _read_only(each) for each in events)
+    events = events.with_arrays(_read_only)
     known, directory = read_heads(*heads, ANY_GENERATION, max(len(plan.group.measures) for plan in plans))
     until_ms = np.full(len(plans), NO_CLOCK, np.int64)
     for group, ends_ms in evicted_until_ms.items():

@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -17,6 +18,7 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.eviction import schedule as eviction_schedule
 from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
 from buckets.engine.stages import shard
+from buckets.engine.storage.grouped_keys import GroupedKeys
 from buckets.engine.storage.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
 from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.kernel import score
@@ -495,7 +497,9 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     scored = eviction.Eviction.begin(one.store, {group_id: plan})
     for key, clock_ms in (("b", 1), ("a", 3 * horizon_ms), ("a", 4 * horizon_ms)):
         stored = StoredHeads.read(one.store, ByteStrings.of([head_key(group_id, key)]))
-        scored.note(plan, stored, np.array([clock_ms]), 1)
+        events = SimpleNamespace(group_start=np.array([0, 1]), rows=np.zeros(1, np.int64))
+        of_key = SimpleNamespace(clocks_ms=np.array([clock_ms]), events=events)
+        scored.note(GroupedKeys.of(group_id, stored.state_keys), stored, of_key)
     scored.end()
     lagging = slot_end_ms(4 * horizon_ms, horizon_ms)
     assert json.loads(one.store.schedule.data[OVERVIEW])["slots"][group_id] == {str(lagging): 2}

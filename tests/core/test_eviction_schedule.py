@@ -40,7 +40,7 @@ STEPS = st.one_of(
 def advance(schedule: EvictionSchedule, clock_ms: int) -> None:
     """Let all voters of a group of their own say how late it is."""
     voters = head_keys(CROWD, [f"voter{number}" for number in range(VOTERS)])
-    schedule.clock.note(CROWD, ByteStrings.of(voters), np.full(VOTERS, clock_ms))
+    schedule.clock.note([CROWD], np.array([0, VOTERS]), ByteStrings.of(voters), np.full(VOTERS, clock_ms))
 
 
 def enter(schedule: EvictionSchedule, group_id: str, keys: Iterable[str], clock_ms: int, horizon_ms: int) -> None:

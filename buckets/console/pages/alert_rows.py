@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from buckets.config.job import Job
 from buckets.console.view import Asked
-from buckets.delta.newest_rows import Order, PageOfRows, RowPlace, Wanted, newest_rows
+from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.outputs.alert_words import crossed, term_value
@@ -79,7 +79,7 @@ class AlertFilter:
         """
         return TimeRange(_moment("from", self.begin), _moment("to", self.end))
 
-    def wanted(self, before: RowPlace | None, given: Findings) -> Wanted:
+    def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
         """Return what rows are asked for."""
         columns = [
             *(["rule_id"] if self.rule else []),
@@ -100,7 +100,7 @@ class AlertFilter:
                 chosen = pc.and_(chosen, _has_verdict(rows, given, self.verdict))
             return chosen
 
-        return Wanted(before, self.times(), tuple(columns), test if columns else None)
+        return RowFilter(before, self.times(), tuple(columns), test if columns else None)
 
 
 @dataclass(frozen=True)

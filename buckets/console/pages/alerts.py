@@ -16,7 +16,7 @@ from buckets.console.pages.alert_rows import (
     read_place,
 )
 from buckets.console.site import Site
-from buckets.console.stream import Change
+from buckets.console.stream import PageChange
 from buckets.console.view import Asked, Onward, View, address, part
 from buckets.delta.commits import Commits
 from buckets.delta.query import is_table
@@ -46,12 +46,12 @@ def page(asked: Asked) -> View:
     return View("alerts.html", _values(asked) | others)
 
 
-def changes(asked: Asked) -> Iterator[list[Change]]:
+def changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
     watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked).kind]]
     seen = _Versions([*watched, verdict_table(asked.site.job)])
     while True:
-        yield [Change(part("alerts-list.html", **_values(asked)))] if seen.have_changed() else []
+        yield [PageChange(part("alerts-list.html", **_values(asked)))] if seen.have_changed() else []
 
 
 def judge(asked: Asked) -> Onward:

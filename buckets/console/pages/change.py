@@ -3,7 +3,7 @@
 import hashlib
 
 from buckets.changes.job_rules import JobRules
-from buckets.console.pages.plans import PLANS, Plan, Signed, changed_words
+from buckets.console.pages.plans import PLANS, ChangePlan, Signed, changed_words
 from buckets.console.view import Asked, Onward, View
 from buckets.errors import BucketsError
 from buckets.rule_files.differences import difference
@@ -64,7 +64,7 @@ def make(asked: Asked) -> Onward:
     return Onward(plan.back, changed_words(len(revision.made)) if revision.made else "Nothing had to be changed")
 
 
-def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRules, Plan]:
+def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRules, ChangePlan]:
     """Return the rules, and what is to be done to them.
 
     Raises:

@@ -10,7 +10,7 @@ from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_a
 from buckets.console.recorded_batches import totals
 from buckets.console.sampler import as_columns
 from buckets.console.site import Site
-from buckets.console.stream import Change
+from buckets.console.stream import PageChange
 from buckets.console.view import Asked, View, part
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import quantiles_text, remarks_on, state_line
@@ -45,7 +45,7 @@ def samples(asked: Asked) -> dict[str, Any]:
     return as_columns(asked.site.sampler.since())
 
 
-def changes(asked: Asked) -> Iterator[list[Change]]:
+def changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the figures each time the job has written them, and the samples since.
 
     A page that was shown before the job had begun is told when it has, since it has no charts of it.
@@ -54,17 +54,17 @@ def changes(asked: Asked) -> Iterator[list[Change]]:
     since_s = max((sample.time_s for sample in asked.site.sampler.since()), default=0)
     while True:
         live = read_live(asked.site.job.checkpoint)
-        news: list[Change] = []
+        news: list[PageChange] = []
         if live is not None and asked.named("followed") == "no":
-            news.append(Change(event="begun"))
+            news.append(PageChange(event="begun"))
         state = (live.data["written_ms"], live.state(epoch_ms())) if live is not None else None
         if state != seen:
             seen = state
-            news.append(Change(part("now-live.html", **_values(asked.site, live))))
+            news.append(PageChange(part("now-live.html", **_values(asked.site, live))))
         samples = asked.site.sampler.since(since_s)
         if samples:
             since_s = samples[-1].time_s
-            news.append(Change(event="samples", data=as_columns(samples)))
+            news.append(PageChange(event="samples", data=as_columns(samples)))
         yield news
 
 

@@ -32,7 +32,7 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChangePlan:
     """Changes that are asked for.
 
     Attributes:
@@ -49,10 +49,10 @@ class Plan:
 
 
 Fields = Mapping[str, str]
-Planner = Callable[[Site, JobRules, Fields, Signed], Plan]
+Planner = Callable[[Site, JobRules, Fields, Signed], ChangePlan]
 
 
-def _promote(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _promote(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Take a rule to its next step, or to the one that is named."""
     before = rules.rule(fields.get("id", ""))
     wanted = next((step for step in STEPS if step == fields.get("to", "")), None)
@@ -65,13 +65,13 @@ def _promote(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Pla
     notes = [f"What it means: {stage_meaning(after)}.", _windows(site, after)]
     notes += [f"Its trial: {trial_words(site.job, before)}."] if before.state == "SHADOW" else []
     title = f"{before.rule_id}: {stage(before)} now, {stage(after)} from the next batch on"
-    return Plan(title, [RuleChange(change="put", rule=after, **vars(signed))], notes, _page_of(before))
+    return ChangePlan(title, [RuleChange(change="put", rule=after, **vars(signed))], notes, _page_of(before))
 
 
 def _state(state: State) -> Planner:
     """Return what gives a rule another state."""
 
-    def plan(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+    def plan(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
         before = rules.rule(fields.get("id", ""))
         after = before.model_copy(update={"state": state})
         notes = {
@@ -81,12 +81,12 @@ def _state(state: State) -> Planner:
         }
         title = f"{before.rule_id}: {before.state} now, {state} from the next batch on"
         change = RuleChange(change="state", rule_id=before.rule_id, state=state, **vars(signed))
-        return Plan(title, [change], [notes[state], _windows(site, after)], _page_of(before))
+        return ChangePlan(title, [change], [notes[state], _windows(site, after)], _page_of(before))
 
     return plan
 
 
-def _roll_back(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _roll_back(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Give all rules the definitions of an earlier version."""
     text = fields.get("version", "")
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
@@ -95,10 +95,10 @@ def _roll_back(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> P
     then = read_version(site.job, int(text))
     asked = rollback(rules.rules, then.rules, site.job.event_schema, **vars(signed))
     notes = ["It is a new version: numbers go on, and nothing of the history is lost."]
-    return Plan(f"All rules as they were in version {int(text)}", asked, notes)
+    return ChangePlan(f"All rules as they were in version {int(text)}", asked, notes)
 
 
-def _snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Hold back the alerts of a rule, or of one key of it, until a time."""
     now, rule = _now(), rules.rule(fields.get("id", ""))
     try:
@@ -113,10 +113,10 @@ def _snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan
     of = "all its keys" if key is None else key_words(key)
     notes = [f"Alerts of {of} are not raised; held_alerts keeps them. It counts event times, from the next batch on."]
     title = f"{rule.rule_id}: snooze {of} until {time_text(moment_ms(until))} UTC"
-    return Plan(title, _put(changed, signed), notes, _page_of(rule))
+    return ChangePlan(title, _put(changed, signed), notes, _page_of(rule))
 
 
-def _end_snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _end_snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """End the snoozes of a rule, or of one key of it, now."""
     now, rule = _now(), rules.rule(fields.get("id", ""))
     try:
@@ -127,10 +127,10 @@ def _end_snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> 
         rules, site.job.event_schema, rule.rule_id, key, lambda kept: with_ended(kept, key, now)
     )
     of = "all its keys" if key is None else key_words(key)
-    return Plan(f"{rule.rule_id}: end the snooze of {of} now", _put(changed, signed), [], _page_of(rule))
+    return ChangePlan(f"{rule.rule_id}: end the snooze of {of} now", _put(changed, signed), [], _page_of(rule))
 
 
-def _draft(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _draft(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Save what is typed as a draft, under an id that nothing in force has."""
     rule = read_rule(fields.get("text", ""), site.job).rule.model_copy(update={"state": "DRAFT"})
     known = next((each for each in rules.rules if each.rule_id == rule.rule_id), None)
@@ -141,14 +141,14 @@ def _draft(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
         )
         raise BucketsError(message)
     notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
-    return Plan(f"{rule.rule_id}: save as a draft", _put([rule], signed), notes, _page_of(rule))
+    return ChangePlan(f"{rule.rule_id}: save as a draft", _put([rule], signed), notes, _page_of(rule))
 
 
-def _apply(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> Plan:
+def _apply(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Take what is typed, in place of what the rule says now."""
     rule = read_rule(fields.get("text", ""), site.job).rule
     notes = [rule.sentence(), _windows(site, rule)]
-    return Plan(f"{rule.rule_id}: {stage(rule)} as it is written", _put([rule], signed), notes, _page_of(rule))
+    return ChangePlan(f"{rule.rule_id}: {stage(rule)} as it is written", _put([rule], signed), notes, _page_of(rule))
 
 
 PLANS: Mapping[str, tuple[Planner, Role]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from buckets.clock import epoch_ms
 from buckets.console.pages.drawings import sweep_chart
-from buckets.console.stream import Change
+from buckets.console.stream import PageChange
 from buckets.console.view import Asked, Onward, View, address, part
 from buckets.console.work.questions import Question
 
@@ -16,14 +16,14 @@ def page(asked: Asked) -> View:
     return View("question.html", {"question": question, **_values(question)})
 
 
-def changes(asked: Asked) -> Iterator[list[Change]]:
+def changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield how far the question is, until it is over."""
     seen: Any = None
     while True:
         question = asked.site.questions.question(asked.named("id"))
         values = _values(question)
         now = (question.state, dict(question.progress), values["seconds"])
-        yield [Change(part("question-state.html", **values))] if now != seen else []
+        yield [PageChange(part("question-state.html", **values))] if now != seen else []
         seen = now
         if question.is_over:
             return
