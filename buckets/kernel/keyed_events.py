@@ -57,7 +57,7 @@ class KeyedEvents(NamedTuple):
 
     def with_arrays(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "KeyedEvents":
         """Return the same with each array changed, but the ids."""
-        return self._make(each if isinstance(each, ByteStrings) else change(each) for each in self)
+        return KeyedEvents._make(each if isinstance(each, ByteStrings) else change(each) for each in self)
 
     @classmethod
     def of_group(
