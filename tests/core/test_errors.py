@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 import buckets
-from buckets.cli.rules import origin as rule_origin
+from buckets.changes import origin as rule_origin
 from buckets.delta import query
 from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows

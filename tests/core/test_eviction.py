@@ -497,7 +497,9 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     scored = eviction.Eviction.begin(one.store, {group_id: plan})
     for key, clock_ms in (("b", 1), ("a", 3 * horizon_ms), ("a", 4 * horizon_ms)):
         stored = StoredHeads.read(one.store, ByteStrings.of([head_key(group_id, key)]))
-        events = SimpleNamespace(group_start=np.array([0, 1]), rows=np.zeros(1, np.int64))
+        group_start = np.array([0, 1])
+        group_start.flags.writeable = False
+        events = SimpleNamespace(group_start=group_start, rows=np.zeros(1, np.int64))
         of_key = SimpleNamespace(clocks_ms=np.array([clock_ms]), events=events)
         scored.note(GroupedKeys.of(group_id, stored.state_keys), stored, of_key)
     scored.end()

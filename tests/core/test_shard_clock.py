@@ -23,7 +23,9 @@ VOTES = st.lists(
 
 def note(clock: ShardClock, group_id: str, clocks_ms: dict[str, int]) -> None:
     state_keys, moments_ms = ByteStrings.of(head_keys(group_id, clocks_ms)), np.array([*clocks_ms.values()], np.int64)
-    clock.note([group_id], np.array([0, state_keys.size]), state_keys, moments_ms)
+    group_start = np.array([0, state_keys.size])
+    group_start.flags.writeable = False  # as a batch has it: another kind of array would compile the kernel again
+    clock.note([group_id], group_start, state_keys, moments_ms)
 
 
 def usual(keys: int, moment_ms: int = NOW_MS, first: int = 0) -> dict[str, int]:

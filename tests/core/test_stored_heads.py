@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from buckets.byte_strings import ByteStrings
@@ -25,14 +24,6 @@ def store() -> ShardStore:
 
 def read(store: ShardStore, *keys: str) -> StoredHeads:
     return StoredHeads.read(store, ByteStrings.of(head_keys(GROUP, keys)))
-
-
-def test_the_heads_of_groups_are_read_in_one_call(store):
-    other = "0f" * 8
-    store.heads.put([(head_key(other, "b"), b"other b")])
-    found = StoredHeads.read_groups(store, {GROUP: pa.array(["a", "b"]), other: pa.array(["b", "c"])})
-    assert [each.heads.to_list() for each in found] == [[b"head a", b"head b"], [b"other b", b""]]
-    assert found[1].state_keys.to_list() == head_keys(other, "bc")
 
 
 def test_a_new_key_has_no_head(store):
