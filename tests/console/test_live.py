@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.query_news import QueryNews
 from tests.console.served import serving
 from tests.core.done_batches import batch
 
@@ -18,7 +19,9 @@ from tests.core.done_batches import batch
 def live(copied):
     """A job that runs, as its status says."""
     rules = RuleVersions(copied.parent / "checkpoint").latest_rule_set()
-    with LiveStatus(copied.parent / "checkpoint", lambda: rules, lambda: 7, every_s=0.1) as status:
+    with LiveStatus(
+        copied.parent / "checkpoint", lambda: rules, lambda: QueryNews({("payments", "0"): 7}), every_s=0.1
+    ) as status:
         yield status
 
 
