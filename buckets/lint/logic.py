@@ -216,7 +216,7 @@ class _Reader:
 
     def number(self, part: Expression) -> Expression:
         operator = part.operator
-        if part.is_literal:
+        if operator == "number":
             return part
         if part not in self._facts.domains and (operator in (*ARITHMETIC, "negate", "abs") or self._is_function(part)):
             return Expression(operator, tuple(map(self.number, part.operands)), part.value)

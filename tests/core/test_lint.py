@@ -194,6 +194,13 @@ def test_what_is_not_known_can_be_anything():
 
 
 @pytest.mark.parametrize(
+    "when_true", ["events > -TRUE", "events > abs(FALSE)", "events > geo_speed_kmh(TRUE, 0, 0, 1, 1)"]
+)
+def test_what_only_a_schema_can_refuse_does_not_stop_it(when_true):
+    assert found(when(when_true), schema=None) == []
+
+
+@pytest.mark.parametrize(
     ("rules", "schema"), [("conf/rules", "card-payment"), ("conf/demo-rules.yaml", "transaction"), ("conf/rules", None)]
 )
 def test_the_rules_that_come_with_the_project_are_clean(rules, schema):
