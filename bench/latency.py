@@ -7,7 +7,7 @@ fires at every payment. The first minute is warm-up.
     python bench/latency.py [--rates 500,1000] [--seconds 300] [--groups 1] [--without SETTING,...] [--audit yes]
         [--metrics yes]
 
-The rules are in one group, or with `--groups` in up to ten, each a key more that a payment touches.
+The rules are in one group, or with `--groups` in more, each a key more that a payment touches.
 `--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
 `--audit yes` the same process keeps the topics as tables; with `--metrics yes` it answers Prometheus, who asks each
 second.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,15 @@ def rule(rule_id: str, window: str, **changes: Any) -> dict[str, Any]:
 
 
 def ten_rules(groups: int = 1) -> list[dict[str, Any]]:
-    """Ten rules in so many groups, into each of which every payment falls; the first fires at every payment."""
+    """Ten rules in so many groups, into each of which every payment falls; the first fires at every payment.
+
+    Of more groups than ten each has one rule.
+    """
     first = rule(EVERY, WINDOWS[0], aggregate={"function": "count"}, limit={"operator": ">=", "value": "1"})
     functions = ("sum", "avg", "max", "min")
     others = [
-        rule(f"payer-{window}", window, aggregate={"function": functions[index % 4], "measure": "amount"})
-        for index, window in enumerate(WINDOWS[1:])
+        rule(f"payer-{index}-{window}", window, aggregate={"function": functions[index % 4], "measure": "amount"})
+        for index, window in enumerate(islice(cycle(WINDOWS[1:]), max(10, groups) - 1))
     ]
     for each in others:
         if each["aggregate"]["function"] == "min":

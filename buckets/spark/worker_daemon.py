@@ -8,6 +8,9 @@ memory too. Nothing that is loaded starts a thread but Arrow's allocator, which 
 import gc
 import importlib
 import os
+import re
+import sys
+from importlib.machinery import PathFinder
 
 LOADED = (
     "pyspark.worker",
@@ -18,12 +21,24 @@ LOADED = (
     "buckets.state.layer",
 )
 """What workers import."""
+_ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")
+
+
+def _leave_out_archive() -> None:
+    """Import pyspark from where it is installed, as the driver does.
+
+    Spark puts an archive of it first, whose modules are compiled anew each time they are imported.
+    """
+    installed = [path for path in sys.path if not _ARCHIVE.search(path)]
+    if PathFinder.find_spec("pyspark", installed) and PathFinder.find_spec("py4j", installed):
+        sys.path[:] = installed
 
 
 def main() -> None:
     """Load the engine and its kernels, and fork workers until Spark ends."""
     # At once, as Spark's own would: an interrupt is meant for the driver.
     os.setpgid(0, 0)
+    _leave_out_archive()
     for name in LOADED:
         importlib.import_module(name)
     importlib.import_module("buckets.engine.stages.warm_up").warm_up()
