@@ -1,7 +1,7 @@
-"""Answers a question in a process of its own: `python -m buckets.console.work.answer FOLDER`.
+"""Answers a question in a process of its own: `python -m buckets.questions.answer FOLDER`.
 
 It reads `asked.json` of the folder, says on standard output how far it is, a JSON object a line, and writes
-`answer.json`. When its standard input closes, its console has ended, and so does it.
+`answer.json`. When its standard input closes, whoever has asked has ended, and so does it.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from buckets.archive.history import History
+from buckets.changes.typed_rule import read_rule
 from buckets.config.job import Job, kept_results, load_job
-from buckets.console.typed_rule import read_rule
 from buckets.errors import BucketsError
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.pieces import archive_pieces
@@ -31,7 +31,7 @@ _FAILED = 1
 
 def main() -> None:
     """Answer the question in the folder that is named."""
-    threading.Thread(target=_end_with_the_console, daemon=True).start()
+    threading.Thread(target=_end_with_who_asks, daemon=True).start()
     folder = Path(sys.argv[1])
     try:
         found = answer(json.loads((folder / "asked.json").read_text(encoding="utf-8")))
@@ -92,7 +92,7 @@ def _say(said: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _end_with_the_console() -> None:
+def _end_with_who_asks() -> None:
     while os.read(0, 1):
         pass
     os._exit(_FAILED)
