@@ -21,8 +21,8 @@ from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
 from buckets.lists.lists import NO_LISTS
-from buckets.moment import TimeRange, parse_moment_ms
 from buckets.outputs.rule_alerts import has_alerts
+from buckets.questions.named_moment import named_times
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.verdicts.confirmed import confirmed_fraud
 
@@ -58,7 +58,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         schema=job.event_schema,
         engine=job.settings.engine,
         lists=NO_LISTS,
-        span=TimeRange(_moment_ms("from", asked["begin"]), _moment_ms("to", asked["end"])),
+        span=named_times(asked["begin"], asked["end"]),
         history_ms=None,
         measure=next(iter(job.event_schema.measures), None),
         confirmed=None if recorded is None else _confirmed(job),
@@ -77,14 +77,6 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 def _confirmed(job: Job) -> dict[str, Any] | None:
     """Return what people have found to be fraud; None where nothing is, so that no share of it is shown."""
     return {event_id: fraud.amount for event_id, fraud in confirmed_fraud(job).items()} or None
-
-
-def _moment_ms(name: str, text: str) -> int | None:
-    try:
-        return parse_moment_ms(text) if text else None
-    except ValueError as error:
-        message = f"{name}: {error}"
-        raise BucketsError(message) from None
 
 
 def _say(said: dict[str, Any]) -> None:

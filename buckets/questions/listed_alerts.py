@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from buckets.config.job import Job
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.errors import BucketsError
-from buckets.moment import TimeRange, parse_moment_ms
+from buckets.moment import TimeRange
 from buckets.outputs.alert_words import crossed, term_value
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.recorded_outputs import rows_of
 from buckets.printable import key_words
+from buckets.questions.named_moment import named_times
 from buckets.verdicts.findings import Findings, findings
 from buckets.verdicts.verdict import FINDINGS
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
@@ -87,7 +88,7 @@ class AlertFilter:
         Raises:
             BucketsError: one is no moment.
         """
-        return TimeRange(_moment("from", self.begin), _moment("to", self.end))
+        return named_times(self.begin, self.end)
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
         """Return what rows are asked for."""
@@ -192,16 +193,6 @@ def why(row: Mapping[str, Any]) -> str:
     if row["value"] is not None:
         return crossed(dict(row))
     return ", ".join(f"{term['name']} {term_value(term)}" for term in row["terms"] or ())
-
-
-def _moment(name: str, text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return parse_moment_ms(text)
-    except ValueError as error:
-        message = f"{name}: {error}"
-        raise BucketsError(message) from None
 
 
 def _has_values(

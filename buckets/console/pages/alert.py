@@ -8,12 +8,13 @@ from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.page_values import page_values
-from buckets.moment import ANY_TIME, TimeRange, parse_moment_ms
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
 from buckets.questions.explainer import explainer, opened_history
 from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, value_text, why
+from buckets.questions.named_moment import named_moment_ms
 from buckets.verdicts.verdict import FINDINGS
 
 SHOWN_EVENTS = 1_000
@@ -68,7 +69,7 @@ def why_page(asked: Asked) -> View:
     }
     if not event or not rule:
         return View("why.html", values | {"explained": False})
-    at_ms = _moment_ms(asked) if asked.named("at") else None
+    at_ms = named_moment_ms("at", asked.named("at"))
     explained = _explainer(asked.site).event(event, rule, at_ms)
     return View("why.html", values | {"explained": True} | _explained(explained))
 
@@ -83,7 +84,8 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     times = ANY_TIME
     if alert_id and asked.named("at"):
         # Lists say when it was, so that files of other times need not be read.
-        at_ms = _moment_ms(asked)
+        at_ms = named_moment_ms("at", asked.named("at"))
+        assert at_ms is not None
         wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
     elif alert_id:
         wanted, named = {"alert_id": [full_alert_id(site.results, alert_id)]}, f"alert {quoted(alert_id)}"
@@ -100,16 +102,3 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
 
 def _explainer(site: Site) -> Explainer:
     return explainer(opened_history(site.job), SHOWN_EVENTS)
-
-
-def _moment_ms(asked: Asked) -> int:
-    """Return the moment that an address names.
-
-    Raises:
-        BucketsError: it is none.
-    """
-    try:
-        return parse_moment_ms(asked.named("at"))
-    except ValueError as error:
-        message = f"at: {error}"
-        raise BucketsError(message) from None
