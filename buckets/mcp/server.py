@@ -7,6 +7,7 @@ standard error meanwhile, so that nothing else can get into it.
 import functools
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ _INSTRUCTIONS = (
 )
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _PROPOSES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
 _AT_ONCE = 4
 """So many calls read files at the same time; others wait."""
 
@@ -124,7 +126,14 @@ def _line_of(error: ToolError) -> str | None:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
         return one_line(first_fault(cause)[1])
-    return one_line(cause.message.removeprefix("--")) if isinstance(cause, BucketsError) else None
+    return one_line(_without_dashes(cause.message)) if isinstance(cause, BucketsError) else None
+
+
+def _without_dashes(message: str) -> str:
+    """Return a message without the dashes of options, but in the commands that it quotes."""
+    parts = message.split("`")
+    parts[::2] = [_DASHES.sub("", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _in_thread(
