@@ -10,7 +10,7 @@ from buckets.mcp.answer import Answer, Limit, time_text
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, state_line
 from buckets.questions.asked_job import AskedJob
-from buckets.questions.recorded_batches import latest_batches, totals
+from buckets.questions.recorded_batches import latest_batches, recorded_line, totals
 
 
 class LiveFigures(Answer):
@@ -76,8 +76,8 @@ class ListFault(Answer):
 class HealthAnswer(Answer):
     """What a job is doing."""
 
-    state: Literal["running", "silent", "gone", "stopped", "never ran"]
-    """running; silent: not heard of for ten seconds; gone: died without a word; stopped: has ended; never ran."""
+    state: Literal["running", "silent", "gone", "stopped", "no status"]
+    """silent: not heard of for ten seconds; gone: died without a word; no status: none is kept of any run."""
     line: str
     """The same in one line, with what to do."""
     faults: list[str]
@@ -111,10 +111,11 @@ class HealthTools:
         checkpoint = asked.job.checkpoint
         live, folder, rule_set = read_live(checkpoint), kept_results(asked.job), asked.rule_set
         recorded = {} if folder is None else totals(folder)
+        line = state_line(asked.conf, checkpoint, live, now_ms)
         batches = [] if folder is None else latest_batches(folder, limit + 1)
         return HealthAnswer(
-            state="never ran" if live is None else live.state(now_ms),
-            line=state_line(asked.conf, checkpoint, live, now_ms),
+            state="no status" if live is None else live.state(now_ms),
+            line=recorded_line(recorded) if live is None and recorded else line,
             faults=[] if live is None else faults_of(asked.conf, checkpoint, live, now_ms),
             list_faults=[
                 ListFault(name=name, fault=fault) for name, fault in Checkpoint(checkpoint).lists.faults().items()

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.mcp.answer import MOST_ROWS
+from buckets.monitor.live_status import LiveStatus
 from tests.console.job_folder import EVIL_KEY, EVIL_RULE
 
 RULE = """
@@ -200,11 +202,37 @@ def test_a_backtest_of_a_rule_of_the_job_raises_its_alerts_again(assistant):
     assert answer["overlap"]["both"] == answer["figures"]["events"] > 0
 
 
-def test_the_health_of_a_job_that_does_not_run(assistant, buckets, recorded):
+def test_the_health_of_a_job_that_tells_nothing_of_itself(assistant):
     answer = assistant.answer("job_health", limit=2)
-    assert answer["state"] == "never ran"
-    assert buckets("watch", recorded, "--once").err == f"error: {answer['line']}\n"
+    assert (answer["state"], answer["line"]) == ("no status", "no job runs now; 3 batches are recorded")
     assert [batch["batch_id"] for batch in answer["batches"]] == [2, 1]
     assert answer["has_more"]
     assert answer["recorded"]["events"] == 183
     assert (answer["rules_version"], answer["rules_in_force"], answer["now"]) == (2, 4, None)
+
+
+def test_the_health_of_a_job_is_what_watch_says(copied, connect, buckets):
+    one = connect(copied)
+    rules = RuleVersions(copied.parent / "checkpoint").latest_rule_set()
+    status = LiveStatus(
+        copied.parent / "checkpoint", lambda: rules, rules_fault=lambda: "the topic is gone", every_s=0.1
+    )
+    answer = one.answer("job_health")
+    said = buckets("watch", copied, "--once").out
+    assert answer["state"] == "running"
+    assert answer["faults"] == ["the rules may be out of date: the topic is gone"]
+    assert said.startswith(f"{answer['line']}\n{answer['faults'][0]}\n")
+    assert answer["now"]["batches"] == 0
+    status.close("disk is full")
+    failed = one.answer("job_health")
+    assert failed["state"] == "stopped"
+    assert failed["faults"] == [failed["line"]]
+    assert buckets("watch", copied, "--once").out.startswith(failed["line"])
+
+
+def test_the_health_of_a_job_that_has_never_run(copied, connect, buckets, tmp_path):
+    for name in ("tables", "checkpoint", "archive"):
+        (copied.parent / name).rename(tmp_path / name)
+    answer = connect(copied).answer("job_health")
+    assert buckets("watch", copied, "--once").err == f"error: {answer['line']}\n"
+    assert (answer["recorded"], answer["rules_version"], answer["batches"]) == (None, None, [])

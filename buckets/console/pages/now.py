@@ -17,7 +17,7 @@ from buckets.outputs.columns import ALERTS
 from buckets.outputs.rule_alerts import alerts_by_day
 from buckets.printable import counted
 from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
-from buckets.questions.recorded_batches import totals
+from buckets.questions.recorded_batches import recorded_line, totals
 
 _LATEST = 10
 _DAYS = 30
@@ -79,7 +79,7 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
         return {
             "faults": [] if found else [line],
             "is_live": False,
-            "line": f"no job runs now; {found['batches']:,} batches are recorded" if found else "",
+            "line": recorded_line(found) if found else "",
             "cards": _recorded_cards(found) if found else [],
             "alerts": _recorded_alerts(site) if found else [],
             **_recorded_rules(site),
