@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from buckets.mcp.answer import Answer, FromTime, Limit, ToTime, plain_key, time_text
+from buckets.mcp.answer import FromTime, Limit, ToolAnswer, ToTime, plain_key, time_text
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, place_text, read_place, value_text
 
@@ -23,7 +23,7 @@ KeyFields = dict[str, Annotated[str | int | bool, BeforeValidator(_check_value)]
 """The values of a key, by field."""
 
 
-class AlertRow(Answer):
+class AlertRow(ToolAnswer):
     """An alert."""
 
     alert_id: str
@@ -49,7 +49,7 @@ class AlertRow(Answer):
     """What people have found: fraud, legitimate or unclear; null for nothing yet."""
 
 
-class AlertsAnswer(Answer):
+class AlertsAnswer(ToolAnswer):
     """Alerts, newest first."""
 
     alerts: list[AlertRow]

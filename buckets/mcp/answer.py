@@ -16,7 +16,7 @@ FromTime = Annotated[
 ToTime = Annotated[str, Field(description="The first event time that does not count any more, in the same form.")]
 
 
-class Answer(BaseModel):
+class ToolAnswer(BaseModel):
     """An answer, or a part of one."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)

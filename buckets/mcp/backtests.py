@@ -8,7 +8,7 @@ from pydantic import Field
 
 from buckets.changes.typed_rule import read_rule
 from buckets.errors import BucketsError
-from buckets.mcp.answer import Answer, FromTime, Limit, ToTime
+from buckets.mcp.answer import FromTime, Limit, ToolAnswer, ToTime
 from buckets.mcp.drafts import NEW_FILE, CheckedRule, checked
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.long_questions import Question, Questions
@@ -18,7 +18,7 @@ _EVERY_S = 0.2
 _MOST_SWEEPS = 10
 
 
-class Figures(Answer):
+class RaisedFigures(ToolAnswer):
     """What was raised in the range of time."""
 
     alerts: int
@@ -43,14 +43,14 @@ class Figures(Answer):
     """The amounts of fraud that alerted itself, or came after an alert on the same key."""
 
 
-class CountedKey(Answer):
+class CountedKey(ToolAnswer):
     """A key with many alerts."""
 
     key: dict[str, Any]
     alerts: int
 
 
-class Overlap(Answer):
+class Overlap(ToolAnswer):
     """Events of the backtest beside those with recorded alerts of the rule with the same id."""
 
     only_old: int
@@ -60,7 +60,7 @@ class Overlap(Answer):
     both: int
 
 
-class Day(Answer):
+class Day(ToolAnswer):
     """A day with alerts."""
 
     day: str
@@ -68,7 +68,7 @@ class Day(Answer):
     alerts: int
 
 
-class Variant(Figures):
+class TriedVariant(RaisedFigures):
     """The same with other numbers."""
 
     values: dict[str, str]
@@ -77,7 +77,7 @@ class Variant(Figures):
     """Whether they are those of the rule as it is written."""
 
 
-class BacktestAnswer(Answer):
+class BacktestAnswer(ToolAnswer):
     """What a rule would have raised, taken as ACTIVE for all keys, as `buckets backtest --active` says it."""
 
     checked: CheckedRule
@@ -91,7 +91,7 @@ class BacktestAnswer(Answer):
     """How many events arrived in it."""
     measure: str | None
     """The field of amounts."""
-    figures: Figures
+    figures: RaisedFigures
     top_keys: list[CountedKey]
     """The keys with most alerts, at most 3."""
     overlap: Overlap | None
@@ -100,7 +100,7 @@ class BacktestAnswer(Answer):
     """From the first on."""
     days_count: int
     """How many days have alerts in all."""
-    variants: list[Variant]
+    variants: list[TriedVariant]
     """The rule with the numbers of the sweeps."""
     variants_count: int
     """How many variants there are in all."""

@@ -10,7 +10,7 @@ from buckets.changes.job_rules import JobRules
 from buckets.changes.typed_rule import TypedRule, findings_of, outcomes_of, read_rule
 from buckets.config.job import Job
 from buckets.errors import BucketsError
-from buckets.mcp.answer import Answer
+from buckets.mcp.answer import ToolAnswer
 from buckets.printable import one_line, quoted
 from buckets.questions.asked_job import AskedJob
 from buckets.rule_files.differences import difference
@@ -32,7 +32,7 @@ RuleText = Annotated[
 ]
 
 
-class Finding(Answer):
+class LintFinding(ToolAnswer):
     """Something that is wrong with a rule that is valid, as `buckets rules check` finds it."""
 
     code: str
@@ -44,7 +44,7 @@ class Finding(Answer):
     message: str
 
 
-class RuleTestResult(Answer):
+class RuleTestResult(ToolAnswer):
     """What became of a test beside the rule."""
 
     name: str
@@ -54,17 +54,17 @@ class RuleTestResult(Answer):
     """What came out otherwise than expected."""
 
 
-class CheckedRule(Answer):
+class CheckedRule(ToolAnswer):
     """What the checks and tests say of a rule."""
 
     rule_id: str
     sentence: str
     """The rule in English."""
-    findings: list[Finding]
+    findings: list[LintFinding]
     tests: list[RuleTestResult]
 
 
-class DraftAnswer(Answer):
+class DraftAnswer(ToolAnswer):
     """A draft that is saved."""
 
     checked: CheckedRule
@@ -89,7 +89,7 @@ def checked(typed: TypedRule, job: Job) -> CheckedRule:
     return CheckedRule(
         rule_id=typed.rule.rule_id,
         sentence=typed.rule.sentence(),
-        findings=[Finding.model_validate(finding) for finding in findings_of(typed, job)],
+        findings=[LintFinding.model_validate(finding) for finding in findings_of(typed, job)],
         tests=[
             RuleTestResult(
                 name=outcome.name, status=outcome.status, failures=[failure.text for failure in outcome.failures]

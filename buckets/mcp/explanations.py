@@ -6,7 +6,7 @@ from pydantic import Field
 
 from buckets.history.explain.explanation import Explanation, FeatureThen, as_json
 from buckets.history.explain.words import headline
-from buckets.mcp.answer import MOST_ROWS, Answer
+from buckets.mcp.answer import MOST_ROWS, ToolAnswer
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.explainer import explained_alert, explainer, opened_history
 from buckets.questions.named_moment import named_moment_ms
@@ -14,7 +14,7 @@ from buckets.questions.named_moment import named_moment_ms
 MostEvents = Annotated[int, Field(ge=1, le=MOST_ROWS, description="How many events of each window at most.")]
 
 
-class RuleThen(Answer):
+class ToldRule(ToolAnswer):
     """The rule as it was when the event was scored."""
 
     rule_id: str
@@ -38,7 +38,7 @@ class RuleThen(Answer):
     """The lists that it looks into, each with the version that the batch saw."""
 
 
-class EventThen(Answer):
+class ToldEvent(ToolAnswer):
     """The event as it arrived."""
 
     event_id: str
@@ -54,7 +54,7 @@ class EventThen(Answer):
     """Its line or offset there."""
 
 
-class ConditionTest(Answer):
+class ConditionTest(ToolAnswer):
     """A comparison in the condition of the rule."""
 
     text: str
@@ -65,7 +65,7 @@ class ConditionTest(Answer):
     """How far its two sides lie apart, in the unit of what it compares; null of what is no comparison of numbers."""
 
 
-class Reason(Answer):
+class ToldReason(ToolAnswer):
     """Why there is no alert, or what would have prevented one."""
 
     code: str
@@ -73,7 +73,7 @@ class Reason(Answer):
     sentence: str
 
 
-class WindowEvent(Answer):
+class WindowEvent(ToolAnswer):
     """An event in the window of a feature."""
 
     event_id: str
@@ -93,7 +93,7 @@ class WindowEvent(Answer):
     """The sum or count with it and all before it; null of other features."""
 
 
-class RecordedValue(Answer):
+class ToldValue(ToolAnswer):
     """A value as the job has recorded it."""
 
     value: str | bool | None
@@ -106,7 +106,7 @@ class RecordedValue(Answer):
     """Whether nothing that its window needs could be missing."""
 
 
-class Comparison(Answer):
+class ToldComparison(ToolAnswer):
     """The value that is computed again, beside the recorded one."""
 
     equal: bool | None
@@ -118,7 +118,7 @@ class Comparison(Answer):
     """Whether they should be equal and are not, which is a fault of the job."""
 
 
-class Feature(Answer):
+class ToldFeature(ToolAnswer):
     """A feature of the rule over its window, computed again from the events that had arrived."""
 
     name: str
@@ -145,8 +145,8 @@ class Feature(Answer):
     why_null: str | None
     unit: str | None
     """The field of the event whose unit the value has; null of counts."""
-    recorded: RecordedValue | None
-    comparison: Comparison
+    recorded: ToldValue | None
+    comparison: ToldComparison
     entries: list[WindowEvent]
     """Events with a time in the window, by time: the first and the last ones where there are more."""
     left_out: int
@@ -155,7 +155,7 @@ class Feature(Answer):
     """Whether events are left out."""
 
 
-class ExplanationAnswer(Answer):
+class ExplanationAnswer(ToolAnswer):
     """What a rule made of an event, as `buckets explain CONF --json` says it."""
 
     headline: str
@@ -163,13 +163,13 @@ class ExplanationAnswer(Answer):
     outcome: str
     """alert, shadow alert (on trial), held back, did not fire, or not evaluated."""
     alert_id: str | None
-    rule: RuleThen | None
-    event: EventThen | None
+    rule: ToldRule | None
+    event: ToldEvent | None
     key: dict[str, Any]
     """The values of the fields that the rule groups by."""
-    reasons: list[Reason]
+    reasons: list[ToldReason]
     """Why it was not evaluated, or what held the alert back."""
-    policy: list[Reason]
+    policy: list[ToldReason]
     """What the policy of the rule says of this event; empty where it has none."""
     warmth: str
     """Since when the windows of the rule are complete, or when they will be."""
@@ -177,7 +177,7 @@ class ExplanationAnswer(Answer):
     """Whether they were complete at this event; null where it was not evaluated."""
     tests: list[ConditionTest]
     """The comparisons of the condition, in their order."""
-    features: list[Feature]
+    features: list[ToldFeature]
     is_faulty: bool
     """Whether a value that should be equal to the recorded one is not."""
     notes: list[str]

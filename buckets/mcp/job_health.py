@@ -6,14 +6,14 @@ from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.mcp.answer import Answer, Limit, time_text
+from buckets.mcp.answer import Limit, ToolAnswer, time_text
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, state_line
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.recorded_batches import latest_batches, recorded_line, totals
 
 
-class LiveFigures(Answer):
+class LiveFigures(ToolAnswer):
     """What the job said of itself last; of its last minute where nothing else is said."""
 
     written_at: str | None
@@ -35,7 +35,7 @@ class LiveFigures(Answer):
     """Rows that were no valid events."""
 
 
-class RecordedTotals(Answer):
+class RecordedTotals(ToolAnswer):
     """What is recorded of all batches; late events are counted in every group of rules."""
 
     batches: int
@@ -52,7 +52,7 @@ class RecordedTotals(Answer):
     """Rows that were no valid events."""
 
 
-class BatchRow(Answer):
+class BatchRow(ToolAnswer):
     """A batch that is recorded; all but events is summed over the groups of rules."""
 
     batch_id: int
@@ -66,14 +66,14 @@ class BatchRow(Answer):
     too_late: int
 
 
-class ListFault(Answer):
+class ListFault(ToolAnswer):
     """A list that cannot be read."""
 
     name: str
     fault: str
 
 
-class HealthAnswer(Answer):
+class HealthAnswer(ToolAnswer):
     """What a job is doing."""
 
     state: Literal["running", "silent", "gone", "stopped", "no status"]

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from buckets.config.job import kept_results
 from buckets.mcp.alerts import AlertRow, KeyFields, alert_rows, key_texts
-from buckets.mcp.answer import Answer, Limit, time_text
+from buckets.mcp.answer import Limit, ToolAnswer, time_text
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.explainer import explainer, opened_history
@@ -16,7 +16,7 @@ from buckets.questions.listed_alerts import AlertFilter
 _ALERTS, _RULES, _EVENTS_OF_WINDOW = 20, 12, 1
 
 
-class KeyEvent(Answer):
+class KeyEvent(ToolAnswer):
     """An event of the key."""
 
     event_id: str
@@ -26,7 +26,7 @@ class KeyEvent(Answer):
     """Its declared fields that have a value."""
 
 
-class RuleNearness(Answer):
+class RuleNearness(ToolAnswer):
     """What a rule made of the latest event, and how near it was to its limit."""
 
     rule_id: str
@@ -39,7 +39,7 @@ class RuleNearness(Answer):
     window_end: str | None
 
 
-class TimelineAnswer(Answer):
+class TimelineAnswer(ToolAnswer):
     """A key over time."""
 
     key: dict[str, str]

@@ -3,14 +3,14 @@
 from typing import Any
 
 from buckets.archive.archived_events import archived_events
-from buckets.mcp.answer import Answer, FromTime, Limit, Offset, ToTime
+from buckets.mcp.answer import FromTime, Limit, Offset, ToolAnswer, ToTime
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.named_moment import named_times
 from buckets.verdicts.advice import Thresholds
 from buckets.verdicts.report import quality_report
 
 
-class Share(Answer):
+class Share(ToolAnswer):
     """A share, as a number from 0 to 1."""
 
     share: float
@@ -21,7 +21,7 @@ class Share(Answer):
     """Its upper end."""
 
 
-class QualityRow(Answer):
+class QualityRow(ToolAnswer):
     """How good a rule is."""
 
     rule_id: str
@@ -61,7 +61,7 @@ class QualityRow(Answer):
     """Why."""
 
 
-class QualityAnswer(Answer):
+class QualityAnswer(ToolAnswer):
     """The quality of rules, by rule id."""
 
     measure: str | None

@@ -9,7 +9,7 @@ from buckets.changes.known_rules import check_known_rules
 from buckets.changes.listed_rule import listed_rule
 from buckets.changes.versions import changes_of, with_differences
 from buckets.config.job import kept_results
-from buckets.mcp.answer import Answer, Limit, Offset, time_text
+from buckets.mcp.answer import Limit, Offset, ToolAnswer, time_text
 from buckets.mcp.drafts import NEW_FILE
 from buckets.questions.asked_job import AskedJob
 from buckets.rules.release import stage
@@ -17,7 +17,7 @@ from buckets.rules.release import stage
 RuleId = Annotated[str, Field(description="Only this rule; empty for all.")]
 
 
-class RuleRow(Answer):
+class RuleRow(ToolAnswer):
     """A rule where the job reads its rules."""
 
     rule_id: str
@@ -42,7 +42,7 @@ class RuleRow(Answer):
     """The rule as it is written, where it was asked for."""
 
 
-class RulesAnswer(Answer):
+class RulesAnswer(ToolAnswer):
     """Rules of a job."""
 
     place: str
@@ -54,7 +54,7 @@ class RulesAnswer(Answer):
     """Whether there are more after these."""
 
 
-class ChangeRow(Answer):
+class ChangeRow(ToolAnswer):
     """A change of the rules."""
 
     ruleset_version: int
@@ -78,7 +78,7 @@ class ChangeRow(Answer):
     """Where the change came from."""
 
 
-class HistoryAnswer(Answer):
+class HistoryAnswer(ToolAnswer):
     """Changes of rules, newest first."""
 
     changes: list[ChangeRow]

@@ -159,14 +159,15 @@ def test_two_assistants_at_once(recorded, connect):
     assert len(set(answers)) == 4
 
 
-def test_a_backtest_says_how_far_it_is(assistant):
-    told = []
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_backtest_says_how_far_it_is(recorded, connect, mode):
+    one, told = connect(recorded, mode=mode), []
 
     async def tell(progress, total, message):
         told.append((progress, total, message))
 
-    asked = partial(assistant.client.call_tool, "backtest_draft", {"rule": RULE}, progress_callback=tell)
-    assert not assistant.portal.call(asked).is_error
+    asked = partial(one.client.call_tool, "backtest_draft", {"rule": RULE}, progress_callback=tell)
+    assert not one.portal.call(asked).is_error
     assert told[0][0] == 0
     assert [progress for progress, _, _ in told] == sorted({progress for progress, _, _ in told})
 
@@ -176,8 +177,9 @@ def test_a_backtest_ends_when_its_time_is_over(recorded, connect, as_worded):
     assert as_worded(one.fault("backtest_draft", rule=RULE, seconds_at_most=1))
 
 
-def test_a_backtest_that_is_cancelled_ends_its_process(recorded, connect):
-    one = connect(recorded)
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_backtest_that_is_cancelled_ends_its_process(recorded, connect, mode):
+    one = connect(recorded, mode=mode)
     (server,) = [pid for pid in all_below(os.getpid()) if str(recorded) in Path(f"/proc/{pid}/cmdline").read_text()
                  and one.log.samefile(f"/proc/{pid}/fd/2")]  # fmt: skip
 
