@@ -17,9 +17,10 @@ def mcp(conf: JobConf, author: Person = None, read_only: ReadOnly = False) -> No
     """Serve an assistant on standard input and output, by the Model Context Protocol.
 
     An assistant starts this command itself; nothing is printed. It reads what
-    the commands read, for a job that runs or has run, takes nothing from the
-    job, and changes nothing, but that it may save a rule as a draft, with
-    your name and its own. Only you can release it. It needs no Spark.
+    the commands read, for a job that runs or has run, and takes nothing from
+    the job; like `buckets explain`, it first archives what has arrived. It
+    changes nothing, but that it may save a rule as a draft, with your name
+    and its own. Only people can release it. It needs no Spark.
 
     \b
     Examples:

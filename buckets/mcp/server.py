@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import ValidationError
@@ -89,15 +89,16 @@ class AssistantServer(MCPServer[Any]):
         """Call a tool.
 
         Raises:
-            ToolError: it fails; says why, in one line.
+            ToolError: it fails; says why, in one line. Its caller logs an UnexpectedToolError.
         """
         self._check_names(name, arguments)
         try:
             result = await super().call_tool(name, arguments, context)
         except ToolError as error:
             line = _line_of(error)
-            if line is None:  # a fault of this program, which the caller logs
-                raise
+            if line is None:
+                message = f"{name} failed by a fault of this program, which its log on standard error describes"
+                raise UnexpectedToolError(message) from error
             raise ToolError(line) from None
         assert isinstance(result, CallToolResult)
         text = visible_json(json.dumps(result.structured_content, ensure_ascii=False))

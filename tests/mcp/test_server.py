@@ -29,6 +29,13 @@ def noisy(checkpoint):
 job_health.read_live = noisy
 {COMMAND}
 """
+BROKEN = f"""
+from buckets.mcp import job_health
+def broken(checkpoint):
+    raise ZeroDivisionError("secret")
+job_health.read_live = broken
+{COMMAND}
+"""
 ENDLESS = f"""
 import subprocess, sys
 from buckets.questions import long_questions
@@ -121,6 +128,15 @@ def test_only_the_protocol_is_on_standard_output(recorded):
     assert "noise of a library" in errors
     assert "noise of a child" in errors
     assert "Traceback" not in errors
+
+
+def test_a_fault_of_the_program_is_in_its_log_and_the_server_goes_on(recorded, connect, as_worded):
+    one = connect(recorded, code=BROKEN)
+    result = one.call("job_health")
+    assert result.is_error
+    assert as_worded(result.content[0].text)
+    assert "ZeroDivisionError" in one.log.read_text()
+    assert one.answer("rules")["rules"]
 
 
 def test_reading_changes_no_file(copied, connect):
