@@ -24,12 +24,12 @@ from report import Goal, Report
 from restart import RULE, SCHEMA
 from team_data import write_job
 
-from buckets.console.pages.alert_rows import place_text
 from buckets.console.serve import open_console
 from buckets.delta.commits import Commits
 from buckets.delta.data_file import write_data_file
 from buckets.delta.newest_rows import RowPlace
 from buckets.outputs.columns import columns_of
+from buckets.questions.listed_alerts import place_text
 
 ALERTS, IN_FILE = 10_000_000, 60_000
 START_MS, APART_MS, LATE_MS = 1_760_000_000_000, 500, 30_000

@@ -1,8 +1,10 @@
 """Writes files so that they exist whole or not at all, even after a crash."""
 
+import fcntl
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from buckets.errors import BucketsError
@@ -32,6 +34,17 @@ def check_local(origin: str, path: str) -> None:
 def partial_of(path: Path) -> Path:
     """Return where a file is written before it is whole."""
     return path.with_name(f".{path.name}.partial")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder: of those who change files in it, in this process or another one, one does so at a time."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -134,9 +134,10 @@ class FileOrigin(RuleOrigin):
         """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
         kept = []
         for file in rule_files(self._path):
+            rules = load_rules(file, self._schema)
             notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
             time_ms = file.stat().st_mtime_ns // 1_000_000
-            for rule in load_rules(file, self._schema):
+            for rule in rules:
                 if rule.state != "DELETE":
                     note = notes.get(rule.rule_id, by_owner)
                     kept.append(KeptRule(rule, note.author, note.reason, time_ms))

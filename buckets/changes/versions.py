@@ -7,6 +7,8 @@ from buckets.config.job import Job
 from buckets.delta.query import is_table
 from buckets.errors import BucketsError
 from buckets.feeds.rules.history import read_rule_changes, rows_of, rule_changes_path
+from buckets.rule_files.differences import difference
+from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 
@@ -37,3 +39,19 @@ def changes_of(job: Job, rule_id: str | None = None) -> list[dict[str, Any]]:
     since = max((row["ruleset_version"] for row in rows), default=0)
     rows += rows_of(RuleVersions(job.checkpoint).history(after=since))
     return [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
+
+
+def with_differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return changes of rules, each with what differs in words and since when it is in force, in ms."""
+
+    def read(text: str | None) -> Rule | None:
+        return None if text is None else Rule.model_validate_json(text)
+
+    return [
+        row
+        | {
+            "difference": difference(read(row["rule_before"]), read(row["rule_after"])),
+            "in_force_ms": None if row["in_force_at"] is None else row["in_force_at"] // 1000,
+        }
+        for row in rows
+    ]

@@ -20,6 +20,7 @@ from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
+from buckets.cli.mcp import mcp
 from buckets.cli.metrics_files import metrics_app
 from buckets.cli.open_console import console
 from buckets.cli.replay import replay
@@ -37,7 +38,7 @@ from buckets.version import versions_text
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 _COMMANDS = (
     run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
-    watch, console, snooze, verdict, verdicts,
+    watch, console, mcp, snooze, verdict, verdicts,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command()(_command)

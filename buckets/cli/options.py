@@ -12,7 +12,7 @@ from buckets.changes.snoozing import Key, read_key
 from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
-from buckets.rules.change import LONGEST_TEXT, visible_text
+from buckets.rules.change import short_text
 
 JobConf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 ArchivedConf = Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")]
@@ -88,21 +88,14 @@ def processes_for(rows: int, asked: int | None) -> int:
     return asked or (1 if rows < _LARGE_ROWS else os.cpu_count() or 1)
 
 
-def _short_text(text: str) -> str:
-    if len(text) > LONGEST_TEXT:
-        message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
-        raise ValueError(message)
-    return visible_text(text)
-
-
 def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
     """Return the author and reason of a change.
 
     Raises:
         BucketsError: one of them is too long, or cannot be shown.
     """
-    read_option("--author", author or "", _short_text)
-    read_option("--reason", reason, _short_text)
+    read_option("--author", author or "", short_text)
+    read_option("--reason", reason, short_text)
     return {"author": login_name() if author is None else author, "reason": reason}
 
 

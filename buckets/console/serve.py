@@ -13,8 +13,8 @@ from buckets.console.app import application
 from buckets.console.person import People
 from buckets.console.sampler import Sampler
 from buckets.console.site import Site
-from buckets.console.work.questions import Questions
 from buckets.errors import BucketsError
+from buckets.questions.long_questions import Questions
 
 _END_WITHIN_S = 5
 _QUEUE = 128

@@ -51,6 +51,23 @@ def remarks_on(data: Status) -> list[str]:
     return remarks
 
 
+def faults_of(conf: Path, checkpoint: Path, live: Live, now_ms: int) -> list[str]:
+    """Return what is wrong with a job, a line each: that it has failed, what it says itself, and that it lags."""
+    failed = [state_line(conf, checkpoint, live, now_ms)] if live.has_failed(now_ms) else []
+    return failed + remarks_on(live.data) + _lag_remarks(live.data)
+
+
+def _lag_remarks(data: Status) -> list[str]:
+    """Say that a job does not keep up, where it is more than a minute of its events behind."""
+    lag, rate = data["lag"], data["minute"]["events_per_s"]
+    if lag is None or not rate or lag < 60 * rate:
+        return []
+    return [
+        f"the job is {lag:,} messages behind, more than a minute at its {rate:,.0f} events/s; if that grows, give it "
+        "more cores or larger batches, see what `buckets watch` says of batch lengths"
+    ]
+
+
 def quantiles_text(times_ms: dict[str, int] | None) -> str:
     """Return quantiles of times in one line; nothing where there are none."""
     return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in (times_ms or {}).items())

@@ -23,7 +23,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError
-from buckets.files import write_whole
+from buckets.files import held, write_whole
 from buckets.rule_files.change_notes import ChangeNote, write_change_notes
 from buckets.rule_files.flink_rules import holds_flink_rules
 from buckets.rule_files.yaml_rules import load_rules, rule_files
@@ -278,6 +278,8 @@ def change_files(
 ) -> list[Path]:
     """Change the rules of a file, or of the files of a folder; each file is written whole or not at all.
 
+    Of several who change them at once, each sees what the one before it has written.
+
     Args:
         path: the file or folder, which holds valid rules.
         states: the new states of rules that are there; DELETE removes one.
@@ -291,6 +293,13 @@ def change_files(
     Raises:
         BucketsError: a file is written in a way that cannot be changed by program, or cannot be written.
     """
+    with held(path if path.is_dir() else path.parent):
+        return _change_files(path, states, put, new_file, notes)
+
+
+def _change_files(
+    path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, notes: Mapping[str, ChangeNote]
+) -> list[Path]:
     home = {rule.rule_id: file for file in rule_files(path) for rule in load_rules(file)}
     into = path / new_file if path.is_dir() else path
     files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}

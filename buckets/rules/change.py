@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from buckets.errors import BucketsError
 from buckets.printable import unseen_character
 from buckets.rules.flink_line import is_plain_line, parse_plain_line
 from buckets.rules.flink_message import CONTROLS, FlinkMessage, is_flink_object, parse_flink_object
@@ -51,6 +52,34 @@ def visible_text(text: str) -> str:
         message = f"holds {unseen}, which cannot be seen; leave it out"
         raise ValueError(message)
     return text
+
+
+def short_text(text: str) -> str:
+    """Return the text of an author or a reason, if it is short enough and all of it can be seen.
+
+    Raises:
+        ValueError: it is not; says why.
+    """
+    if len(text) > LONGEST_TEXT:
+        message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
+        raise ValueError(message)
+    return visible_text(text)
+
+
+def check_reason(text: str) -> None:
+    """Check a reason without which nothing is changed.
+
+    Raises:
+        BucketsError: it is empty, or no text that can be kept.
+    """
+    if not text.strip():
+        message = "reason: is empty; whoever looks at the history wants to know why"
+        raise BucketsError(message)
+    try:
+        short_text(text)
+    except ValueError as error:
+        message = f"reason: {error}"
+        raise BucketsError(message) from None
 
 
 class RuleChange(BaseModel):

@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ SHOWN_AS_THEY_ARE = ("README.md", "tutorials/your-own-file.md", "tutorials/tune-
 """Pages whose commands are all run, in their order, and print what stands there."""
 SCHEMAS = {"tutorials/your-own-file.md": "payment.yaml"}
 """Pages whose rules are over events of a schema of their own."""
-LANGUAGES = {"console", "csv", "ini", "jsonl", "pycon", "sh", "text", "yaml"}
+LANGUAGES = {"console", "csv", "ini", "json", "jsonl", "pycon", "sh", "text", "yaml"}
 
 
 @pytest.mark.parametrize("path", page_paths(), ids=page_name)
@@ -43,6 +44,9 @@ def check_text(block: Block, folder: Path, schema: str) -> None:
     elif block.language == "jsonl":
         for line in block.text.splitlines():
             json.loads(line)
+    elif block.language == "json":
+        for server in json.loads(block.text)["mcpServers"].values():
+            check_command(shlex.join(["buckets", *server["args"]]))
     elif block.language == "text" and block.text.startswith("$ buckets"):
         check_command(block.text.splitlines()[0].removeprefix("$ "))
 

@@ -6,20 +6,17 @@ from typing import Annotated
 import typer
 
 from buckets.archive.history import History
-from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.explain.page import page_of
 from buckets.cli.explain.view import show
 from buckets.cli.options import ArchivedConf, AsJson, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.config.job import Job, kept_results, load_job
+from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.explanation import as_json as to_json
-from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.maker import Explainer
 from buckets.moment import parse_moment_ms
-from buckets.outputs.alert_ids import full_alert_id
+from buckets.questions.explainer import explained_alert, explainer
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000
 """How many events of a window are shown as text, and how many as data or on a page."""
@@ -85,10 +82,9 @@ def _explanation(
 ) -> Explanation:
     with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
-    results, versions = kept_results(job), RuleVersions(job.checkpoint)
-    explainer = Explainer(Past.of(history.archive, history.recorded, results, versions), most)
     if alert_id is not None:
-        return explainer.alert(alert_id if results is None else full_alert_id(results, alert_id))
+        return explained_alert(history, alert_id, most)
     assert event is not None
     assert rule is not None
-    return explainer.event(event, rule, None if at is None else read_option("--at", at, parse_moment_ms))
+    at_ms = None if at is None else read_option("--at", at, parse_moment_ms)
+    return explainer(history, most).event(event, rule, at_ms)

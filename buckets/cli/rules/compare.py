@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from buckets.changes.known_rules import check_known_rules
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, To, range_ms
-from buckets.cli.rules.known_rules import check_known_rules
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, time_text

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from buckets.changes.known_rules import check_known_rules
 from buckets.cli.console import Listing, TextTable, newest_of
 from buckets.cli.options import AsJson, JobConf
-from buckets.cli.rules.known_rules import check_known_rules
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import iso_text, time_text

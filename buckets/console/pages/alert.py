@@ -1,31 +1,25 @@
 """The page of an alert: what is recorded of it at once, and the explanation when it has been computed."""
 
-import threading
 from typing import Any
 
-from buckets.archive.history import History
-from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.config.job import kept_results
-from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts, why
 from buckets.console.site import Site
 from buckets.console.view import Asked, View
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
-from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.maker import Explainer
 from buckets.history.explain.page_values import page_values
-from buckets.moment import ANY_TIME, TimeRange, parse_moment_ms
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
-from buckets.rules.rule import Rule
+from buckets.questions.explainer import explainer, opened_history
+from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, value_text, why
+from buckets.questions.named_moment import named_moment_ms
 from buckets.verdicts.verdict import FINDINGS
 
-_SHOWN_EVENTS = 1_000
+SHOWN_EVENTS = 1_000
 _OTHERS, _LOOKED_AT = 10, 100_000
 """How many other alerts of a key are shown, and among how many of the newest they are looked for."""
-_archiving = threading.Lock()
-"""Held while the archive is extended: of several pages that ask at once, one does it."""
 
 
 def page(asked: Asked) -> View:
@@ -38,7 +32,7 @@ def page(asked: Asked) -> View:
     row = _recorded(site, asked)
     given = given_findings(site.job)
     keys = list((row["key"] or {}).values())
-    wanted = AlertFilter(kind="all", key=_text(keys[0]) if len(keys) == 1 else "")
+    wanted = AlertFilter(kind="all", key=value_text(keys[0]) if len(keys) == 1 else "")
     others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
     return View(
         "alert.html",
@@ -50,14 +44,14 @@ def page(asked: Asked) -> View:
             "others": [other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
             "others_key": wanted.key,
             "is_archived": site.job.settings.archive is not None,
-            "rule_ids": [rule.rule_id for rule in _rules_now(site)],
+            "rule_ids": [rule.rule_id for rule in site.rules_in_force],
         },
     )
 
 
 def explanation(asked: Asked) -> View:
     """Explain an alert, as a part of its page."""
-    explained = explainer(asked.site, opened_history(asked.site)).alert(asked.named("id"))
+    explained = _explainer(asked.site).alert(asked.named("id"))
     return View("explanation.html", _explained(explained))
 
 
@@ -71,12 +65,12 @@ def why_page(asked: Asked) -> View:
     values: dict[str, Any] = {
         "event_id": event,
         "rule_id": rule,
-        "rule_ids": [each.rule_id for each in _rules_now(asked.site)],
+        "rule_ids": [each.rule_id for each in asked.site.rules_in_force],
     }
     if not event or not rule:
         return View("why.html", values | {"explained": False})
-    at_ms = _moment_ms(asked) if asked.named("at") else None
-    explained = explainer(asked.site, opened_history(asked.site)).event(event, rule, at_ms)
+    at_ms = named_moment_ms("at", asked.named("at"))
+    explained = _explainer(asked.site).event(event, rule, at_ms)
     return View("why.html", values | {"explained": True} | _explained(explained))
 
 
@@ -90,7 +84,8 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     times = ANY_TIME
     if alert_id and asked.named("at"):
         # Lists say when it was, so that files of other times need not be read.
-        at_ms = _moment_ms(asked)
+        at_ms = named_moment_ms("at", asked.named("at"))
+        assert at_ms is not None
         wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
     elif alert_id:
         wanted, named = {"alert_id": [full_alert_id(site.results, alert_id)]}, f"alert {quoted(alert_id)}"
@@ -105,35 +100,5 @@ def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
     raise BucketsError(message)
 
 
-def opened_history(site: Site) -> History:
-    """Return the history of the job, up to now."""
-    with _archiving:
-        return History.open(site.job)
-
-
-def explainer(site: Site, history: History) -> Explainer:
-    """Return what explains events of a history."""
-    past = Past.of(history.archive, history.recorded, kept_results(site.job), RuleVersions(site.job.checkpoint))
-    return Explainer(past, _SHOWN_EVENTS)
-
-
-def _moment_ms(asked: Asked) -> int:
-    """Return the moment that an address names.
-
-    Raises:
-        BucketsError: it is none.
-    """
-    try:
-        return parse_moment_ms(asked.named("at"))
-    except ValueError as error:
-        message = f"at: {error}"
-        raise BucketsError(message) from None
-
-
-def _rules_now(site: Site) -> list[Rule]:
-    rule_set = site.rule_set
-    return [] if rule_set is None else [rule for rule in rule_set.rules if rule.is_in_force]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _explainer(site: Site) -> Explainer:
+    return explainer(opened_history(site.job), SHOWN_EVENTS)

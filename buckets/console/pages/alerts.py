@@ -6,15 +6,6 @@ from typing import Any
 from buckets.changes.given_verdicts import write_verdicts
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
-from buckets.console.pages.alert_rows import (
-    KINDS,
-    NO_VERDICT,
-    AlertFilter,
-    given_findings,
-    list_alerts,
-    place_text,
-    read_place,
-)
 from buckets.console.site import Site
 from buckets.console.stream import PageChange
 from buckets.console.view import Asked, Onward, View, address, part
@@ -23,6 +14,15 @@ from buckets.delta.query import is_table
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.printable import counted
+from buckets.questions.listed_alerts import (
+    KINDS,
+    NO_VERDICT,
+    AlertFilter,
+    given_findings,
+    list_alerts,
+    place_text,
+    read_place,
+)
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS
 from buckets.verdicts.verdict_table import verdict_table
@@ -48,7 +48,7 @@ def page(asked: Asked) -> View:
 
 def changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
-    watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked).kind]]
+    watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked.named).kind]]
     seen = _Versions([*watched, verdict_table(asked.site.job)])
     while True:
         yield [PageChange(part("alerts-list.html", **_values(asked)))] if seen.have_changed() else []
@@ -87,7 +87,7 @@ def judge(asked: Asked) -> Onward:
 
 def _values(asked: Asked) -> dict[str, Any]:
     """Return what the list shows."""
-    wanted, before = AlertFilter.of(asked), asked.named("before")
+    wanted, before = AlertFilter.of(asked.named), asked.named("before")
     listed = list_alerts(asked.site.results, wanted, read_place(before), given_findings(asked.site.job))
     fields = wanted.fields()
     return {

@@ -7,7 +7,7 @@ from buckets.console.pages.plans import PLANS, ChangePlan, Signed, changed_words
 from buckets.console.view import Asked, Onward, View
 from buckets.errors import BucketsError
 from buckets.rule_files.differences import difference
-from buckets.rules.change import LONGEST_TEXT, visible_text
+from buckets.rules.change import check_reason
 from buckets.rules.group_changes import group_changes
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule_set import first_rule_set
@@ -45,17 +45,7 @@ def make(asked: Asked) -> Onward:
         BucketsError: it has no reason, the rules are no longer those that were shown, or it cannot be made.
     """
     reason = asked.given("reason")
-    if not reason:
-        message = "reason: is empty; whoever looks at the history wants to know why"
-        raise BucketsError(message)
-    if len(reason) > LONGEST_TEXT:
-        message = f"reason: {len(reason):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
-        raise BucketsError(message)
-    try:
-        visible_text(reason)
-    except ValueError as error:
-        message = f"reason: {error}"
-        raise BucketsError(message) from None
+    check_reason(reason)
     rules, plan = _planned(asked, _fields(asked), reason)
     if asked.given("seen") != _mark(rules):
         message = "somebody has changed the rules since you looked; look at what it does now, and make it then"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from buckets.console.typed_rule import findings_of, outcomes_of, read_rule
+from buckets.changes.typed_rule import findings_of, outcomes_of, read_rule
 from buckets.console.view import Asked, Onward, View, address
 from buckets.errors import BucketsError
 from buckets.rule_files.json_schema import rule_file_schema

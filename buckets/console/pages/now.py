@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 from buckets.backfill.fill_status import read_fills
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts
-from buckets.console.recorded_batches import totals
 from buckets.console.sampler import as_columns
 from buckets.console.site import Site
 from buckets.console.stream import PageChange
 from buckets.console.view import Asked, View, part
 from buckets.monitor.live import Live, read_live
-from buckets.monitor.words import quantiles_text, remarks_on, state_line
+from buckets.monitor.words import faults_of, quantiles_text, state_line
 from buckets.outputs.alert_words import crossed
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.rule_alerts import alerts_by_day
 from buckets.printable import counted
+from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
+from buckets.questions.recorded_batches import recorded_line, totals
 
 _LATEST = 10
 _DAYS = 30
@@ -79,21 +79,17 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
         return {
             "faults": [] if found else [line],
             "is_live": False,
-            "line": f"no job runs now; {found['batches']:,} batches are recorded" if found else "",
+            "line": recorded_line(found) if found else "",
             "cards": _recorded_cards(found) if found else [],
             "alerts": _recorded_alerts(site) if found else [],
             **_recorded_rules(site),
             "fills": fills,
         }
     data = live.data
-    line = state_line(site.conf, site.job.checkpoint, live, now_ms)
-    faults = remarks_on(data) + _faults_of(data)
-    if live.has_failed(now_ms):
-        faults.insert(0, line)
     return {
         "is_live": True,
-        "faults": faults,
-        "line": line,
+        "faults": faults_of(site.conf, site.job.checkpoint, live, now_ms),
+        "line": state_line(site.conf, site.job.checkpoint, live, now_ms),
         "cards": _cards(data),
         "alerts": [alert | {"why": crossed(alert)} for alert in data["alerts"][:_LATEST]],
         "rules": data["rules"]["rules"],
@@ -116,17 +112,6 @@ def _recorded_rules(site: Site) -> dict[str, Any]:
     rules = [rule for rule in rule_set.rules if rule.state != "DELETE"]
     described = [{"rule_id": rule.rule_id, "state": rule.state, "sentence": rule.sentence()} for rule in rules]
     return {"rules": described, "rules_version": rule_set.version}
-
-
-def _faults_of(data: dict[str, Any]) -> list[str]:
-    """Say that a job does not keep up, where its batches take longer than they bring events."""
-    lag, rate = data["lag"], data["minute"]["events_per_s"]
-    if lag is None or not rate or lag < 60 * rate:
-        return []
-    return [
-        f"the job is {lag:,} messages behind, more than a minute at its {rate:,.0f} events/s; if that grows, give it "
-        "more cores or larger batches, see what `buckets watch` says of batch lengths"
-    ]
 
 
 def _cards(data: dict[str, Any]) -> list[Card]:

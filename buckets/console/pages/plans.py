@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from buckets.changes.completion import expected_completion
+from buckets.changes.drafts import draft_of
 from buckets.changes.job_rules import JobRules
 from buckets.changes.snoozing import Key, new_snooze, read_key, read_moment, rules_with_snoozes, with_ended, with_snooze
 from buckets.changes.trial import trial_words
+from buckets.changes.typed_rule import read_rule
 from buckets.changes.versions import read_version
 from buckets.config.console import Role
 from buckets.console.site import Site
-from buckets.console.typed_rule import read_rule
 from buckets.console.view import address
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
@@ -132,14 +133,7 @@ def _end_snooze(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> 
 
 def _draft(site: Site, rules: JobRules, fields: Fields, signed: Signed) -> ChangePlan:
     """Save what is typed as a draft, under an id that nothing in force has."""
-    rule = read_rule(fields.get("text", ""), site.job).rule.model_copy(update={"state": "DRAFT"})
-    known = next((each for each in rules.rules if each.rule_id == rule.rule_id), None)
-    if known is not None and known.state != "DRAFT":
-        message = (
-            f"rule {rule.rule_id!r} is {known.state}, and a draft in its place would take it out of force; give the "
-            "draft a rule_id of its own"
-        )
-        raise BucketsError(message)
+    rule = draft_of(read_rule(fields.get("text", ""), site.job), rules)
     notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
     return ChangePlan(f"{rule.rule_id}: save as a draft", _put([rule], signed), notes, _page_of(rule))
 

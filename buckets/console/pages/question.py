@@ -7,7 +7,7 @@ from buckets.clock import epoch_ms
 from buckets.console.pages.drawings import sweep_chart
 from buckets.console.stream import PageChange
 from buckets.console.view import Asked, Onward, View, address, part
-from buckets.console.work.questions import Question
+from buckets.questions.long_questions import Question
 
 
 def page(asked: Asked) -> View:

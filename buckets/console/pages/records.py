@@ -6,10 +6,10 @@ from buckets.archive.archived_events import archived_events
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import kept_results
 from buckets.console.pages.drawings import interval
-from buckets.console.recorded_batches import groups_of_batch, latest_batches
 from buckets.console.view import Asked, View
 from buckets.duration import spoken_duration
 from buckets.errors import BucketsError
+from buckets.questions.recorded_batches import groups_of_batch, latest_batches
 from buckets.verdicts.advice import Thresholds
 from buckets.verdicts.confirmed import job_verdicts
 from buckets.verdicts.report import quality_report

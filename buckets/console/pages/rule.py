@@ -1,17 +1,17 @@
 """The page of a rule: what it says, what has become of it, its latest alerts, and what can be done with it."""
 
 from buckets.changes.completion import read_completions
-from buckets.changes.versions import changes_of
+from buckets.changes.versions import changes_of, with_differences
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.console.pages.alert_rows import AlertFilter, given_findings, list_alerts
 from buckets.console.pages.drawings import interval
 from buckets.console.pages.plans import PLANS, actions
-from buckets.console.pages.rule_quality import precisions
-from buckets.console.pages.rules import DAYS, changes_shown, days_of_rules
+from buckets.console.pages.rules import DAYS, days_of_rules
 from buckets.console.view import Asked, View
 from buckets.moment import moment_ms
 from buckets.outputs.rule_alerts import has_alerts
+from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
+from buckets.questions.rule_precision import precisions
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.release import stage, stage_meaning
@@ -48,7 +48,7 @@ def page(asked: Asked) -> View:
             "warmth": read_completions(site.job, [rule])[rule_id].words,
             "precision": interval(precisions(site.job).get(rule_id)),
             "written": rules_text([rule]),
-            "history": changes_shown(changes_of(site.job, rule_id)[:_CHANGES]),
+            "history": with_differences(changes_of(site.job, rule_id)[:_CHANGES]),
             "latest": latest,
             "days": DAYS,
             "by_day": {"time_s": [day * 86_400 for day in span], "alerts": [days.get(day, 0) for day in span]},

@@ -1,19 +1,16 @@
 """The page of all rules: what each says and does, how often it alerts, and how often it is right."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from buckets.changes.completion import read_completions
 from buckets.config.job import kept_results
 from buckets.console.pages.drawings import bars, interval
-from buckets.console.pages.rule_quality import precisions
 from buckets.console.view import Asked, View
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.rule_alerts import alerts_by_day
-from buckets.rule_files.differences import difference
+from buckets.questions.rule_precision import precisions
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.release import stage
-from buckets.rules.rule import Rule
 
 DAYS = 30
 
@@ -52,19 +49,3 @@ def days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
             for day, alerts in days.items():
                 of_rule[day] = of_rule.get(day, 0) + alerts
     return counts
-
-
-def changes_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return changes of rules as pages show them."""
-
-    def read(text: str | None) -> Rule | None:
-        return None if text is None else Rule.model_validate_json(text)
-
-    return [
-        row
-        | {
-            "difference": difference(read(row["rule_before"]), read(row["rule_after"])),
-            "in_force_ms": None if row["in_force_at"] is None else row["in_force_at"] // 1000,
-        }
-        for row in rows
-    ]

@@ -1,4 +1,4 @@
-"""Rules that an option names: somebody may have mistyped one, and then nothing is found of it."""
+"""Rules that somebody names: they may have mistyped one, and then nothing is found of it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Answers a question in a process of its own: `python -m buckets.console.work.answer FOLDER`.
+"""Answers a question in a process of its own: `python -m buckets.questions.answer FOLDER`.
 
 It reads `asked.json` of the folder, says on standard output how far it is, a JSON object a line, and writes
-`answer.json`. When its standard input closes, its console has ended, and so does it.
+`answer.json`. When its standard input closes, whoever has asked has ended, and so does it.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from buckets.archive.history import History
+from buckets.changes.typed_rule import read_rule
 from buckets.config.job import Job, kept_results, load_job
-from buckets.console.typed_rule import read_rule
 from buckets.errors import BucketsError
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.pieces import archive_pieces
@@ -21,8 +21,8 @@ from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
 from buckets.lists.lists import NO_LISTS
-from buckets.moment import TimeRange, parse_moment_ms
 from buckets.outputs.rule_alerts import has_alerts
+from buckets.questions.named_moment import named_times
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.verdicts.confirmed import confirmed_fraud
 
@@ -31,7 +31,7 @@ _FAILED = 1
 
 def main() -> None:
     """Answer the question in the folder that is named."""
-    threading.Thread(target=_end_with_the_console, daemon=True).start()
+    threading.Thread(target=_end_with_who_asks, daemon=True).start()
     folder = Path(sys.argv[1])
     try:
         found = answer(json.loads((folder / "asked.json").read_text(encoding="utf-8")))
@@ -58,7 +58,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         schema=job.event_schema,
         engine=job.settings.engine,
         lists=NO_LISTS,
-        span=TimeRange(_moment_ms("from", asked["begin"]), _moment_ms("to", asked["end"])),
+        span=named_times(asked["begin"], asked["end"]),
         history_ms=None,
         measure=next(iter(job.event_schema.measures), None),
         confirmed=None if recorded is None else _confirmed(job),
@@ -79,20 +79,12 @@ def _confirmed(job: Job) -> dict[str, Any] | None:
     return {event_id: fraud.amount for event_id, fraud in confirmed_fraud(job).items()} or None
 
 
-def _moment_ms(name: str, text: str) -> int | None:
-    try:
-        return parse_moment_ms(text) if text else None
-    except ValueError as error:
-        message = f"{name}: {error}"
-        raise BucketsError(message) from None
-
-
 def _say(said: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
-def _end_with_the_console() -> None:
+def _end_with_who_asks() -> None:
     while os.read(0, 1):
         pass
     os._exit(_FAILED)

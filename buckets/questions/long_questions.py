@@ -1,4 +1,7 @@
-"""The long questions of a console: one runs at a time, the others wait; each can be cancelled, and outlives its tab."""
+"""Long questions, such as a backtest: one runs at a time, the others wait; each can be cancelled.
+
+A question is answered in a process of its own, at low priority, which ends with the one that has asked.
+"""
 
 import json
 import os
@@ -69,7 +72,7 @@ class Questions:
 
     def __init__(self) -> None:
         """Begin without any; the process for them starts when there is one."""
-        self._folder = Path(tempfile.mkdtemp(prefix="buckets-console-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="buckets-questions-"))
         self._questions: dict[str, Question] = {}
         self._waiting: list[Question] = []
         self._process: subprocess.Popen[str] | None = None
@@ -162,7 +165,7 @@ def _start(question: Question) -> "subprocess.Popen[str]":
     (question.folder / "asked.json").write_text(json.dumps(dict(question.asked)), encoding="utf-8")
     log = (question.folder / "log.txt").open("w", encoding="utf-8")
     process = subprocess.Popen(
-        [sys.executable, "-m", "buckets.console.work.answer", str(question.folder)],
+        [sys.executable, "-m", "buckets.questions.answer", str(question.folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -1,8 +1,8 @@
-"""Alerts as pages list them: which are wanted, read newest first, each with what was found about it."""
+"""Alerts as they are listed: which are wanted, read newest first, each with what was found about it."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.config.job import Job
-from buckets.console.view import Asked
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.errors import BucketsError
-from buckets.moment import TimeRange, parse_moment_ms
+from buckets.moment import TimeRange
 from buckets.outputs.alert_words import crossed, term_value
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.recorded_outputs import rows_of
 from buckets.printable import key_words
+from buckets.questions.named_moment import named_times
 from buckets.verdicts.findings import Findings, findings
 from buckets.verdicts.verdict import FINDINGS
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
@@ -25,7 +25,7 @@ from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 ROWS = 50
 MOST_LOOKED_AT = 1_000_000
 KINDS = {"": (ALERTS,), "trial": (SHADOW_ALERTS,), "held": (HELD_ALERTS,), "all": (ALERTS, SHADOW_ALERTS, HELD_ALERTS)}
-"""What the page lists: alerts that came out, those on trial, those held back, or all."""
+"""What is listed: alerts that came out, those on trial, those held back, or all."""
 COLUMNS = (
     "alert_id", "event_time", "rule_id", "rule_version", "ruleset_version", "rule", "key", "event_id", "value", "limit",
     "operator", "count", "exact", "certain", "warm", "terms", "condition", "severity", "tags", "held_by",
@@ -37,7 +37,18 @@ NO_VERDICT = "none"
 
 @dataclass(frozen=True)
 class AlertFilter:
-    """Which alerts are wanted, as the address of the page says it; empty texts want all."""
+    """Which alerts are wanted; empty texts want all.
+
+    Attributes:
+        kind: which of `KINDS`.
+        rule: the id of their rule.
+        key: a value that some field of the key has.
+        severity: of their rule.
+        verdict: what was found about them.
+        begin: the first event time.
+        end: the first event time that does not count any more.
+        key_fields: fields that the key has, each with its value as text.
+    """
 
     kind: str = ""
     rule: str = ""
@@ -46,23 +57,23 @@ class AlertFilter:
     verdict: str = ""
     begin: str = ""
     end: str = ""
+    key_fields: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: Asked) -> "AlertFilter":
-        """Read a filter from an address.
+    def of(cls, named: Callable[[str], str]) -> "AlertFilter":
+        """Read a filter from the fields of an address, which a function gives by name.
 
         Raises:
             BucketsError: it asks for something that there is not.
         """
-        kind, verdict = asked.named("kind"), asked.named("verdict")
+        kind, verdict = named("kind"), named("verdict")
         if kind not in KINDS:
             message = f"kind: there is no {kind!r}; take one of trial, held and all, or leave it out"
             raise BucketsError(message)
         if verdict not in ("", NO_VERDICT, *FINDINGS):
             message = f"verdict: there is no {verdict!r}; take one of {', '.join(FINDINGS)} and {NO_VERDICT}"
             raise BucketsError(message)
-        return cls(kind, asked.named("rule"), asked.named("key"), asked.named("severity"), verdict,
-                   asked.named("from"), asked.named("to"))  # fmt: skip
+        return cls(kind, named("rule"), named("key"), named("severity"), verdict, named("from"), named("to"))
 
     def fields(self) -> dict[str, str]:
         """Return it as fields of an address."""
@@ -77,13 +88,13 @@ class AlertFilter:
         Raises:
             BucketsError: one is no moment.
         """
-        return TimeRange(_moment("from", self.begin), _moment("to", self.end))
+        return named_times(self.begin, self.end)
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
         """Return what rows are asked for."""
         columns = [
             *(["rule_id"] if self.rule else []),
-            *(["key"] if self.key else []),
+            *(["key"] if self.key or self.key_fields else []),
             *(["severity"] if self.severity else []),
             *(["event_id"] if self.verdict else []),
         ]
@@ -93,7 +104,11 @@ class AlertFilter:
             if self.rule:
                 chosen = pc.and_(chosen, pc.equal(rows["rule_id"], self.rule))
             if self.key:
-                chosen = pc.and_(chosen, _has_value(rows["key"], self.key))
+                chosen = pc.and_(chosen, _has_values(rows["key"], {self.key}, lambda key: self.key in key.values()))
+            if self.key_fields:
+                wanted = self.key_fields.items()
+                is_wanted = _has_values(rows["key"], set(self.key_fields.values()), lambda key: wanted <= key.items())
+                chosen = pc.and_(chosen, is_wanted)
             if self.severity:
                 chosen = pc.and_(chosen, pc.equal(rows["severity"], self.severity))
             if self.verdict:
@@ -180,33 +195,28 @@ def why(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{term['name']} {term_value(term)}" for term in row["terms"] or ())
 
 
-def _moment(name: str, text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return parse_moment_ms(text)
-    except ValueError as error:
-        message = f"{name}: {error}"
-        raise BucketsError(message) from None
-
-
-def _has_value(keys: pa.ChunkedArray, wanted: str) -> pa.ChunkedArray:
-    """Return which keys have a value; only those are parsed in whose JSON it may stand."""
-    written = json.dumps(wanted)[1:-1], json.dumps(wanted, ensure_ascii=False)[1:-1]
-    may_have = pc.or_(*(pc.match_substring(keys, text) for text in written))
+def _has_values(
+    keys: pa.ChunkedArray, values: set[str], is_wanted: Callable[[Mapping[str, str]], bool]
+) -> pa.ChunkedArray:
+    """Return which keys are wanted; only those are parsed in whose JSON the values may stand."""
+    may_have = pc.is_valid(keys)
+    for value in values:
+        written = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+        may_have = pc.and_(may_have, pc.or_(*(pc.match_substring(keys, text) for text in written)))
     texts = {text for text in pc.unique(keys.filter(may_have)).to_pylist() if text is not None}
-    having = [text for text in texts if wanted in map(_text, _values(text))]
-    return pc.is_in(keys, value_set=pa.array(having, pa.string()))
+    wanted = [text for text in texts if is_wanted(_fields(text))]
+    return pc.is_in(keys, value_set=pa.array(wanted, pa.string()))
 
 
-def _values(text: str) -> list[Any]:
+def _fields(text: str) -> dict[str, str]:
     try:
-        return list(json.loads(text).values())
+        return {name: value_text(value) for name, value in json.loads(text).items()}
     except (ValueError, AttributeError):
-        return []
+        return {}
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value of a key as people write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,5 +1,6 @@
 """A rule as somebody types it: read, and what the checks and tests of rule files say of it."""
 
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -43,9 +44,7 @@ def read_rule(text: str, job: Job) -> TypedRule:
         try:
             file = load_rule_file(path, job.event_schema)
         except BucketsError as error:
-            raise BucketsError(
-                error.message.replace(f"rule file {path}", "line", 1).replace("line:", "line ")
-            ) from None
+            raise _of_text(error, path) from None
     if len(file.rules) != 1:
         message = f"{len(file.rules)} rules are written; write one here, and several with `buckets rules apply`"
         raise BucketsError(message)
@@ -77,7 +76,17 @@ def outcomes_of(typed: TypedRule, job: Job) -> list[RuleTestOutcome]:
     Raises:
         BucketsError: a test does not fit the events or the rule.
     """
-    return [outcome for file in _files(typed, job) for outcome in _outcomes(file, typed.rule, job)]
+    try:
+        return [outcome for file in _files(typed, job) for outcome in _outcomes(file, typed.rule, job)]
+    except BucketsError as error:
+        raise _of_text(error, typed.file.path) from None
+
+
+def _of_text(error: BucketsError, path: Path) -> BucketsError:
+    """Return an error of a rule file as one of what was typed into it, by the line if there is one."""
+    name = f"rule file {path}:"
+    line = re.sub(rf"^{re.escape(name)}(?=\d)", "line ", error.message)
+    return BucketsError(re.sub(rf"^{re.escape(name)}", "the text:", line))
 
 
 def _files(typed: TypedRule, job: Job) -> Iterator[RuleFile]:

@@ -1,5 +1,6 @@
 """What a job has recorded of its batches: the accounts of each, all groups together."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ def totals(folder: Path) -> dict[str, int]:
         f"results {table}",
     ).to_pylist()
     return {name: int(value or 0) for name, value in found.items()} | {"dead_letters": _rows_of(folder / DEAD_LETTERS)}
+
+
+def recorded_line(found: Mapping[str, int]) -> str:
+    """Say of a job that tells nothing of itself what is recorded of it, by its totals."""
+    return f"no job runs now; {found['batches']:,} batches are recorded"
 
 
 def groups_of_batch(folder: Path, batch_id: int) -> list[dict[str, Any]]:
