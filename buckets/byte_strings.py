@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.compiled import compiled, copy_bytes, inlined, read_word
+from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
 
@@ -81,9 +82,7 @@ class ByteStrings(NamedTuple):
 
 def fixed(data: npt.NDArray[np.uint8], start: Int64s) -> ByteStrings:
     """Return byte strings whose arrays nobody changes any more."""
-    data, start = data.view(), start.view()
-    data.flags.writeable = start.flags.writeable = False
-    return ByteStrings(data, start)
+    return ByteStrings(read_only(data), read_only(start))
 
 
 def concatenated(parts: Sequence[ByteStrings]) -> ByteStrings:

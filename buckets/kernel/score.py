@@ -17,6 +17,7 @@ from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
+from buckets.read_only import read_only
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
@@ -205,7 +206,7 @@ def score_all(
             f"reads 1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    events = events.with_arrays(_read_only)
+    events = events.with_arrays(read_only)
     known, directory = read_heads(*heads, ANY_GENERATION, max(len(plan.group.measures) for plan in plans))
     until_ms = np.full(len(plans), NO_CLOCK, np.int64)
     for group, ends_ms in evicted_until_ms.items():
@@ -234,13 +235,6 @@ def score_all(
         from_ms=from_ms,
         pool=pool,
     )
-
-
-def _read_only(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers as a view that is not to be changed: for others numba would compile the kernel again."""
-    view = numbers.view()
-    view.flags.writeable = False
-    return view
 
 
 def _counted_from(plans: Sequence[GroupPlan], events: KeyedEvents, reset_ms: Mapping[int, Int64s]) -> Int64s:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.console.job_folder import write_job
 from tests.console.served import Served, serving
@@ -15,6 +15,8 @@ from tests.console.served import Served, serving
 CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path(__file__).with_name("axe.min.js")
 FLAGS = ["--no-sandbox", "--disable-gpu"]
+PATIENCE_MS = 30_000  # a machine that tests on all its cores is slow
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +68,7 @@ def open_page(chromium) -> Iterator[Callable[..., Page]]:
 
     def opened(**options) -> Page:
         context = chromium.new_context(**({"viewport": {"width": 1300, "height": 900}} | options))
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))

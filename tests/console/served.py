@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 from buckets.console.serve import Console, open_console
 
+ENDS_WITHIN_S = 60
+
 
 class Answer(NamedTuple):
     status: int
@@ -48,10 +50,11 @@ class Served:
 def serving(conf: Path, login_name: str = "ann", is_read_only: bool = False) -> Iterator[Served]:
     """Serve a console of a job, on a port that is free."""
     console = open_console(conf, login_name, port=0, is_read_only=is_read_only)
-    thread = threading.Thread(target=console.run)
+    thread = threading.Thread(target=console.run, daemon=True)
     thread.start()
     try:
         yield Served(console)
     finally:
         console.server.should_exit = True
-        thread.join()
+        thread.join(ENDS_WITHIN_S)
+        assert not thread.is_alive(), "the console does not end"

@@ -26,6 +26,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled, leaf
 from buckets.engine.storage.shard_store import GROUP_BYTES
 from buckets.numbers.crc32 import crc32
+from buckets.read_only import read_only
 from buckets.timeline.head import NO_CLOCK
 
 VOTERS: Final = 63
@@ -165,7 +166,8 @@ class ShardClock:
             self._numbers |= {group_id: len(self._numbers) + number for number, group_id in enumerate(new)}
         numbers = np.array([self._numbers[group_id] for group_id in group_ids], np.int64)
         apart = np.array([group_id in self._apart for group_id in self._numbers], np.bool_)
-        times_ms = _vote(*state_keys, GROUP_BYTES, group_start, clocks_ms, numbers, apart, QUORUM, self._voters)
+        start = read_only(group_start)
+        times_ms = _vote(*state_keys, GROUP_BYTES, start, clocks_ms, numbers, apart, QUORUM, self._voters)
         known = zip(group_ids, times_ms.tolist(), strict=True)
         return {group_id: None if time_ms == NO_CLOCK else time_ms for group_id, time_ms in known}
 
