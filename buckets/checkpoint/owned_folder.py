@@ -50,6 +50,8 @@ class OwnedFolder:
         Raises:
             BucketsError: it belongs to another one, or holds something else.
         """
+        # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
+        is_somebodys = holds_more_than(self.path, self.owner)
         if self.owner.exists():
             written = self._written()
             if written["checkpoint"] != identity:
@@ -66,7 +68,7 @@ class OwnedFolder:
                 )
                 raise BucketsError(message)
             return True
-        if holds_more_than(self.path, self.owner):
+        if is_somebodys:
             message = (
                 f"{self._setting} {self.path} holds something that this program did not write; name a new folder as "
                 f"{self._setting}"

@@ -1,7 +1,9 @@
 """Rules in a Delta table that is looked at while a job runs."""
 
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +35,8 @@ class Feed:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.feed = RuleTable(path, SCHEMA)
         self.now_s = 0.0
-        monkeypatch.setattr("buckets.feeds.watched.time.monotonic", lambda: self.now_s)
+        # The name in the module alone: a server in another thread of the tests would sleep for as long as this goes on.
+        monkeypatch.setattr("buckets.feeds.watched.time", SimpleNamespace(monotonic=lambda: self.now_s, time=time.time))
 
     def read(self, *in_force: Rule, after_s: float = LOOK_EVERY_S) -> RuleRead:
         self.now_s += after_s

@@ -63,7 +63,8 @@
     for (const element of document.querySelectorAll("[data-chart]")) charts.push(new Chart(element, element.dataset.chart.split(" "), false));
     for (const element of document.querySelectorAll("[data-bars]")) new Chart(element, element.dataset.bars.split(" "), true).show(JSON.parse(element.dataset.values));
     const live = document.querySelector("[data-samples]");
-    live?.addEventListener("begun", () => location.reload());
+    // Told each second; a page that is slow to come would be asked for again and again.
+    live?.addEventListener("begun", () => location.reload(), {once: true});
     if (live && charts.length) {
       let known = await (await fetch(live.dataset.samples)).json();
       charts.forEach(chart => chart.show(known));
