@@ -15,7 +15,20 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.console import Role
 from buckets.console.gate import SIGN_IN, Gate
-from buckets.console.pages import alert, alerts, change, editor, key, now, question, records, rule, rules, sign_in
+from buckets.console.pages import (
+    alert,
+    alerts,
+    change,
+    editor,
+    key,
+    lists,
+    now,
+    question,
+    records,
+    rule,
+    rules,
+    sign_in,
+)
 from buckets.console.site import Site
 from buckets.console.stream import stream
 from buckets.console.view import Asked, Onward, View, address, shown, shown_error
@@ -78,7 +91,10 @@ def _routes(site: Site) -> list[BaseRoute]:
         post("/rule/backtest", "rules", editor.backtest, "analyst"),
         get("/key", "keys", key.page),
         get("/key/events", "keys", key.events),
-        get("/lists", "lists", records.lists),
+        get("/lists", "lists", lists.page),
+        get("/list", "lists", lists.one),
+        post("/list/preview", "lists", lists.preview, "analyst"),
+        post("/list/change", "lists", lists.make, "analyst"),
         get("/verdicts", "verdicts", records.verdicts),
         get("/quality", "quality", records.quality),
         get("/quality/table", "quality", records.quality_table),

@@ -15,6 +15,7 @@ PAGES = (
     "/rules/change?what=pause&id=large",
     "/key?field=payer&value=p1",
     "/lists",
+    "/list?name=payroll",
     "/verdicts",
     "/batches?batch=1",
     "/nothing",
@@ -151,6 +152,11 @@ def test_lists_are_shown_as_the_job_has_them(page, shown):
     page.goto(shown.url + "/lists")
     expect(page.get_by_role("region", name="Lists")).to_contain_text("payroll.csv")
     expect(page.get_by_role("region", name="Lists")).to_contain_text("not read by a batch yet")
+    page.get_by_role("link", name="payroll").click()
+    expect(page.locator("main")).to_contain_text("This list is changed where it is kept")
+    page.get_by_label("Key").fill("p1")
+    page.get_by_role("button", name="Look it up").click()
+    expect(page.locator("main")).to_contain_text("no batch has seen it yet; run the job")
 
 
 def test_hostile_texts_are_texts(page, shown):

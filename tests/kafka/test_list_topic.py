@@ -1,8 +1,11 @@
 """Lists in a topic of a real broker: followed by the job, and changed by the commands of `buckets lists`."""
 
+import re
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -14,6 +17,7 @@ from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.topic_feed import ListTopic
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
+from tests.console.served import serving
 
 WAIT_S = 60
 
@@ -94,27 +98,85 @@ def test_a_topic_of_several_partitions_is_refused(broker, checkpoint, as_worded)
         open_book(broker, checkpoint, name).start_reading()
 
 
-def test_the_commands_change_entries(broker, topic, checkpoint, tmp_path, buckets):
-    conf = {
+@pytest.fixture
+def conf(broker, topic, tmp_path) -> Path:
+    """The configuration of a job with the list of the topic, and a rule that looks into it."""
+    written = {
         "source": {"kind": "kafka", "topic": "payments"},
         "schema": "schema.yaml",
-        "rules": {"topic": "rules"},
+        "rules": "rules.yaml",
         "lists": {"l": {"kind": "kafka", "topic": topic}},
         "checkpoint": "checkpoint",
         "output": {"path": "tables"},
         "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
     }
-    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf))
     schema = {"event_id": "id", "event_time": {"field": "at"}, "attributes": {"payer": "string"}, "measures": {}}
+    rule = {
+        "rule_id": "often",
+        "group_by": ["payer"],
+        "where": "payer NOT IN LIST l",
+        "aggregate": {"function": "count"},
+        "window": {"length": "1h"},
+        "limit": {"operator": ">", "value": "2"},
+    }
     (tmp_path / "schema.yaml").write_text(yaml.safe_dump(schema))
-    options = ("--conf", str(tmp_path / "conf.yaml"))
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": [rule]}))
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(written))
+    return tmp_path / "conf.yaml"
+
+
+def test_the_commands_change_entries(broker, topic, checkpoint, conf, buckets):
+    options = ("--conf", str(conf))
     said = ("--until", "1970-01-02", "--value", "category=a=b", "--author", "ann", "--reason", "because")
     assert buckets("lists", "put", "l", "a", *said, *options).code == 0
     assert buckets("lists", "put", "l", "b", "--author", "", *options).code == 0
-    assert buckets("lists", "remove", "l", "b", *options).code == 0
+    assert buckets("lists", "remove", "l", "b", "--author", "bob", "--reason", "gone", *options).code == 0
+    assert dict(broker.read(topic)[-1].headers()) == {"author": b"bob", "reason": b"gone"}
     lists = open_book(broker, checkpoint, topic)
     lists.start_reading()
     index = newest(checkpoint, lists)
     assert index.get("a") == Entry({"category": "a=b"}, 86_400_000, "ann", "because")
     assert index.get("b") is None
+    lists.stop()
+
+
+def test_the_console_changes_an_entry_after_it_has_shown_what_that_does(broker, topic, checkpoint, conf):
+    lists = open_book(broker, checkpoint, topic)
+    lists.start_reading()
+    entry = {"name": "l", "key": "<b> a", "what": "put", "until": "1970-01-02", "values": "category=a=b\n\ntier=3"}
+    with serving(conf, "ann") as served, serving(conf, "eve", is_read_only=True) as watching:
+        assert (
+            "none" not in served.ask("/list?name=l").text.partition("Rules that look into it")[2].partition("</dd>")[0]
+        )
+        shown = served.ask("/list/preview", entry)
+        assert shown.status == 200
+        assert "&lt;b&gt; a" in shown.text
+        assert "<b> a" not in shown.text
+        assert "often (ACTIVE)" in shown.text
+        seen = re.search(r'name="seen" value="([^"]+)"', shown.text)[1]
+        assert served.ask("/list/change", entry | {"seen": seen, "reason": " "}).status == 400
+        assert served.ask("/list/change", entry | {"seen": seen, "reason": "because"}).status == 303
+        look_until(lists, lambda: lists.newest() == {"l": 2})
+        assert newest(checkpoint, lists).get("<b> a") == Entry(
+            {"category": "a=b", "tier": "3"}, 86_400_000, "ann", "because"
+        )
+        assert "because" in served.ask(f"/list?name=l&key={quote('<b> a')}").text
+        late = served.ask("/list/change", entry | {"what": "remove", "seen": seen, "reason": "again"})
+        assert (late.status, "omebody has changed" in late.text) == (400, True)
+        shown = served.ask("/list/preview", entry | {"what": "remove"})
+        seen = re.search(r'name="seen" value="([^"]+)"', shown.text)[1]
+        watching.ask("/list?name=l")
+        assert watching.ask("/list/change", entry | {"what": "remove", "seen": seen, "reason": "no"}).status == 403
+        assert served.ask("/list/change", entry | {"what": "remove", "seen": seen, "reason": "moved"}).status == 303
+        look_until(lists, lambda: lists.newest() == {"l": 3})
+        assert newest(checkpoint, lists).get("<b> a") is None
+        for given, said in (
+            ({"key": ""}, "a key has 1 to 1,000 characters"),
+            ({"until": "soon"}, "is no moment"),
+            ({"values": "category"}, "write NAME=TEXT"),
+            ({"values": "until=1"}, "write NAME=TEXT"),
+            ({"name": "other"}, "here is no list"),
+        ):
+            refused = served.ask("/list/preview", entry | given)
+            assert (refused.status, said in refused.text) == (400, True)
     lists.stop()

@@ -1,9 +1,8 @@
-"""Pages of what is recorded beside alerts: verdicts, the quality of rules, lists, and batches with their accounts."""
+"""Pages of what is recorded beside alerts: verdicts, the quality of rules, and batches with their accounts."""
 
 from typing import Any
 
 from buckets.archive.archived_events import archived_events
-from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import kept_results
 from buckets.console.pages.drawings import interval
 from buckets.console.view import Asked, View
@@ -46,18 +45,6 @@ def quality_table(asked: Asked) -> View:
         for rule, advice in report.rules
     ]
     return View("quality-table.html", {"rows": rows, "report": report})
-
-
-def lists(asked: Asked) -> View:
-    """Show the lists of the job as its latest batches see them."""
-    job = asked.site.job
-    kept = Checkpoint(job.checkpoint).lists
-    faults = kept.faults()
-    rows = [
-        {"name": name, "settings": settings, "version": kept.latest(name), "fault": faults.get(name, "")}
-        for name, settings in job.settings.lists.items()
-    ]
-    return View("lists.html", {"rows": rows})
 
 
 def batches(asked: Asked) -> View:

@@ -1,0 +1,118 @@
+"""The entries of a job's lists: what a list has for a key, and changes of lists that are in topics."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.config.job import Job
+from buckets.config.lists import ListSettings
+from buckets.errors import BucketsError
+from buckets.kafka.sender import Sender
+from buckets.lists.entry import RESERVED, Entry
+from buckets.lists.list_file import LONGEST_KEY
+from buckets.moment import iso_text
+
+
+def list_settings(job: Job, name: str) -> ListSettings:
+    """Return where a list comes from.
+
+    Raises:
+        BucketsError: the job has no such list.
+    """
+    if name not in job.settings.lists:
+        there = ", ".join(sorted(job.settings.lists)) or "none"
+        message = f"there is no list {name!r}; lists of the configuration: {there}"
+        raise BucketsError(message)
+    return job.settings.lists[name]
+
+
+def latest_entry(job: Job, name: str, key: str) -> Entry | None:
+    """Return what a list has for a key, as the latest batches see it; None where it has nothing.
+
+    Raises:
+        BucketsError: the job has no such list, or no batch has seen it yet.
+    """
+    list_settings(job, name)
+    lists = Checkpoint(job.checkpoint).lists
+    latest = lists.latest(name)
+    if latest is None:
+        message = f"list {name!r}: no batch has seen it yet; run the job"
+        raise BucketsError(message)
+    return lists.index(name, latest.number).get(key)
+
+
+def entry_fields(entry: Entry) -> dict[str, str]:
+    """Return the fields of an entry, as a message has them."""
+    until = {} if entry.until_ms is None else {"until": iso_text(entry.until_ms)}
+    signed = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
+    return {**until, **signed, **entry.values}
+
+
+def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
+    """Return values for `lookup` from texts such as `category=casino`.
+
+    Raises:
+        BucketsError: one is none; `origin` says where they were given.
+    """
+    values: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name or name in RESERVED or name in values:
+            message = f"{origin} {text}: write NAME=TEXT, each name once and none of {', '.join(RESERVED)}"
+            raise BucketsError(message)
+        values[name] = value
+    return values
+
+
+def check_change(job: Job, name: str, key: str) -> str:
+    """Return the topic in which the entry of a key can be changed.
+
+    Raises:
+        BucketsError: the list is in none, or the key cannot be one.
+    """
+    settings = list_settings(job, name)
+    if settings.topic is None:
+        message = f"list {name!r} is in {settings.place}, and only lists in topics are changed here; change it there"
+        raise BucketsError(message)
+    if not 0 < len(key) <= LONGEST_KEY:
+        message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"
+        raise BucketsError(message)
+    return settings.topic
+
+
+def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
+    """Put an entry into a list that is in a topic; a running job sees it with one of its next batches.
+
+    Args:
+        job: the job.
+        name: the list.
+        key: the key of the entry.
+        fields: `until`, `author`, `reason`, and values for `lookup`.
+
+    Raises:
+        BucketsError: the list is in no topic, the key cannot be one, or the broker refuses the message.
+    """
+    _send(job, check_change(job, name, key), key, json.dumps(dict(fields), ensure_ascii=False), {})
+
+
+def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
+    """Remove an entry from a list that is in a topic.
+
+    Args:
+        job: the job.
+        name: the list.
+        key: the key of the entry.
+        signed: author and reason, which are headers of the message, since it has no value.
+
+    Raises:
+        BucketsError: the list is in no topic, the key cannot be one, or the broker refuses the message.
+    """
+    _send(job, check_change(job, name, key), key, None, {field: text for field, text in signed.items() if text})
+
+
+def _send(job: Job, topic: str, key: str, value: str | None, headers: dict[str, str]) -> None:
+    assert job.settings.kafka is not None
+    sender = Sender(job.settings.kafka)
+    sender.send(topic, key, value, headers)
+    sender.flush()
