@@ -1,7 +1,5 @@
 """The command `buckets replay`: the archive scored once more, compared with what was recorded."""
 
-from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,16 +10,9 @@ from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.differences import RowDifference
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed
-from buckets.moment import iso_text, moment_ms, time_text
-
-_KINDS = {
-    "recorded_only": "recorded, did not come out again",
-    "replayed_only": "came out, is not recorded",
-    "different": "came out with other fields",
-}
+from buckets.history.replay.words import conclusion, difference_words
 
 
 class CutChoice(StrEnum):
@@ -96,39 +87,12 @@ def show_replayed(console: Terminal, replayed: Replayed, show: int, output_kind:
         table.add_row(output, f"{rows:,}", f"{replayed.of_output[output]:,}")
     console.print(table)
     for difference in replayed.differences[:show]:
-        console.say(_lines(difference))
+        console.say(difference_words(difference))
     more = replayed.of_output.total() - min(show, len(replayed.differences))
     if more:
         console.print(f"… and {more:,} more; --show says how many are shown")
-    cut = "batch by batch" if replayed.cut_as == "recorded" else "small batches joined"
-    lines = [f"{replayed.events:,} arrivals of {replayed.batches:,} batches were scored, {cut}"]
-    if replayed.eviction:
-        lines.append(
-            f"{replayed.eviction:,} of the differences are of windows that were not complete (warm: false), or follow "
-            "from those: a replay with joined batches, or of a job with a backfill or an import, evicts idle keys at "
-            "another moment"
-        )
-    if output_kind == "kafka" and replayed.counts["replayed_only"]:
-        lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
-    if replayed.not_compared is not None:
-        lines.append(f"batches up to {replayed.not_compared:,} are written, and not all of them are archived")
-    lines.append("equal: all that is recorded came out again, and nothing else" if replayed.is_equal else "not equal")
-    for line in lines:
+    for line in conclusion(replayed, output_kind):
         console.say(line)
-
-
-def _lines(difference: RowDifference) -> str:
-    row = difference.row
-    time = time_text(moment_ms(row["event_time"]))
-    about = f"event {row['event_id']} ({time})"
-    if "rule_id" in row:
-        result = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
-        about = f"{result} of rule {row['rule_id']} at {about}"
-    text = f"{difference.output}: {about}: {_KINDS[difference.kind]}"
-    recorded, replayed = difference.recorded or {}, difference.replayed or {}
-    for name in difference.fields:
-        text += f"\n  {name}: recorded {_shown(recorded[name])}, came out {_shown(replayed[name])}"
-    return text
 
 
 def _as_json(replayed: Replayed) -> dict[str, Any]:
@@ -153,10 +117,3 @@ def _as_json(replayed: Replayed) -> dict[str, Any]:
             for difference in replayed.differences
         ],
     }
-
-
-def _shown(value: Any) -> Any:
-    """Return a value of a row as text shows it."""
-    if isinstance(value, datetime):
-        return iso_text(moment_ms(value))
-    return format(value, "f") if isinstance(value, Decimal) else value

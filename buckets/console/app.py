@@ -99,6 +99,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         get("/quality", "quality", records.quality),
         get("/quality/table", "quality", records.quality_table),
         get("/batches", "batches", records.batches),
+        post("/batches/replay", "batches", records.replay, "analyst"),
         get("/question", "rules", question.page),
         Route("/question/live", stream(site, question.changes)),
         post("/question/cancel", "rules", question.cancel, "analyst"),

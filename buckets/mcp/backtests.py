@@ -143,7 +143,7 @@ class BacktestTools:
         """
         fields = {"begin": from_time, "end": to_time, "sweeps": sweeps}
         text, report = await anyio.to_thread.run_sync(self._read, rule, rule_id, abandon_on_cancel=True)
-        asked = {"conf": str(self._asked.conf.resolve()), "text": text, **fields}
+        asked = {"kind": "backtest", "conf": str(self._asked.conf.resolve()), "text": text, **fields}
         question = self._questions.ask(f"What {report.rule_id} would have raised", report.rule_id, "assistant", asked)
         try:
             with anyio.move_on_after(seconds_at_most):

@@ -20,13 +20,18 @@ from buckets.history.backtest.pieces import archive_pieces
 from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
+from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replayed import Replayed
+from buckets.history.replay.words import conclusion, difference_words
 from buckets.lists.lists import NO_LISTS
+from buckets.moment import TimeRange
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.questions.named_moment import named_times
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.verdicts.confirmed import confirmed_fraud
 
 _FAILED = 1
+_DIFFERENCES = 50
 
 
 def main() -> None:
@@ -44,12 +49,39 @@ def main() -> None:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a rule would have raised on the archive of a job, as `buckets backtest --active` says it.
+    """Return the answer to a question about a job: a replay, or else a backtest.
 
     Raises:
         BucketsError: it cannot be asked so.
     """
     job = load_job(Path(asked["conf"]))
+    times = named_times(asked["begin"], asked["end"])
+    return _replay(job, times) if asked["kind"] == "replay" else _backtest(job, times, asked)
+
+
+def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
+    """Return what a replay of the archive finds, as `buckets replay` says it."""
+    history = History.open(job)
+    of = history.archive.end()
+
+    def on_scored(so_far: Replayed) -> None:
+        _say({"progress": {"rows": so_far.events, "of": of}})
+
+    replayed = replay_history(history, ReplayRequest(times), on_scored, lambda line: None)
+    return {
+        "is_equal": replayed.is_equal,
+        "arrivals": replayed.events,
+        "compared": [
+            {"output": output, "rows": rows, "differences": replayed.of_output[output]}
+            for output, rows in replayed.compared.items()
+        ],
+        "differences": [difference_words(each) for each in replayed.differences[:_DIFFERENCES]],
+        "notes": conclusion(replayed, job.settings.output.kind),
+    }
+
+
+def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a rule would have raised on the archive of a job, as `buckets backtest --active` says it."""
     rule = read_rule(asked["text"], job).rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
     folder = kept_results(job)
     recorded = folder if folder is not None and has_alerts(folder) else None
@@ -58,7 +90,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         schema=job.event_schema,
         engine=job.settings.engine,
         lists=NO_LISTS,
-        span=named_times(asked["begin"], asked["end"]),
+        span=times,
         history_ms=None,
         measure=next(iter(job.event_schema.measures), None),
         confirmed=None if recorded is None else _confirmed(job),

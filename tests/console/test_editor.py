@@ -2,6 +2,7 @@
 
 import re
 
+from deltalake import DeltaTable
 from playwright.sync_api import expect
 
 from buckets.config.job import load_job
@@ -96,6 +97,27 @@ def test_a_backtest_outlives_its_tab_and_shows_other_numbers(page, open_page, ch
     assert faults_of(again) == []
     again.goto(changing.url + "/rule?id=large")
     expect(again.get_by_text("What large would have raised")).to_be_visible()
+
+
+def test_a_replay_says_whether_all_came_out_again_and_what_did_not(page, changing, copied, faults_of):
+    def replay(begin: str = "") -> None:
+        page.goto(changing.url + "/batches")
+        page.get_by_label("From").fill(begin)
+        page.get_by_role("button", name="Replay").click()
+
+    replay("soon")
+    expect(page.locator("main")).to_contain_text("soon")
+    replay()
+    expect(page.get_by_role("heading", name="All that is recorded came out again")).to_be_visible(timeout=120_000)
+    assert faults_of(page) == []
+    table = DeltaTable(copied.parent / "tables" / "alerts")
+    table.update(updates={"event": "'{}'"}, predicate="rule_id = 'often'")
+    replay("2026-01-01")
+    expect(page.get_by_role("heading", name="Not all is as it is recorded")).to_be_visible(timeout=120_000)
+    expect(page.locator("pre.diff").first).to_contain_text("event: recorded {}, came out")
+    assert faults_of(page) == []
+    page.goto(changing.url + "/batches")
+    expect(page.get_by_role("link", name="Replay from 2026-01-01")).to_be_visible()
 
 
 def test_a_question_is_cancelled_and_another_one_that_cannot_be_asked_says_why(page, changing):

@@ -154,7 +154,7 @@ def test_lists_are_shown_as_the_job_has_them(page, shown):
     expect(page.get_by_role("region", name="Lists")).to_contain_text("not read by a batch yet")
     page.get_by_role("link", name="payroll").click()
     expect(page.locator("main")).to_contain_text("This list is changed where it is kept")
-    page.get_by_label("Key").fill("p1")
+    page.get_by_role("textbox", name="Key").fill("p1")
     page.get_by_role("button", name="Look it up").click()
     expect(page.locator("main")).to_contain_text("no batch has seen it yet; run the job")
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from buckets.changes.typed_rule import findings_of, outcomes_of, read_rule
-from buckets.console.view import Asked, Onward, View, address
-from buckets.errors import BucketsError
+from buckets.console.pages.question import ask, check_archived
+from buckets.console.view import Asked, Onward, View
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 
@@ -45,18 +45,13 @@ def check(asked: Asked) -> View:
 
 def backtest(asked: Asked) -> Onward:
     """Ask what the rule would have raised on the archive, with other numbers too if they are named."""
-    job = asked.site.job
-    typed = read_rule(_text(asked), job)
-    if job.settings.archive is None:
-        message = "the configuration has no `archive` of what has arrived; add one, and run `buckets archive`"
-        raise BucketsError(message)
+    typed = read_rule(_text(asked), asked.site.job)
+    check_archived(asked.site.job)
     sweeps = [each.strip() for each in asked.given("sweep").split(";") if each.strip()]
     fields = {"text": _text(asked), "begin": asked.given("begin"), "end": asked.given("end"), "sweeps": sweeps}
     rule_id = typed.rule.rule_id
     title = f"What {rule_id} would have raised" + (f", with {'; '.join(sweeps)}" if sweeps else "")
-    conf = str(asked.site.conf.resolve())
-    question = asked.site.questions.ask(title, rule_id, asked.person.name, {"conf": conf, **fields})
-    return Onward(address("/question", id=question.identity))
+    return ask(asked, title, rule_id, {"kind": "backtest", **fields})
 
 
 def _text(asked: Asked) -> str:

@@ -1,12 +1,14 @@
 """The page of a long question: how far it is, its answer, and the way to end it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from buckets.clock import epoch_ms
+from buckets.config.job import Job
 from buckets.console.pages.drawings import sweep_chart
 from buckets.console.stream import PageChange
 from buckets.console.view import Asked, Onward, View, address, part
+from buckets.errors import BucketsError
 from buckets.questions.long_questions import Question
 
 
@@ -21,12 +23,33 @@ def changes(asked: Asked) -> Iterator[list[PageChange]]:
     seen: Any = None
     while True:
         question = asked.site.questions.question(asked.named("id"))
+        # As it is before the part is made, and not when the next change is asked for: the end is shown too.
+        is_over, state, progress = question.is_over, question.state, dict(question.progress)
         values = _values(question)
-        now = (question.state, dict(question.progress), values["seconds"])
+        now = (state, progress, values["seconds"])
         yield [PageChange(part("question-state.html", **values))] if now != seen else []
         seen = now
-        if question.is_over:
+        if is_over:
+            yield [PageChange(event="over")]  # else the page would ask again and again
             return
+
+
+def check_archived(job: Job) -> None:
+    """See that there is an archive to ask questions of.
+
+    Raises:
+        BucketsError: the configuration has none.
+    """
+    if job.settings.archive is None:
+        message = "the configuration has no `archive` of what has arrived; add one, and run `buckets archive`"
+        raise BucketsError(message)
+
+
+def ask(asked: Asked, title: str, subject: str, fields: Mapping[str, Any]) -> Onward:
+    """Ask a question about the job, and go on to its page."""
+    conf = str(asked.site.conf.resolve())
+    question = asked.site.questions.ask(title, subject, asked.person.name, {"conf": conf, **fields})
+    return Onward(address("/question", id=question.identity))
 
 
 def cancel(asked: Asked) -> Onward:
@@ -46,5 +69,6 @@ def _values(question: Question) -> dict[str, Any]:
         "rows": rows,
         "of": max(of, rows),
         "answer": answer,
-        "chart": None if answer is None else sweep_chart(answer),
+        "kind": question.asked["kind"],
+        "chart": sweep_chart(answer) if answer is not None and question.asked["kind"] == "backtest" else None,
     }

@@ -5,15 +5,18 @@ from typing import Any
 from buckets.archive.archived_events import archived_events
 from buckets.config.job import kept_results
 from buckets.console.pages.drawings import interval
-from buckets.console.view import Asked, View
+from buckets.console.pages.question import ask, check_archived
+from buckets.console.view import Asked, Onward, View
 from buckets.duration import spoken_duration
 from buckets.errors import BucketsError
+from buckets.questions.named_moment import named_times
 from buckets.questions.recorded_batches import groups_of_batch, latest_batches
 from buckets.verdicts.advice import Thresholds
 from buckets.verdicts.confirmed import job_verdicts
 from buckets.verdicts.report import quality_report
 
 _VERDICTS, _BATCHES = 200, 50
+_REPLAY = "replay"
 
 
 def verdicts(asked: Asked) -> View:
@@ -53,7 +56,26 @@ def batches(asked: Asked) -> View:
     before, number = _number(asked, "before"), _number(asked, "batch")
     rows: list[dict[str, Any]] = [] if folder is None else latest_batches(folder, _BATCHES, before)
     groups = [] if folder is None or number is None or not rows else groups_of_batch(folder, number)
-    return View("batches.html", {"rows": rows, "groups": groups, "batch": number, "is_full": len(rows) == _BATCHES})
+    return View(
+        "batches.html",
+        {
+            "rows": rows,
+            "groups": groups,
+            "batch": number,
+            "is_full": len(rows) == _BATCHES,
+            "is_archived": asked.site.job.settings.archive is not None,
+            "questions": asked.site.questions.about(_REPLAY),
+        },
+    )
+
+
+def replay(asked: Asked) -> Onward:
+    """Ask whether all that is recorded comes out again when what has arrived is scored once more."""
+    check_archived(asked.site.job)
+    begin, end = asked.given("begin"), asked.given("end")
+    named_times(begin, end)
+    title = "Replay" + (f" from {begin}" if begin else "") + (f" to {end}" if end else "")
+    return ask(asked, title, _REPLAY, {"kind": "replay", "begin": begin, "end": end})
 
 
 def _number(asked: Asked, name: str) -> int | None:
