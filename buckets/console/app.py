@@ -1,5 +1,6 @@
 """The console as an application: which page answers which address, and who may ask it."""
 
+import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,6 +34,8 @@ from buckets.console.site import Site
 from buckets.console.stream import stream
 from buckets.console.view import Asked, Onward, View, address, shown, shown_error
 from buckets.errors import BucketsError
+from buckets.metrics.console_metrics import CONSOLE
+from buckets.metrics.family import CONTENT_TYPE, exposition
 from buckets.resources import resource
 
 Page = Callable[[Asked], View | Onward | dict[str, Any]]
@@ -71,6 +74,7 @@ def _routes(site: Site) -> list[BaseRoute]:
     return [
         Mount("/static", StaticFiles(directory=resource("console/static"))),
         Route(SIGN_IN, sign_in.endpoint(site), methods=["GET", "POST"]),
+        Route("/metrics", _metrics(site)),
         get("/", "now", now.page),
         get("/samples", "now", now.samples),
         Route("/now/live", stream(site, now.changes)),
@@ -110,6 +114,12 @@ def _endpoint(site: Site, name: str, page: Page, role: Role) -> Callable[[Reques
     """Return what answers requests with a page; in a thread of its own, since pages read files."""
 
     def endpoint(request: Request) -> Response:
+        began_s = time.perf_counter()
+        answer = answered(request)
+        site.activity.note(name, answer.status_code, time.perf_counter() - began_s)
+        return answer
+
+    def answered(request: Request) -> Response:
         person = request.state.person
         if not person.may(role):
             error = BucketsError(f"{person.name} may not do this; it needs the role {role}, see `console.roles`")
@@ -121,6 +131,16 @@ def _endpoint(site: Site, name: str, page: Page, role: Role) -> Callable[[Reques
         if isinstance(made, Onward):
             return RedirectResponse(address_with(made), 303)
         return JSONResponse(made) if isinstance(made, dict) else shown(request, site, made, name)
+
+    return endpoint
+
+
+def _metrics(site: Site) -> Callable[[Request], Response]:
+    """Return what tells Prometheus what the console does."""
+
+    def endpoint(_: Request) -> Response:
+        status = site.activity.status() | {"questions": site.questions.states()}
+        return Response(exposition(CONSOLE, status), headers={"content-type": CONTENT_TYPE})
 
     return endpoint
 

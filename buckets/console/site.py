@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from buckets.changes.job_rules import JobRules
+from buckets.console.activity import Activity
 from buckets.console.person import People
 from buckets.console.sampler import Sampler
 from buckets.questions.asked_job import AskedJob
@@ -22,12 +23,14 @@ class Site(AskedJob):
         people: who may do what.
         sampler: what the job has done in the last hour.
         questions: the long questions that are asked.
+        activity: what the console does.
         closing: set when the console ends, so that streams do.
     """
 
     people: People
     sampler: Sampler
     questions: Questions
+    activity: Activity = field(default_factory=Activity)
     closing: threading.Event = field(default_factory=threading.Event)
 
     @property

@@ -35,14 +35,20 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
 
     async def endpoint(request: Request) -> Response:
         asked = Asked(site, request.state.person, request.query_params)
-        return StreamingResponse(_messages(changes(asked), site.closing), media_type="text/event-stream")
+        return StreamingResponse(_messages(changes(asked), site), media_type="text/event-stream")
 
     return endpoint
 
 
-async def _messages(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:
+async def _messages(changes: Iterator[list[PageChange]], site: Site) -> AsyncIterator[str]:
+    with site.activity.streaming():
+        yield ": begins\n\n"
+        async for message in _news(changes, site.closing):
+            yield message
+
+
+async def _news(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:
     quiet_s = 0.0
-    yield ": begins\n\n"
     while not closing.is_set():
         try:
             news = await run_in_threadpool(next, changes, None)

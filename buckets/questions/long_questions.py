@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +108,10 @@ class Questions:
             message = "this question is not known any more; ask it again"
             raise BucketsError(message)
         return found
+
+    def states(self) -> dict[str, int]:
+        """Return how many questions are in each state."""
+        return Counter(question.state for question in tuple(self._questions.values()))
 
     def about(self, subject: str) -> list[Question]:
         """Return the questions about something, newest first."""

@@ -108,6 +108,10 @@ def test_a_token_is_asked_for_and_a_name(conf_with):
     with serving(conf_with(token=TOKEN)) as served:
         assert served.ask("/").status == 303
         assert served.ask("/alerts/live").status == 303
+        assert served.ask("/metrics").status == 303
+        told = served.ask("/metrics", Authorization=f"Bearer {TOKEN}")
+        assert (told.status, told.headers["content-type"][:10]) == (200, "text/plain")
+        assert "buckets_console_streams 0.0" in told.text
         served.ask("/sign-in")
         assert served.ask("/sign-in", {"name": "ben", "token": "wrong"}).status == 403
         assert served.ask("/").status == 303

@@ -5,9 +5,11 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from buckets.console.activity import Activity
 from buckets.engine.stages.batch_facts import BatchFacts
 from buckets.metrics.alert_rules import Limits, alert_rules
 from buckets.metrics.audit_metrics import AUDIT
+from buckets.metrics.console_metrics import CONSOLE
 from buckets.metrics.family import exposition
 from buckets.metrics.job_metrics import BUILD, JOB, job_exposition
 from buckets.monitor.job_counts import MOST_GROUPS, MOST_RULES, JobCounts
@@ -17,7 +19,7 @@ from buckets.resources import resource
 from tests.core.done_batches import batch
 from tests.core.metrics.statuses import BATCH, audit_status, job_status
 
-FAMILIES = (BUILD, *JOB, *AUDIT)
+FAMILIES = (BUILD, *JOB, *AUDIT, *CONSOLE)
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 NAMES = {f"{family.name}{suffix}" for family in FAMILIES for suffix in SUFFIXES[family.kind]}
 UNITS = ("_seconds", "_bytes", "_total", "_info")
@@ -25,6 +27,7 @@ COUNTED = {
     "buckets_source_lag_messages", "buckets_rules_version", "buckets_rules", "buckets_rules_followed",
     "buckets_backfill_events", "buckets_backfill_events_expected", "buckets_process_threads",
     "buckets_process_open_fds", "buckets_shortages", "buckets_audit_lag_messages",
+    "buckets_console_streams", "buckets_console_questions",
 }  # fmt: skip
 """Gauges of things that are counted, which have no unit."""
 
@@ -92,9 +95,29 @@ def test_an_audit_tells_what_it_has_kept():
     assert told["buckets_audit_batch_seconds_bucket", ("le", "0.25")] == 1
 
 
+def console_status() -> dict:
+    activity = Activity()
+    for seconds in (0.02, 0.04):
+        activity.note("alerts", 200, seconds)
+    activity.note("rules", 403, 0.001)
+    with activity.streaming():
+        return activity.status() | {"questions": {"running": 1}}
+
+
+def test_a_console_tells_what_was_asked_of_it():
+    told = samples(exposition(CONSOLE, console_status()))
+    assert told["buckets_console_requests_total", ("code", "200"), ("page", "alerts")] == 2
+    assert told["buckets_console_requests_total", ("code", "403"), ("page", "rules")] == 1
+    assert told["buckets_console_request_seconds_bucket", ("le", "0.03"), ("page", "alerts")] == 1
+    assert told["buckets_console_request_seconds_count", ("page", "alerts")] == 2
+    assert told["buckets_console_streams",] == 1
+    assert told["buckets_console_questions", ("state", "running")] == 1
+
+
 def test_every_metric_has_a_number(tmp_path):
     there = {name for name, *_ in samples(job_exposition(job_status(tmp_path, BATCH)))}
     there |= {name for name, *_ in samples(exposition(AUDIT, audit_status() | {"query": {"behind": [["t", "0", 1]]}}))}
+    there |= {name for name, *_ in samples(exposition(CONSOLE, console_status()))}
     there |= {name for name, *_ in samples(exposition([BUILD], {}))}
     assert there == NAMES
 
@@ -126,7 +149,8 @@ def test_a_status_that_was_read_from_its_file_tells_the_same(tmp_path):
     live = read_live(tmp_path)
     assert live is not None
     told = samples(job_exposition(live.data))
-    assert {name for name, *_ in told} | {"buckets_build_info"} >= {name for name in NAMES if "audit" not in name}
+    of_others = ("buckets_audit_", "buckets_console_", "buckets_build_")
+    assert {name for name, *_ in told} >= {name for name in NAMES if not name.startswith(of_others)}
 
 
 # Bounds
