@@ -67,7 +67,7 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
     def on_scored(so_far: Replayed) -> None:
         _say({"progress": {"rows": so_far.events, "of": of}})
 
-    replayed = replay_history(history, ReplayRequest(times), on_scored, lambda line: None)
+    replayed = replay_history(history, ReplayRequest(times), on_scored)
     return {
         "is_equal": replayed.is_equal,
         "arrivals": replayed.events,
