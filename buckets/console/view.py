@@ -1,5 +1,6 @@
 """Pages from templates: what all of them are given, and how what goes wrong is shown."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,11 @@ class Onward:
 
     address: str
     done: str = ""
+
+
+def seen_mark(text: str) -> str:
+    """Return what says whether something is still what somebody has seen: a hash of it as text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def address(path: str, **fields: Any) -> str:

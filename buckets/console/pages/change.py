@@ -1,10 +1,8 @@
 """The page between asking for a change of rules and making it: what it does, and a reason."""
 
-import hashlib
-
 from buckets.changes.job_rules import JobRules
 from buckets.console.pages.plans import PLANS, ChangePlan, Signed, changed_words
-from buckets.console.view import Asked, Onward, View
+from buckets.console.view import Asked, Onward, View, seen_mark
 from buckets.errors import BucketsError
 from buckets.rule_files.differences import difference
 from buckets.rules.change import check_reason
@@ -80,7 +78,7 @@ def _fields(asked: Asked) -> dict[str, str]:
 def _mark(rules: JobRules) -> str:
     """Return what says whether rules are those that somebody has seen."""
     text = "\n".join(rule.model_dump_json(by_alias=True) for rule in rules.rules)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return seen_mark(text)
 
 
 def _what(change: Change) -> str:

@@ -1,6 +1,5 @@
 """Pages of lists: all of them, what one has for a key, and changes of the lists that are in topics."""
 
-import hashlib
 import json
 from typing import Any
 
@@ -14,7 +13,7 @@ from buckets.changes.list_entries import (
     remove_entry,
 )
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.console.view import Asked, Onward, View, address
+from buckets.console.view import Asked, Onward, View, address, seen_mark
 from buckets.errors import BucketsError
 from buckets.lists.list_file import read_moment_ms
 from buckets.printable import quoted
@@ -136,7 +135,7 @@ def _lines(asked: Asked) -> list[str]:
 
 def _mark(entry: Fields | None) -> str:
     """Return what says whether an entry is the one that somebody has seen."""
-    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:32]
+    return seen_mark(json.dumps(entry, sort_keys=True))
 
 
 def _rules(asked: Asked, name: str) -> list[Any]:
