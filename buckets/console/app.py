@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from buckets.config.console import Role
+from buckets.console.documents import documents
 from buckets.console.gate import SIGN_IN, Gate
 from buckets.console.pages import (
     alert,
@@ -73,6 +74,7 @@ def _routes(site: Site) -> list[BaseRoute]:
 
     return [
         Mount("/static", StaticFiles(directory=resource("console/static"))),
+        documents(),
         Route(SIGN_IN, sign_in.endpoint(site), methods=["GET", "POST"]),
         Route("/metrics", _metrics(site)),
         get("/", "now", now.page),

@@ -9,9 +9,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from buckets.console.documents import DOCUMENTS
 from buckets.console.person import People, Session
 
 SIGN_IN = "/sign-in"
+OPEN = ("/static/", f"{DOCUMENTS}/")
+"""Below these lie files that are the same for everybody."""
 _MOST_BYTES = 1 << 20
 _HEADERS = {
     "content-security-policy": (
@@ -43,13 +46,13 @@ class Gate:
         session = self._people.session(cookie)
         state = scope.setdefault("state", {})
         state |= {"session": session, "form_mark": self._people.form_mark(session), "form": {}}
-        is_static = scope["path"].startswith("/static/")
+        is_static = scope["path"].startswith(OPEN)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)
                 headers["cache-control"] = "no-cache" if is_static else "no-store"
                 kept: Session = state["session"]
                 if not is_static and self._people.cookie_of(kept) != cookie:

@@ -19,6 +19,7 @@ from buckets.monitor.live import read_live
 from buckets.numbers.figures import readable
 from buckets.pages.page import templates
 from buckets.printable import capitalised, key_words, one_line
+from buckets.resources import built_site
 
 PAGES = (
     ("now", "/", "Now"),
@@ -86,6 +87,7 @@ def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
         "site": site,
         "job": _job_words(site),
         "pages": PAGES,
+        "has_documents": built_site() is not None,
         "page": page,
         "person": person,
         "may": person.may if person is not None else lambda role: False,

@@ -7,6 +7,7 @@ import pytest
 
 from buckets import resources
 from docs import build
+from tests.docs.built_site import build_site
 
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc="([^"]+)"
@@ -20,15 +21,7 @@ _LOADED = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, built in a folder of its own."""
-    folder = tmp_path_factory.mktemp("docs")
-    with pytest.MonkeyPatch.context() as patch:
-        shutil.copy(build.FOLDER / "zensical.toml", folder)
-        patch.setattr(build, "CONFIGURATION", folder / "zensical.toml")
-        patch.setattr(build, "SOURCES", folder / ".build" / "pages")
-        patch.setattr(build, "BUILT", folder / ".build" / "site")
-        patch.setattr(build, "SITE", folder / "site")
-        build.main()
-    return folder / "site"
+    return build_site(tmp_path_factory.mktemp("docs"))
 
 
 @pytest.mark.slow
