@@ -1,29 +1,18 @@
-"""The last hour of a job, as its status has told it while the console ran: a sample a second, in memory."""
+"""The last hour of a job: what its status kept of it, and a sample a second while the console runs, in memory."""
 
 import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
+from buckets.monitor.last_hour import LiveSample, recorded_hour, sample_of
 from buckets.monitor.live import read_live
 
 EVERY_S = 1.0
 _KEPT = 3600
-
-
-class LiveSample(NamedTuple):
-    """What a job did at a moment; None of what it does not say."""
-
-    time_s: int
-    events_per_s: float
-    alerts_per_s: float
-    delay_p50_ms: int | None
-    delay_p99_ms: int | None
-    batch_ms: int | None
-    lag: int | None
 
 
 class Sampler:
@@ -56,26 +45,15 @@ class Sampler:
                 live = read_live(self._checkpoint)
             except BucketsError:  # pages say it
                 continue
+            if live is None:
+                continue
+            if not self._samples:
+                self._samples.extend(recorded_hour(live.data))
             now_ms = epoch_ms()
-            if live is not None and live.state(now_ms) == "running":
-                sample = sample_of(live.data, now_ms)
+            if live.state(now_ms) == "running":
+                sample = sample_of(live.data["minute"], live.data["lag"], now_ms)
                 if not self._samples or sample.time_s > self._samples[-1].time_s:
                     self._samples.append(sample)
-
-
-def sample_of(data: dict[str, Any], now_ms: int) -> LiveSample:
-    """Return what a status says of its last minute."""
-    minute = data["minute"]
-    delay, batch = minute["latency_ms"] or {}, minute["batch_ms"] or {}
-    return LiveSample(
-        time_s=now_ms // 1000,
-        events_per_s=minute["events_per_s"],
-        alerts_per_s=round(minute["alerts"] / minute["span_s"], 3),
-        delay_p50_ms=delay.get("p50"),
-        delay_p99_ms=delay.get("p99"),
-        batch_ms=batch.get("p50"),
-        lag=data["lag"],
-    )
 
 
 def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:

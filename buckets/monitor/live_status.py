@@ -18,11 +18,12 @@ from typing import Any, Self
 
 from buckets.checkpoint.seal import seal_json
 from buckets.clock import epoch_ms
-from buckets.errors import first_line, kind_and_line
+from buckets.errors import BucketsError, first_line, kind_and_line
 from buckets.files import partial_of
 from buckets.monitor.job_counts import JobCounts
+from buckets.monitor.last_hour import LastHour, LiveSample, recorded_hour, sample_of
 from buckets.monitor.last_minute import DoneBatch
-from buckets.monitor.live import FORMAT, live_path
+from buckets.monitor.live import FORMAT, live_path, read_live
 from buckets.monitor.processes import by_kind, job_processes
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.query_watch import QueryWatch
@@ -74,6 +75,7 @@ class LiveStatus:
         self._not_counted = 0
         self._fault: str | None = None
         self._counts = JobCounts()
+        self._hour = LastHour(_hour_before(checkpoint))
         self._described: dict[str, Any] = {"version": None}
         self._refused_changes = 0
         self._outages = 0
@@ -153,6 +155,9 @@ class LiveStatus:
             unfinished.replace(self._path)
 
     def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
+        counts = self._counts.to_json(now_ms)
+        lag = self._query.news.lag if ended_ms is None else None
+        self._hour.add(sample_of(counts["minute"], lag, now_ms))
         return {
             "format": FORMAT,
             "written_ms": now_ms,
@@ -163,7 +168,7 @@ class LiveStatus:
             "fault": self._fault,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "lag": self._query.news.lag if ended_ms is None else None,
+            "lag": lag,
             "idle_ms": self._query.idle_ms,
             "query": self._query.news.to_json(),
             "refused_changes": self._refused_changes,
@@ -172,7 +177,8 @@ class LiveStatus:
             "shortages": self._shortages,
             "rules": self._describe_rules(),
             "rules_fault": self._rules_fault(),
-        } | self._counts.to_json(now_ms)
+            "hour": self._hour.to_json(),
+        } | counts
 
     def _look_at_processes(self) -> None:
         """See what the job's processes hold, and tell what they will soon run out of, once each time it begins."""
@@ -199,6 +205,15 @@ class LiveStatus:
                 ],
             }
         return self._described
+
+
+def _hour_before(checkpoint: Path) -> list[LiveSample]:
+    """Return what the last run of a job has kept of its last hour; nothing of one that cannot be read."""
+    try:
+        live = read_live(checkpoint)
+    except BucketsError:
+        return []
+    return [] if live is None else recorded_hour(live.data)
 
 
 def _subject(shortage: str) -> str:

@@ -1,4 +1,4 @@
-"""The documentation under `/docs`: its own scripts run there, others do not, and where it was not built a line says so."""
+"""The documentation under `/docs`: its own scripts run there and no others; where it was not built a line says so."""
 
 import re
 
