@@ -5,21 +5,24 @@ meant to be sent. Ten rules over windows of 5 minutes to 30 days; half of all ke
 fires at every payment. The first minute is warm-up.
 
     python bench/latency.py [--rates 500,1000] [--seconds 300] [--groups 1] [--without SETTING,...] [--audit yes]
-        [--metrics yes]
+        [--metrics yes] [--tabs 20]
 
 The rules are in one group, or with `--groups` in more, each a key more that a payment touches.
 `--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
 `--audit yes` the same process keeps the topics as tables; with `--metrics yes` it answers Prometheus, who asks each
-second.
+second; with `--tabs` a console shows what the job does to so many who look at once.
 """
 
+import contextlib
 import json
+import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.kafka.port import free_port
+from buckets.kafka.port import HOST, free_port
 from buckets.kafka.reader import TopicReader
 
 WARM_UP_S = 60.0
@@ -38,9 +41,11 @@ OPTIONS = {
     "--without": "",
     "--audit": "no",
     "--metrics": "no",
+    "--tabs": "0",
 }
 AUDIT = {"audit": {"path": "audit", "checkpoint": "audit-checkpoint"}}
 SCRAPE_EVERY_S = 1.0
+CONSOLE_STARTS_WITHIN_S = 60.0
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 P50_MS, P99_MS, P999_MS = 150, 250, 350
 MANY_GROUPS_P99_MS = 350
@@ -64,6 +69,44 @@ def scrape(live: LiveJob, stopping: threading.Event) -> None:
             answer.read()
 
 
+@contextmanager
+def open_tabs(live: LiveJob, tabs: int) -> Iterator[None]:
+    """A console of the job, with the stream of its first page open so many times."""
+    if not tabs:
+        yield
+        return
+    port = free_port()
+    command = [sys.executable, "-m", "buckets.cli.main", "console", str(live.conf), "--port", str(port)]
+    with (
+        live.conf.with_name("console.log").open("w") as said,
+        subprocess.Popen(command, stderr=said, stdout=said) as console,
+    ):
+        threads = [threading.Thread(target=hold_open, args=(port,), daemon=True) for _ in range(tabs)]
+        for thread in threads:
+            thread.start()
+        yield
+        lost = sum(not thread.is_alive() for thread in threads)
+        console.terminate()
+    if lost:
+        sys.exit(f"{lost} of {tabs} pages lost their stream")
+
+
+def hold_open(port: int) -> None:
+    """Read the stream of a console's first page, as a browser does, from when the console answers to its end."""
+    ends_s = time.monotonic() + CONSOLE_STARTS_WITHIN_S
+    while True:
+        try:
+            answer = urllib.request.urlopen(f"http://{HOST}:{port}/now/live")
+            break
+        except OSError:
+            if time.monotonic() > ends_s:
+                return
+            time.sleep(0.2)
+    with answer, contextlib.suppress(OSError):
+        for _ in answer:
+            pass
+
+
 def measure(
     rate: int, seconds: float, warm_up_s: float, changes: tuple[dict[str, Any], dict[str, Any]], report: Report
 ) -> dict[str, Any]:
@@ -80,7 +123,8 @@ def measure(
         Delays in ms by the second at which their payment was meant to be sent, and the times of the batches.
     """
     spark, more = changes
-    with live_job(ten_rules(int(report.option("--groups"))), spark, **more) as live, live.engine() as engine:
+    tabs, groups = int(report.option("--tabs")), int(report.option("--groups"))
+    with live_job(ten_rules(groups), spark, **more) as live, live.engine() as engine, open_tabs(live, tabs):
         live.send_history()
         engine.wait_for(HISTORY_EVENTS)
         report.console.print(f"  {rate}/s: history is scored", highlight=False)

@@ -2,8 +2,8 @@
 
     python bench/latency_engine.py CONF
 
-With an `audit` in the configuration it keeps the topics as tables too, with `metrics` it has a status and answers
-Prometheus. Spark's own times of the batches follow at the end, as lines with `durationMs`.
+Like `buckets run` it keeps its status. With an `audit` in the configuration it keeps the topics as tables too, with
+`metrics` it answers Prometheus. Spark's own times of the batches follow at the end, as lines with `durationMs`.
 """
 
 import contextlib
@@ -35,20 +35,16 @@ def main() -> None:
             "written_s": round(report.written_s, 5),
         }
         print(json.dumps(line), flush=True)
-        if live is not None:
-            live.on_batch(report)
+        live.on_batch(report)
 
-    live: LiveStatus | None = None
     spark = job_session(job)
     query = prepare(job).query(spark, Listener(on_batch))
     started_s = time.monotonic()
     audit = audit_beside(spark, job, AuditListener()) if job.settings.audit else contextlib.nullcontext()
     with contextlib.suppress(KeyboardInterrupt), audit, contextlib.ExitStack() as stack:
+        live = stack.enter_context(LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault))
         if job.settings.metrics is not None:
-            endpoint = stack.enter_context(metrics_endpoint(job.settings.metrics))
-            status = LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault)
-            live = stack.enter_context(status)
-            endpoint.follow(lambda: status.latest)
+            stack.enter_context(metrics_endpoint(job.settings.metrics)).follow(lambda: live.latest)
         query.run(job.settings.trigger.interval)
     for progress in query.progress():
         state = progress["stateOperators"][0] if progress["stateOperators"] else {}
