@@ -61,4 +61,7 @@ def _turn(folder: str, name: str) -> tuple[int, bool]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Outages of real lengths, which take minutes."""
     parser.addoption("--kills", type=int, default=2, help="how often tests/kafka/test_crash.py kills a job under load")
+    parser.addoption(
+        "--pictures", help="a folder for what tests/console/test_walk.py sees, such as docs/pages/pictures"
+    )
     parser.addoption("--outages", help="how long a broker is away in tests/kafka/test_outages.py, as in 60s,60s,5m")
