@@ -1,4 +1,4 @@
-"""A newcomer's walk, by the console alone: a limit is changed, tried, released for some, and what it caught is judged."""
+"""A newcomer's walk by the console alone: a limit is changed, tried, released for some; what it caught is judged."""
 
 import re
 from pathlib import Path
