@@ -15,7 +15,7 @@ from buckets.resources import built_site
 DOCUMENTS = "/docs"
 _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _POLICY = (
-    "default-src 'none'; script-src 'self' {scripts}; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -29,7 +29,10 @@ def documents() -> BaseRoute:
 
 
 class _Pages(StaticFiles):
-    """The site; of the scripts in its pages, those run that were there when the console started."""
+    """The site; of the scripts in its pages, those run that were there when the console started.
+
+    Its search writes styles into the page.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder, html=True)
