@@ -15,8 +15,8 @@ from buckets.resources import built_site
 DOCUMENTS = "/docs"
 _INLINE = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _POLICY = (
-    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 

@@ -66,11 +66,11 @@ def alerts_by_day(table: Path, days: int) -> dict[str, dict[int, int]]:
     tests = " and ".join(is_between("event_time", since))
     counted = query(
         table,
-        "select rule_id, date_trunc('day', event_time) as day, count(*) as alerts from rows "
-        f"where {tests} group by rule_id, day",
+        "select rule_id, date_trunc('day', event_time) as event_day, count(*) as alerts from rows "
+        f"where {tests} group by rule_id, event_day",
         named,
     )
     found: dict[str, dict[int, int]] = {}
     for row in in_ms(counted).to_pylist():
-        found.setdefault(row["rule_id"], {})[row["day"] // DAY_MS] = row["alerts"]
+        found.setdefault(row["rule_id"], {})[row["event_day"] // DAY_MS] = row["alerts"]
     return found

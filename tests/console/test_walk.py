@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,11 +14,20 @@ PATIENCE_MS = 180_000
 ADDRESS = re.compile(r"in a browser: (http://\S+)")
 
 
+def answers(address: str) -> bool:
+    """Whether a console answers there."""
+    try:
+        urlopen(address).close()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def demo(tmp_path):
     """The demo on Kafka, with time for a walk beside it."""
     with Demo(tmp_path, "--rate", "200", "--seconds", "300") as running:
-        running.wait_until(lambda: ADDRESS.search(running.said))
+        running.wait_until(lambda: ADDRESS.search(running.said) and answers(ADDRESS.search(running.said)[1]))
         yield running
 
 
