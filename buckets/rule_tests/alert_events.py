@@ -102,7 +102,7 @@ def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatc
     files = readable_files(source.folder, source.subfolders)
     for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, str(file))):
         try:
-            yield from file_arrivals(EventFile(path, source.format), schema)
+            yield from file_arrivals(EventFile(path, source.file_format), schema)
         except OSError as error:
             message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
             raise BucketsError(message) from None
