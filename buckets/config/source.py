@@ -27,8 +27,8 @@ class SourceSettings(BaseModel):
         topic: the topic.
         starting_offsets: where a new checkpoint begins in the topic.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
-        format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema registry) or
-            `avro`.
+        format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
+            registry) or `avro`.
         schema_file: the Avro schema (`.avsc`) of values without the prefix of a registry.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.

@@ -1,10 +1,7 @@
 """Messages in Avro as events: each by the schema that it was written with.
 
-Where a registry keeps the schemas, a message begins with a prefix of five bytes: 0, and the number of its schema. All
+Where a registry keeps the schemas, the prefix of a message (`wire_format`) has the number of its schema. All
 messages of one schema are decoded together; then the rows are brought back into their order.
-
-Source: Confluent's wire format,
-https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 """
 
 from collections.abc import Callable
@@ -19,10 +16,9 @@ from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.columns import joined
 from buckets.events.avro.decoder import Decoded, Decoder, decoder_of, nothing_of
 from buckets.events.schema import EventSchema
+from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, Messages
 
 Int64s = npt.NDArray[np.int64]
-PREFIX_BYTES = 5
-NO_PREFIX = "does not begin with the prefix of a schema registry, five bytes of which the first is 0"
 
 
 class UnknownSchema(ValueError):
@@ -53,8 +49,8 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
         The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
         that cannot be read, as hexadecimal digits.
     """
-    data, begin, end = _bytes_of(rows)
-    numbers, is_prefixed = schema_numbers(data, begin, end)
+    messages = Messages.of(rows.column(RAW))
+    numbers, is_prefixed = messages.schema_numbers()
     parts: list[tuple[Int64s, Decoded]] = []
     without = np.flatnonzero(~is_prefixed)
     if len(without):
@@ -63,8 +59,8 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
         of_schema = np.flatnonzero(is_prefixed & (numbers == number))
         try:
             decoder = _decoder(schema_of(number), schema)
-            start = begin[of_schema] + PREFIX_BYTES
-            decoded = decoder.decode(data, start, end[of_schema], schema, PREFIX_BYTES)
+            start = messages.begin[of_schema] + PREFIX_BYTES
+            decoded = decoder.decode(messages.data, start, messages.end[of_schema], schema, PREFIX_BYTES)
         except (UnknownSchema, AvroSchemaError) as error:
             decoded = nothing_of(len(of_schema), schema, f"schema {number} {error}")
         parts.append((of_schema, decoded))
@@ -77,35 +73,13 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> 
     Raises:
         AvroSchemaError: it is no schema of a record.
     """
-    data, begin, end = _bytes_of(rows)
-    decoded = _decoder(written, schema).decode(data, begin, end, schema)
-    return _with_fields(rows, schema, [(np.arange(len(begin)), decoded)])
+    messages = Messages.of(rows.column(RAW))
+    decoded = _decoder(written, schema).decode(messages.data, messages.begin, messages.end, schema)
+    return _with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 
 
 def _decoder(written: AvroText, schema: EventSchema) -> Decoder:
     return decoder_of(written.text, written.references, tuple(schema.field_names))
-
-
-def _bytes_of(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.uint8], Int64s, Int64s]:
-    """Return the bytes of all messages, and where each begins and ends."""
-    raw = rows.column(RAW).cast(pa.large_binary())
-    _, offsets, data = raw.buffers()
-    at = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1] if len(raw) else np.zeros(1, np.int64)
-    pool = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return pool, at[:-1], at[1:]
-
-
-def schema_numbers(
-    data: npt.NDArray[np.uint8], begin: Int64s, end: Int64s
-) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Return the number in the prefix of each message, and which messages have a prefix."""
-    is_prefixed = end - begin >= PREFIX_BYTES
-    at = begin[is_prefixed]
-    numbers = np.zeros(len(begin), np.int64)
-    for byte in range(1, PREFIX_BYTES):
-        numbers[is_prefixed] = numbers[is_prefixed] << 8 | data[at + byte]
-    is_prefixed[is_prefixed] = data[at] == 0
-    return numbers, is_prefixed
 
 
 def _with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:

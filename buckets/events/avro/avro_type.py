@@ -103,6 +103,18 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
         raise AvroSchemaError(message) from None
 
 
+def read_fields(text: str, references: Sequence[str] = ()) -> list[str]:
+    """Return the names that fields of a record have or had; of a union of records those of all of them.
+
+    Raises:
+        AvroSchemaError: it is no Avro schema.
+    """
+    root = read_schema(text, references)
+    records = root.branches if root.kind == "union" else (root,)
+    fields = [field for record in records for field in record.fields]
+    return list(dict.fromkeys(name for field in fields for name in (field.name, *field.aliases)))
+
+
 def _read(written: Any, names: _Names) -> AvroType:
     """Read a type in any of its forms: a name, a union, an object."""
     if isinstance(written, str):

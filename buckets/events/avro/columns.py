@@ -1,4 +1,4 @@
-"""Wanted values as columns of Arrow, in the types from which `arrivals.convert` goes on, as it does with those of Parquet.
+"""Wanted values as columns of Arrow, in types from which `arrivals.convert` goes on, as it does with those of Parquet.
 
 Whole numbers, texts, decimals and moments keep their types. Floating point becomes its shortest decimal text, a time of
 an event that is declared in ms or s the number of them. Where messages write one field in several types, as unions and

@@ -96,5 +96,3 @@ def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
     """Return messages of which nothing can be read."""
     columns = [pa.nulls(rows) for _ in schema.field_names]
     return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))
-
-

@@ -1,7 +1,7 @@
-"""Walks through messages of one schema by its program, and says where the wanted values lie and which messages are broken.
+"""Walks through messages of one schema by its program: where the wanted values lie, and which messages are broken.
 
 A message is read from its first byte to its last, also what nobody wants: it must be whole, its texts valid UTF-8, its
-numbers no wider than their types, and nothing may follow it. So what is broken anywhere is no event, whatever is wanted.
+numbers no wider than their types, and nothing may follow it. So what is broken anywhere is no event.
 
 Of a record that is being read the stack knows which part comes next, of an array or a map how many items are left of
 the block:
@@ -19,7 +19,6 @@ from buckets.events.avro.program import (
     ARRAY,
     BOOLEAN,
     BYTES,
-    DOUBLE,
     ENUM,
     FIXED,
     FLOAT,
@@ -36,7 +35,7 @@ from buckets.events.avro.program import (
 DEEPEST: Final = 500
 """Levels of nesting that are read, as in JSON."""
 MOST_EMPTY_ITEMS: Final = 100_000
-"""Items that a message may have beyond its bytes: such as are nulls take none, and a few bytes may promise any number."""
+"""Items that a message may have beyond its bytes: nulls take none, and a few bytes may promise any number of them."""
 NO_LEAF: Final = -1
 SOUND: Final = 0
 CUT: Final = 1
@@ -89,10 +88,10 @@ def _tail(data, at, end, count, least):
     """Return whether so many bytes of a character follow, the first of which is at least `least` and below 0xC0."""
     if at + count > end or data[at] < least or data[at] > 0xBF:
         return False
+    sound = True
     for byte in range(at + 1, at + count):
-        if data[byte] & 0xC0 != 0x80:
-            return False
-    return True
+        sound = sound and data[byte] & 0xC0 == 0x80
+    return sound
 
 
 @leaf
@@ -149,6 +148,74 @@ def _block(data, at, end, room):
     return count, at, code
 
 
+@inlined
+def _scalar(program, node, data, at, end):
+    """Read a value without parts; returns its number or where its bytes begin, their length, the position, a code."""
+    kind, start = program.kind[node], at
+    number, length, code = np.int64(0), np.int64(0), SOUND
+    if kind in (STRING, BYTES):
+        length, number, code = _sized(data, at, end)
+        if code != SOUND:
+            return number, length, number, code
+        at = number + length
+        if kind == STRING and not is_text(data, number, at):
+            return number, length, start, BAD_TEXT
+    elif kind in (LONG, INT, ENUM):
+        number, at, code = _long(data, at, end)
+        if code != SOUND:
+            return number, length, at, code
+        if kind == INT and (number > 2147483647 or number < -2147483648):
+            return number, length, start, NOT_INT
+        if kind == ENUM and (number < 0 or number >= program.count[node]):
+            return number, length, start, BAD_SYMBOL
+    elif kind != NULL:
+        length = np.int64(1) if kind == BOOLEAN else np.int64(4) if kind == FLOAT else np.int64(8)
+        if kind == FIXED:
+            length = program.count[node]
+        if length > end - at:
+            return number, length, end, CUT
+        number, at = start, start + length
+        if kind == BOOLEAN:
+            number = np.int64(data[start])
+            if number > 1:
+                return number, length, start, NOT_BOOLEAN
+    return number, length, at, code
+
+
+@leaf
+def _next(program, data, at, end, room, depth, stack):
+    """Go on with what is being read, up to its next part.
+
+    Returns:
+        The node of the part, the position, what is left of `room`, the depth, and a code. At depth 0 nothing is left.
+    """
+    nodes, left, following = stack[0], stack[1], stack[2]
+    while depth > 0:
+        top = depth - 1
+        kind = program.kind[nodes[top]]
+        if left[top] == 0 and kind != RECORD:
+            left[top], at, code = _block(data, at, end, room)
+            if code != SOUND:
+                return np.int64(0), at, room, depth, code
+            room -= left[top]
+        if left[top] == 0:
+            depth -= 1
+            continue
+        left[top] -= 1
+        part = following[top]
+        if kind == RECORD:
+            following[top] += 1
+        elif kind == MAP:
+            length, start, code = _sized(data, at, end)
+            if code != SOUND:
+                return np.int64(0), start, room, depth, code
+            if not is_text(data, start, start + length):
+                return np.int64(0), at, room, depth, BAD_TEXT
+            at = start + length
+        return program.parts[part], at, room, depth, SOUND
+    return np.int64(0), at, room, depth, SOUND
+
+
 @leaf
 def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
     """Read one message; returns a code, and where it is broken.
@@ -160,19 +227,18 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
         end: where it ends.
         row: of the message in what follows.
         leaves: int64 `(slots, rows)`, the node whose value a slot has.
-        values: int64 `(slots, rows)`, a number, the bits of a float, or where bytes begin.
+        values: int64 `(slots, rows)`, a number, or where bytes begin.
         lengths: int64 `(slots, rows)`, how many bytes there are.
-        stack: int64 `(3, DEEPEST)`, for nodes, what is left of each, and the next part.
+        stack: int64 `(3, DEEPEST)`, for nodes, what is left of each, and where the next part is named.
     """
-    nodes, left, following = stack[0], stack[1], stack[2]
     # An item that is not empty has a byte of its own, also among items of items.
     depth, at, room = 0, begin, MOST_EMPTY_ITEMS + end - begin
-    node = program.kind.shape[0] - 1
+    node = np.int64(program.kind.shape[0] - 1)
     while True:
         kind, slot = program.kind[node], program.slot[node]
-        start, length, code = at, np.int64(0), SOUND
-        number = np.int64(0)
+        number, length = np.int64(0), np.int64(0)
         if kind == UNION:
+            start = at
             number, at, code = _long(data, at, end)
             if code != SOUND:
                 return code, at
@@ -180,74 +246,22 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
                 return BAD_BRANCH, start
             node = program.parts[program.first[node] + number]
             continue
-        if kind == STRING or kind == BYTES:
-            length, start, code = _sized(data, at, end)
-            if code != SOUND:
-                return code, start
-            at = start + length
-            if kind == STRING and not is_text(data, start, at):
-                return BAD_TEXT, start
-            number = start
-        elif kind == LONG or kind == INT or kind == ENUM:
-            number, at, code = _long(data, at, end)
-            if code != SOUND:
-                return code, at
-            if kind == INT and (number > 2147483647 or number < -2147483648):
-                return NOT_INT, start
-            if kind == ENUM and (number < 0 or number >= program.count[node]):
-                return BAD_SYMBOL, start
-        elif kind == BOOLEAN:
-            if at >= end:
-                return CUT, at
-            if data[at] > 1:
-                return NOT_BOOLEAN, at
-            number = np.int64(data[at])
-            at += 1
-        elif kind == FLOAT or kind == DOUBLE or kind == FIXED:
-            length = np.int64(4) if kind == FLOAT else np.int64(8) if kind == DOUBLE else program.count[node]
-            if length > end - at:
-                return CUT, end
-            at += length
-            number = start
-        elif kind != NULL:
+        if kind in (RECORD, ARRAY, MAP):
             if depth == DEEPEST:
                 return DEEP, at
-            nodes[depth], left[depth], following[depth] = node, 0, program.first[node]
-            if kind == RECORD:
-                left[depth] = program.count[node]
-            else:
-                left[depth], at, code = _block(data, at, end, room)
-                if code != SOUND:
-                    return code, at
-                room -= left[depth]
-                if left[depth] == 0:
-                    depth -= 1
+            stack[0, depth], stack[2, depth] = node, program.first[node]
+            # The first block of items is read when the first item is.
+            stack[1, depth] = program.count[node] if kind == RECORD else 0
             depth += 1
+        else:
+            number, length, at, code = _scalar(program, node, data, at, end)
+            if code != SOUND:
+                return code, at
         if slot != NO_SLOT and kind != NULL:
             leaves[slot, row], values[slot, row], lengths[slot, row] = node, number, length
-        while depth > 0:
-            top = depth - 1
-            kind = program.kind[nodes[top]]
-            if left[top] == 0 and kind != RECORD:
-                left[top], at, code = _block(data, at, end, room)
-                if code != SOUND:
-                    return code, at
-                room -= left[top]
-            if left[top] == 0:
-                depth -= 1
-                continue
-            left[top] -= 1
-            node = program.parts[following[top]]
-            if kind == RECORD:
-                following[top] += 1
-            elif kind == MAP:
-                length, start, code = _sized(data, at, end)
-                if code != SOUND:
-                    return code, start
-                at = start + length
-                if not is_text(data, start, at):
-                    return BAD_TEXT, start
-            break
+        node, at, room, depth, code = _next(program, data, at, end, room, depth, stack)
+        if code != SOUND:
+            return code, at
         if depth == 0:
             return (SOUND, at) if at == end else (LEFT_OVER, at)
 
