@@ -30,6 +30,8 @@ _PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _YEAR_1_S, _YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 _DIGITS_OF_64_BITS = 19
+_UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+_SHOWN = 40
 _WILD = "lies outside the years 1 to 9999"
 
 
@@ -184,7 +186,11 @@ def _floating(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
 
 
 def _text(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
-    return values.bytes.view(pa.large_string()), {}
+    text = values.bytes.view(pa.large_string())
+    if kind.logical != "uuid":
+        return text, {}
+    wrong = np.flatnonzero(~pc.match_substring_regex(text, _UUID).to_numpy(zero_copy_only=False))
+    return text, {int(row): f"{text[int(row)].as_py()[:_SHOWN]!r} is no UUID" for row in wrong}
 
 
 def _bytes(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
