@@ -176,7 +176,7 @@ class Registry:
                 answer = None
             return _NotThere(None if answer is None else answer.get("error_code"))
         if error.code == _BUSY or error.code >= _FAILED:
-            return self._away(f"it answers {error.code}")
+            return self._away(f"answers {error.code}")
         return self._nonsense(path, str(error.code))
 
     def _unreachable(self, error: OSError | http.client.HTTPException) -> BucketsError:
@@ -188,10 +188,10 @@ class Registry:
             )
             return BucketsError(message)
         shown = first_line(reason) if isinstance(reason, BaseException) else str(reason)
-        return self._away(shown or type(reason).__name__)
+        return self._away(f"does not answer ({shown})")
 
     def _away(self, reason: str) -> RegistryAway:
-        message = f"registry {self.settings.url}: does not answer ({reason}); start it, or correct kafka.registry.url"
+        message = f"registry {self.settings.url}: {reason}; see that it runs, or correct kafka.registry.url"
         return RegistryAway(message)
 
     def _nonsense(self, path: str, found: str) -> BucketsError:

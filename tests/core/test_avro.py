@@ -73,7 +73,9 @@ def read(*messages, needed=(), schema=SCHEMA, **schemas):
 
     events, dead = parse(read_registered(rows_of(messages), schema, schema_of), schema, frozenset(needed))
     columns = {"id": events.event_id, "at": pa.array(events.times_ms)} | events.attributes | events.measures
-    found = [dict(zip(columns, row, strict=True)) for row in zip(*(c.to_pylist() for c in columns.values()))]
+    found = [
+        dict(zip(columns, row, strict=True)) for row in zip(*(c.to_pylist() for c in columns.values()), strict=True)
+    ]
     return found, {letter.position: letter.reason for letter in dead}
 
 
