@@ -58,7 +58,20 @@ def small_registry() -> Iterator[SmallRegistry]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             registry.asked.append((self.path, dict(self.headers)))
-            code, answer = registry.answer(self.path)
+            self._send(*registry.answer(self.path))
+
+        def do_POST(self) -> None:
+            """Register a schema, as producers do; one that is there keeps its number."""
+            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            subject = self.path.split("/")[2]
+            numbers = registry.subjects.get(subject, [])
+            number = next((each for each in numbers if registry.schemas[each]["schema"] == said["schema"]), None)
+            if number is None:
+                number = registry.register(subject, said["schema"], said.get("schemaType", "AVRO"))
+            at = registry.subjects[subject].index(number) + 1
+            self._send(200, registry.schemas[number] | {"id": number, "version": at, "subject": subject})
+
+        def _send(self, code: int, answer: Any) -> None:
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(content)))
