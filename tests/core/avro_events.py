@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 
 from buckets.events import conversion
@@ -79,8 +80,10 @@ def is_same(text: Any, value: Any) -> bool:
     match value:
         case None:
             return text is None
-        case bool() | list() | dict():
-            return text is FAULTY
+        case bool():
+            return text in (FAULTY, None, str(value).lower())  # no text, but a time that is no time
+        case list() | dict():
+            return text in (FAULTY, None)  # None where another field was found faulty before
         case bytes():
             try:
                 return text == value.decode()
@@ -89,7 +92,8 @@ def is_same(text: Any, value: Any) -> bool:
         case int():
             return text == str(value)
         case float():
-            return text is not None and (float(text) == value or value != value)
+            # The shortest text of a float of 32 bits is another number in 64 bits, where the vendor shows it.
+            return text is not None and (value in (float(text), float(np.float32(text))) or value != value)
         case Decimal():
             return Decimal(text) == value
         case datetime():

@@ -44,16 +44,11 @@ def message(schema, number=1, **values):
     plain = {"id": "e1", "at": AT_MS, "country": "DE", "amount": "12.50"} | values
     names = {field["name"] for field in schema["fields"]}
     record = {name: value for name, value in plain.items() if name in names}
-    if isinstance(record.get("amount"), str):
-        scale = next(field["type"] for field in schema["fields"] if field["name"] == "amount").get("scale", 0)
-        record["amount"] = int(record["amount"].replace(".", "")) if scale else record["amount"]
-    return b"\0" + number.to_bytes(4) + encoded(without_logical(schema), as_bytes(record))
-
-
-def as_bytes(record):
-    """Decimals and moments are written as they lie in a message, so that no encoder rounds them."""
-    amount = record.get("amount")
-    return record | ({"amount": amount.to_bytes(8, signed=True)} if isinstance(amount, int) else {})
+    kind = next((field["type"] for field in schema["fields"] if field["name"] == "amount"), None)
+    if isinstance(kind, dict):
+        # Decimals are written as they lie in a message, so that no encoder rounds them.
+        record["amount"] = int(record["amount"].replace(".", "")).to_bytes(8, signed=True)
+    return b"\0" + number.to_bytes(4) + encoded(without_logical(schema), record)
 
 
 def without_logical(schema):
@@ -257,7 +252,7 @@ WHOLE = message(PLAIN)
         (b'{"id": "e1"}', NO_PREFIX),
         (message(PLAIN, 9), "schema 9 is not in the registry"),
         (WHOLE[:-1], "broken Avro: ends in the middle of a value at byte 19"),
-        (WHOLE + b"\0", "broken Avro: has more bytes than its schema says at byte 28"),
+        (WHOLE + b"\0", "broken Avro: has more bytes than its schema says at byte 27"),
         (WHOLE[:5] + b"\1" + WHOLE[6:], "broken Avro: a length is negative at byte 7"),
         (WHOLE[:6] + b"\xff" + WHOLE[7:], "broken Avro: a text is not valid UTF-8 at byte 6"),
         (WHOLE[:8] + b"\xff" * 10 + WHOLE[8:], "broken Avro: a number has more than 64 bits at byte 18"),

@@ -1,5 +1,6 @@
 """The decoder of Avro against the vendor's, on random schemas and records, and on messages that are damaged."""
 
+import itertools
 import random
 from datetime import UTC, datetime, time
 from decimal import Decimal
@@ -51,22 +52,21 @@ PLAIN = [
 @st.composite
 def types(draw, depth=2):
     """A type, and values of it."""
-    number = draw(st.integers(0, 2**60))
     choice = draw(st.integers(0, len(PLAIN) + (7 if depth else 3)))
     if choice < len(PLAIN):
         return PLAIN[choice]
     if choice == len(PLAIN):
         symbols = draw(st.lists(st.from_regex(r"[A-Z][A-Z0-9_]{0,5}", fullmatch=True), min_size=1, unique=True))
-        return {"type": "enum", "name": f"e{number}", "symbols": symbols}, st.sampled_from(symbols)
+        return {"type": "enum", "name": "e", "symbols": symbols}, st.sampled_from(symbols)
     if choice == len(PLAIN) + 1:
         size = draw(st.integers(0, 9))
-        return {"type": "fixed", "name": f"f{number}", "size": size}, st.binary(min_size=size, max_size=size)
+        return {"type": "fixed", "name": "f", "size": size}, st.binary(min_size=size, max_size=size)
     if choice in (len(PLAIN) + 2, len(PLAIN) + 3):
         precision = draw(st.integers(1, 50))
         scale = draw(st.integers(0, precision))
         kind = {"logicalType": "decimal", "precision": precision, "scale": scale, "type": "bytes"}
         if choice % 2:
-            kind |= {"type": "fixed", "name": f"d{number}", "size": 22}
+            kind |= {"type": "fixed", "name": "d", "size": 22}
         return kind, decimals(precision, scale)
     inner, values = draw(types(depth=depth - 1))
     if choice == len(PLAIN) + 4:
@@ -74,8 +74,8 @@ def types(draw, depth=2):
     if choice == len(PLAIN) + 5:
         return {"type": "map", "values": inner}, st.dictionaries(st.text(max_size=3), values, max_size=4)
     if choice == len(PLAIN) + 6:
-        record = {"type": "record", "name": f"r{number}", "fields": [{"name": "a", "type": inner}]}
-        again = {"name": "next", "type": ["null", f"r{number}"]}
+        record = {"type": "record", "name": "r", "fields": [{"name": "a", "type": inner}]}
+        again = {"name": "next", "type": ["null", "r"]}
         record["fields"].append(again)
         leaf = values.map(lambda value: {"a": value, "next": None})
         return record, leaf | st.builds(lambda value, rest: {"a": value, "next": rest}, values, leaf)
@@ -84,15 +84,33 @@ def types(draw, depth=2):
     return ["null", inner] if draw(st.booleans()) else [inner, "null"], values | st.none()
 
 
+def named_apart(schema, count):
+    """A schema in which each named type has a name of its own; within a record `r` names the record itself."""
+    if isinstance(schema, list):
+        return [named_apart(branch, count) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {name: named_apart(part, count) for name, part in schema.items() if name in ("type", "items", "values")}
+    if schema["type"] not in ("enum", "fixed", "record"):
+        return schema | parts
+    name = f"{schema['name']}{next(count)}"
+    if schema["type"] == "record":
+        value, again = schema["fields"]
+        parts["fields"] = [named_apart(value, count), again | {"type": ["null", name]}]
+    return schema | parts | {"name": name}
+
+
 @st.composite
 def topics(draw):
     """A schema of a record, the names that are wanted, and records."""
     fields = draw(st.lists(types(), min_size=2, max_size=6))
     names = [f"n{index}" for index in range(len(fields))]
+    count = itertools.count()
+    kinds = [named_apart(kind, count) for kind, _ in fields]
     schema = {
         "type": "record",
         "name": "payment",
-        "fields": [{"name": name, "type": kind} for name, (kind, _) in zip(names, fields, strict=True)],
+        "fields": [{"name": name, "type": kind} for name, kind in zip(names, kinds, strict=True)],
     }
     record = st.fixed_dictionaries({name: values for name, (_, values) in zip(names, fields, strict=True)})
     wanted = draw(st.lists(st.sampled_from([*names, "absent"]), min_size=2, unique=True))

@@ -58,14 +58,14 @@ class Program(NamedTuple):
 
     Attributes:
         kind: of each node, one of the codes above.
-        count: fields of a record, branches of a union, symbols of an enum, bytes of a fixed; 1 for arrays and maps.
+        size: fields of a record, branches of a union, symbols of an enum, bytes of a fixed; 1 for arrays and maps.
         first: where the nodes of these fields or branches, or of items and values, begin in `parts`.
         slot: where its value is put down; `NO_SLOT` for what is passed over.
         parts: nodes.
     """
 
     kind: Int64s
-    count: Int64s
+    size: Int64s
     first: Int64s
     slot: Int64s
     parts: Int64s
@@ -85,7 +85,7 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
     builder = _Builder()
     node = builder.root(root, {name: slot for slot, name in enumerate(names)})
     assert node == len(builder.types) - 1
-    columns = [builder.kind, builder.count, builder.first, builder.slot, builder.parts]
+    columns = [builder.kind, builder.size, builder.first, builder.slot, builder.parts]
     return Program(*(read_only(np.array(column, np.int64)) for column in columns)), builder.types
 
 
@@ -95,7 +95,7 @@ class _Builder:
     def __init__(self) -> None:
         self.types: list[AvroType] = []
         self.kind: list[int] = []
-        self.count: list[int] = []
+        self.size: list[int] = []
         self.first: list[int] = []
         self.slot: list[int] = []
         self.parts: list[int] = []
@@ -136,14 +136,14 @@ class _Builder:
     def _add(self, kind: AvroType, slot: int) -> int:
         self.types.append(kind)
         self.kind.append(_CODES[kind.kind])
-        self.count.append(len(kind.symbols) if kind.kind == "enum" else kind.size)
+        self.size.append(len(kind.symbols) if kind.kind == "enum" else kind.size)
         self.first.append(0)
         self.slot.append(slot)
         return len(self.types) - 1
 
     def _fill(self, node: int, parts: Sequence[int]) -> None:
         if parts:
-            self.count[node], self.first[node] = len(parts), len(self.parts)
+            self.size[node], self.first[node] = len(parts), len(self.parts)
             self.parts += parts
 
 

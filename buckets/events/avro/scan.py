@@ -166,12 +166,12 @@ def _scalar(program, node, data, at, end):
             return number, length, at, code
         if kind == INT and (number > 2147483647 or number < -2147483648):
             return number, length, start, NOT_INT
-        if kind == ENUM and (number < 0 or number >= program.count[node]):
+        if kind == ENUM and (number < 0 or number >= program.size[node]):
             return number, length, start, BAD_SYMBOL
     elif kind != NULL:
         length = np.int64(1) if kind == BOOLEAN else np.int64(4) if kind == FLOAT else np.int64(8)
         if kind == FIXED:
-            length = program.count[node]
+            length = program.size[node]
         if length > end - at:
             return number, length, end, CUT
         number, at = start, start + length
@@ -242,7 +242,7 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
             number, at, code = _long(data, at, end)
             if code != SOUND:
                 return code, at
-            if number < 0 or number >= program.count[node]:
+            if number < 0 or number >= program.size[node]:
                 return BAD_BRANCH, start
             node = program.parts[program.first[node] + number]
             continue
@@ -251,7 +251,7 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
                 return DEEP, at
             stack[0, depth], stack[2, depth] = node, program.first[node]
             # The first block of items is read when the first item is.
-            stack[1, depth] = program.count[node] if kind == RECORD else 0
+            stack[1, depth] = program.size[node] if kind == RECORD else 0
             depth += 1
         else:
             number, length, at, code = _scalar(program, node, data, at, end)
