@@ -1,7 +1,8 @@
 """Scoring from a topic in Avro: a real broker, a schema registry, and the vendor's own serializer."""
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import Row, comparable
 from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_scoring import Running, run_to_end
-from tests.registry import SmallRegistry, small_registry
+from tests.registry import small_registry
 from tests.spark.payments import payments
 
 pytestmark = pytest.mark.spark
@@ -57,6 +58,12 @@ class AvroJob(AuditJob):
         self._client = SchemaRegistryClient({"url": registry})
         self._read = AvroDeserializer(self._client)
 
+    def __enter__(self) -> "AvroJob":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
     def send(self, events: Iterable[Row], fields: list[dict[str, Any]] = FIELDS) -> None:
         """Put payments into the topic by a schema, which is registered if it is new."""
         chosen = list(events)
@@ -75,6 +82,13 @@ class AvroJob(AuditJob):
         return read | {"t": round(read["t"].timestamp() * 1000), "amount": str(read["amount"])}
 
 
+@pytest.fixture
+def avro_job(broker) -> Iterator[Callable[..., AvroJob]]:
+    """Makes jobs, whose clients are closed at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *given, **changes: stack.enter_context(AvroJob(broker, *given, **changes))
+
+
 @pytest.fixture(scope="module")
 def registry():
     with schema_registry() as url:
@@ -82,9 +96,9 @@ def registry():
 
 
 def test_payments_in_avro_are_scored_as_the_vendor_reads_them_while_their_schema_changes(
-    spark, broker, registry, tmp_path
+    spark, avro_job, registry, tmp_path
 ):
-    job = AvroJob(broker, tmp_path, registry, archive={"path": "archive"})
+    job = avro_job(tmp_path, registry, archive={"path": "archive"})
     events = payments(120)
     with Running(spark, job) as running:
         job.send(events[:60])
@@ -100,9 +114,9 @@ def test_payments_in_avro_are_scored_as_the_vendor_reads_them_while_their_schema
 
 
 def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_registry(
-    spark, broker, registry, tmp_path
+    spark, avro_job, registry, tmp_path
 ):
-    job = AvroJob(broker, tmp_path, registry, archive={"path": "archive"}, trigger={"available_now": True})
+    job = avro_job(tmp_path, registry, archive={"path": "archive"}, trigger={"available_now": True})
     events = payments(50)
     job.send(events[:40])
     whole = job.values(events[40:41], FIELDS)[0]
@@ -137,9 +151,9 @@ def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_
     assert replayed.compared[ALERTS] > 0
 
 
-def test_a_registry_that_is_away_is_waited_for_and_nothing_is_lost(spark, broker, tmp_path):
+def test_a_registry_that_is_away_is_waited_for_and_nothing_is_lost(spark, avro_job, tmp_path):
     with small_registry() as registry:
-        job = AvroJob(broker, tmp_path, registry.url, trigger={"available_now": True})
+        job = avro_job(tmp_path, registry.url, trigger={"available_now": True})
         job.send(payments(20))
         outages: list[Outage] = []
 
@@ -156,16 +170,18 @@ def test_a_registry_that_is_away_is_waited_for_and_nothing_is_lost(spark, broker
     ]
 
 
-def test_values_by_a_schema_file_and_json_behind_a_prefix_are_read(spark, broker, tmp_path):
+def test_values_by_a_schema_file_and_json_behind_a_prefix_are_read(spark, avro_job, tmp_path):
     events = payments(20)
     for name, settings in {"avro": {"schema_file": "payment.avsc"}, "json_sr": {}}.items():
-        job = AvroJob(broker, tmp_path / name, "http://127.0.0.1:1", trigger={"available_now": True})
+        job = avro_job(tmp_path / name, "http://127.0.0.1:1", trigger={"available_now": True})
         (job.root / "payment.avsc").write_text(schema_of(FIELDS))
         conf = yaml.safe_load(job.conf.read_text())
         conf["source"] |= {"format": name} | settings
         job.conf.write_text(yaml.safe_dump(conf))
         with small_registry() as registry:
-            values = _values(registry, events) if name == "avro" else [json.dumps(event).encode() for event in events]
+            values = (
+                _values(registry.url, events) if name == "avro" else [json.dumps(event).encode() for event in events]
+            )
         prefix = b"" if name == "avro" else b"\0\0\0\0\7"
         job.broker.produce(job.topic, [prefix + value for value in values], [event["payer"] for event in events])
         (report,) = run_to_end(spark, job)
@@ -174,20 +190,21 @@ def test_values_by_a_schema_file_and_json_behind_a_prefix_are_read(spark, broker
         assert job.messages(ALERTS)
 
 
-def _values(registry: SmallRegistry, events: list[Row]) -> list[bytes]:
+def _values(registry: str, events: list[Row]) -> list[bytes]:
     """Payments in Avro without a prefix."""
-    write = AvroSerializer(SchemaRegistryClient({"url": registry.url}), schema_of(FIELDS))
     context = SerializationContext("any", MessageField.VALUE)
-    return [write(event | {"amount": Decimal(event["amount"])}, context)[5:] for event in events]
+    with SchemaRegistryClient({"url": registry}) as client:
+        write = AvroSerializer(client, schema_of(FIELDS))
+        return [write(event | {"amount": Decimal(event["amount"])}, context)[5:] for event in events]
 
 
-def test_check_asks_the_registry_for_the_fields_that_are_needed(buckets, broker, tmp_path):
+def test_check_asks_the_registry_for_the_fields_that_are_needed(buckets, avro_job, tmp_path):
     def looked_at() -> Any:
         things = json.loads(buckets("check", job.conf, "--json").out)["things"]
         return next(each["note"] if each["ok"] else each["faults"][0] for each in things if each["thing"] == "registry")
 
     with small_registry() as registry:
-        job = AvroJob(broker, tmp_path / "job", registry.url)
+        job = avro_job(tmp_path / "job", registry.url)
         assert looked_at() == f"answers; it has no subject {job.topic}-value yet"
         registry.register(f"{job.topic}-value", schema_of(FIELDS))
         assert looked_at() == f"{job.topic}-value is at version 1, schema 1: 6 fields"
