@@ -1,6 +1,6 @@
 """What does it cost to read a message, in JSON and in Avro? CPU from the bytes to the columns that are scored.
 
-Messages have 10 or 60 fields, of which 6 are declared: id, time, two texts, a boolean and an amount, as Avro's
+MessageBytes have 10 or 60 fields, of which 6 are declared: id, time, two texts, a boolean and an amount, as Avro's
 decimal or as text in JSON. Behind Avro and JSON there is what a job does: decode, convert, find what is no event. The
 last side has the vendor's decoder, fastavro, give each message as a mapping, and nothing more.
 
@@ -127,7 +127,7 @@ def sides(fields: int, count: int) -> dict[str, tuple[Reader, list[pa.RecordBatc
 
 
 def pieces(messages: list[bytes]) -> list[pa.RecordBatch]:
-    """Messages as Spark hands them over."""
+    """MessageBytes as Spark hands them over."""
     found = []
     for first in range(0, len(messages), PIECE):
         part = messages[first : first + PIECE]

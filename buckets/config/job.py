@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
+from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
@@ -266,6 +267,27 @@ def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+
+
+def load_registry_settings(path: Path) -> RegistrySettings:
+    """Read how the schema registry of a configuration is reached; other parts are not looked at.
+
+    Raises:
+        BucketsError: the file cannot be read, or has no valid `kafka.registry`.
+    """
+    registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
+    if registry is None:
+        message = (
+            f"configuration {path}: kafka.registry is missing; add `registry: {{url: http://HOST:PORT}}` to `kafka`"
+        )
+        raise BucketsError(message)
+    return registry
+
+
+class _KafkaOnly(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    kafka: KafkaSettings
 
 
 class _EngineOnly(BaseModel):

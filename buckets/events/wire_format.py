@@ -20,7 +20,7 @@ NO_PREFIX = "does not begin with the prefix of a schema registry, five bytes of 
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageBytes:
     """The bytes of messages.
 
     Attributes:
@@ -34,7 +34,7 @@ class Messages:
     end: Int64s
 
     @classmethod
-    def of(cls, raw: pa.Array) -> "Messages":
+    def of(cls, raw: pa.Array) -> "MessageBytes":
         """Return the bytes of a column, without a copy of them."""
         wide = raw.cast(pa.large_binary())
         _, offsets, data = wide.buffers()
@@ -59,7 +59,7 @@ class Messages:
 def text_behind_prefix(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Take the prefix off `raw` and make text of it, as `as_text` does; in `broken` also for messages without one."""
     raw = rows.column(RAW)
-    _, is_prefixed = Messages.of(raw).schema_numbers()
+    _, is_prefixed = MessageBytes.of(raw).schema_numbers()
     has_prefix = pa.array(is_prefixed)
     text = pc.if_else(has_prefix, pc.binary_replace_slice(raw, 0, PREFIX_BYTES, b""), raw)
     rows = as_text(rows.set_column(rows.schema.get_field_index(RAW), RAW, text))

@@ -46,7 +46,7 @@ class _NotThere(Exception):
 
 
 @dataclass(frozen=True)
-class Subject:
+class RegisteredSubject:
     """The newest version of a subject: its number, the number of its schema, and the schema."""
 
     version: int
@@ -77,7 +77,7 @@ class Registry:
             raise self._nonsense(path, "404 without the code of an unknown schema") from None
         return self._schema_of(answer, path)
 
-    def newest(self, subject: str) -> Subject | None:
+    def newest(self, subject: str) -> RegisteredSubject | None:
         """Return the newest version of a subject; None if there is none. Raises as `schema`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         try:
@@ -90,7 +90,7 @@ class Registry:
         version, number = answer.get("version"), answer.get("id")
         if not isinstance(version, int) or not isinstance(number, int):
             raise self._nonsense(path, "no version and id")
-        return Subject(version, number, schema)
+        return RegisteredSubject(version, number, schema)
 
     def _schema_of(self, answer: dict[str, Any], path: str) -> WriterSchema:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)

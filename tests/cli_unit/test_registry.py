@@ -1,5 +1,7 @@
 """A schema registry: what is asked of it, what goes wrong with it in one line, and how a configuration names it."""
 
+import json
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -8,6 +10,7 @@ from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError
+from buckets.events.schema import Measure, load_event_schema
 from buckets.kafka.faults import Outage
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.spark.kafka_faults import explain_spark
@@ -151,3 +154,84 @@ def test_a_checkpoint_remembers_the_format(tmp_path):
     job = load_job(written(tmp_path, format="avro", schema_file="a.avsc"))
     assert (job.settings.source.name, job.avro_schema) == ("kafka payments in avro", SCHEMA)
     assert load_job(written(tmp_path)).settings.source.name == "kafka payments"
+
+
+def test_only_json_is_sent_to_a_topic_by_the_command(tmp_path, buckets, as_worded):
+    (tmp_path / "a.avsc").write_text(SCHEMA)
+    (tmp_path / "day.jsonl").write_text("{}\n")
+    conf = written(tmp_path, format="avro", schema_file="a.avsc")
+    ran = buckets("kafka", "send", tmp_path / "day.jsonl", "--conf", conf)
+    assert ran.code == 1
+    assert as_worded(ran.err)
+
+
+# An event schema made of one in Avro
+
+
+WIDE = {
+    "type": "record",
+    "name": "payment",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "payer", "type": ["null", "string"]},
+        {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["CARD"]}},
+        {"name": "vip", "type": "boolean"},
+        {"name": "visits", "type": "int"},
+        {"name": "born", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tiny", "type": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 20}},
+        {"name": "risk", "type": "double"},
+        {"name": "mixed", "type": ["string", "long"]},
+        {"name": "lines", "type": {"type": "array", "items": "string"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("by", ["subject", "file"])
+def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_path, by, as_worded):
+    served.register("payment-value", WIDE)
+    (tmp_path / "payment.avsc").write_text(json.dumps(WIDE))
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({"kafka": {"bootstrap_servers": "one:9092", "registry": {"url": served.url}}})
+    )
+    named = (
+        ["payment-value", "--conf", tmp_path / "job.yaml"] if by == "subject" else ["--file", tmp_path / "payment.avsc"]
+    )
+    ran = buckets("schema", "import", *named, "--id", "id", "--time", "at")
+    assert ran.code == 0, ran.err
+    (tmp_path / "schema.yaml").write_text(ran.out)
+    schema = load_event_schema(tmp_path / "schema.yaml")
+    assert schema.name == "payment"
+    assert schema.attributes == {
+        "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "born": "string",
+    }  # fmt: skip
+    assert schema.measures == {"amount": Measure(scale=2)}
+    assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["--id", "id", "--time", "at"],
+        ["payment-value", "--id", "id", "--time", "at"],
+        ["nothing-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
+        ["other-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
+        ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "att"],
+        ["payment-value", "--conf", "bare.yaml", "--id", "id", "--time", "at"],
+        ["--file", "text.avsc", "--id", "id", "--time", "at"],
+        ["--file", "broken.avsc", "--id", "id", "--time", "at"],
+    ],
+)
+def test_what_no_event_schema_can_be_made_of_is_one_line(served, buckets, tmp_path, monkeypatch, named, as_worded):
+    monkeypatch.chdir(tmp_path)
+    served.register("payment-value", WIDE)
+    served.register("other-value", "syntax", kind="PROTOBUF")
+    kafka = {"bootstrap_servers": "one:9092"}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({"kafka": kafka | {"registry": {"url": served.url}}}))
+    (tmp_path / "bare.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
+    (tmp_path / "text.avsc").write_text('"string"')
+    (tmp_path / "broken.avsc").write_text("{")
+    ran = buckets("schema", "import", *named)
+    assert ran.code == 1
+    assert as_worded(ran.err)

@@ -1,4 +1,4 @@
-"""Messages in Avro as events: what each type becomes, what changes of a schema do, and what is no event."""
+"""MessageBytes in Avro as events: what each type becomes, what changes of a schema do, and what is no event."""
 
 import json
 

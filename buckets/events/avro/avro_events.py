@@ -1,4 +1,4 @@
-"""Messages in Avro as events: each by the schema that it was written with.
+"""MessageBytes in Avro as events: each by the schema that it was written with.
 
 Where a registry keeps the schemas, the prefix of a message (`wire_format`) has the number of its schema. All
 messages of one schema are decoded together; then the rows are brought back into their order.
@@ -16,7 +16,7 @@ from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.columns import joined
 from buckets.events.avro.decoder import Decoded, Decoder, decoder_of, nothing_of
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, Messages
+from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, MessageBytes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -49,7 +49,7 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
         The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
         that cannot be read, as hexadecimal digits.
     """
-    messages = Messages.of(rows.column(RAW))
+    messages = MessageBytes.of(rows.column(RAW))
     numbers, is_prefixed = messages.schema_numbers()
     parts: list[tuple[Int64s, Decoded]] = []
     without = np.flatnonzero(~is_prefixed)
@@ -73,7 +73,7 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> 
     Raises:
         AvroSchemaError: it is no schema of a record.
     """
-    messages = Messages.of(rows.column(RAW))
+    messages = MessageBytes.of(rows.column(RAW))
     decoded = _decoder(written, schema).decode(messages.data, messages.begin, messages.end, schema)
     return _with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 

@@ -24,7 +24,6 @@ from buckets.numbers.decimal128 import MOST_DIGITS
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
-_MS_OF_DAY = 86_400_000
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _YEAR_1_S, _YEAR_10000_S = -62_135_596_800, 253_402_300_800
@@ -36,7 +35,7 @@ _WILD = "lies outside the years 1 to 9999"
 
 
 @dataclass(frozen=True)
-class Values:
+class WrittenValues:
     """The values of one field, of messages of one type of it.
 
     Attributes:
@@ -49,9 +48,9 @@ class Values:
     numbers: Int64s
     lengths: Int64s
 
-    def of(self, rows: Int64s) -> "Values":
+    def of(self, rows: Int64s) -> "WrittenValues":
         """Return those of some rows."""
-        return Values(self.data, self.numbers[rows], self.lengths[rows])
+        return WrittenValues(self.data, self.numbers[rows], self.lengths[rows])
 
     @property
     def bytes(self) -> pa.Array:
@@ -62,7 +61,7 @@ class Values:
 
 
 def field_values(
-    name: str, leaves: Int64s, values: Values, types: Sequence[AvroType], schema: EventSchema
+    name: str, leaves: Int64s, values: WrittenValues, types: Sequence[AvroType], schema: EventSchema
 ) -> tuple[pa.Array, Faults]:
     """Return the column of a field, and what is wrong with its values.
 
@@ -117,7 +116,7 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
     return pa.concat_arrays([part.cast(kind) for part in parts]), faults
 
 
-def _typed(name: str, values: Values, kind: AvroType, schema: EventSchema) -> tuple[pa.Array, Faults]:
+def _typed(name: str, values: WrittenValues, kind: AvroType, schema: EventSchema) -> tuple[pa.Array, Faults]:
     """Return values of one type as a column of Arrow."""
     column, faults = _COLUMNS[kind.kind](values, kind)
     if pa.types.is_boolean(column.type) and (name == schema.event_id or schema.attributes.get(name) == "string"):
@@ -141,11 +140,11 @@ def _as_number(column: pa.Array, unit: str) -> pa.Array:
     return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())
 
 
-def _boolean(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _boolean(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     return pa.array(values.numbers.astype(np.bool_)), {}
 
 
-def _whole(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _whole(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     """Return whole numbers, and what logical types make of them."""
     numbers = values.numbers
     if kind.logical == "date":
@@ -178,14 +177,14 @@ def _within(numbers: Int64s, least: int, end: int, reason: str) -> tuple[Int64s,
     return np.where(outside, 0, numbers), {int(row): f"{numbers[row]} {reason}" for row in np.flatnonzero(outside)}
 
 
-def _floating(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _floating(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     """Return floating point as its shortest decimal text."""
     wide = kind.kind == "double"
     bits = np.frombuffer(gathered(values.data, values.numbers, values.lengths).data, "<f8" if wide else "<f4")
     return pc.cast(pa.array(bits), pa.string()), {}
 
 
-def _text(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _text(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     text = values.bytes.view(pa.large_string())
     if kind.logical != "uuid":
         return text, {}
@@ -193,7 +192,7 @@ def _text(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     return text, {int(row): f"{text[int(row)].as_py()[:_SHOWN]!r} is no UUID" for row in wrong}
 
 
-def _bytes(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _bytes(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     if kind.logical == "decimal":
         return _decimal(values, kind)
     if kind.logical == "uuid":
@@ -201,7 +200,7 @@ def _bytes(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     return values.bytes, {}
 
 
-def _decimal(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _decimal(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     """Return decimals to the digit; one with more digits than its type says is faulty."""
     words = np.empty((len(values.numbers), 2), np.int64)
     fits = np.empty(len(values.numbers), np.bool_)
@@ -230,21 +229,21 @@ def _has_digits(words: Int64s, precision: int) -> bool:
     return bool(np.all(is_narrow | ((high < most) & (high >= -most))))
 
 
-def _enum(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+def _enum(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     return pa.array(kind.symbols, pa.string()).take(pa.array(values.numbers)), {}
 
 
-def _no_value(what: str) -> Callable[[Values, AvroType], tuple[pa.Array, Faults]]:
+def _no_value(what: str) -> Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]:
     """Return what makes nulls of values that are no single ones."""
 
-    def faulty(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
+    def faulty(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
         count = len(values.numbers)
         return pa.nulls(count), dict.fromkeys(range(count), f"is {what}, and must be one value")
 
     return faulty
 
 
-_COLUMNS: dict[str, Callable[[Values, AvroType], tuple[pa.Array, Faults]]] = {
+_COLUMNS: dict[str, Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]] = {
     "boolean": _boolean,
     "int": _whole,
     "long": _whole,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.events.avro.avro_type import AvroType, read_schema
-from buckets.events.avro.columns import Values, field_values
+from buckets.events.avro.columns import WrittenValues, field_values
 from buckets.events.avro.program import Program, program_of
 from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, SOUND, scan
 from buckets.events.moment_text import Faults
@@ -64,7 +64,7 @@ class Decoder:
         faults = {row: _broken(codes[row, 0], codes[row, 1] + prefix) for row in broken.tolist()}
         columns = []
         for slot, name in enumerate(names):
-            values = Values(data, numbers[slot], lengths[slot])
+            values = WrittenValues(data, numbers[slot], lengths[slot])
             column, of_field = field_values(name, leaves[slot], values, self.types, schema)
             columns.append(column)
             for row, reason in of_field.items():
