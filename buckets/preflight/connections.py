@@ -24,6 +24,7 @@ from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
+from buckets.events.avro.decoder import decoder_of
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.feeds.open_feeds import open_list
@@ -225,12 +226,15 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
     if newest.schema.kind != AVRO:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
         raise BucketsError(message)
+    wanted = job.event_schema.field_names
     try:
         names = read_fields(newest.schema.text, newest.schema.references)
+        slots = decoder_of(newest.schema.text, newest.schema.references, tuple(wanted)).program.slot
     except AvroSchemaError as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
-    check_columns(names, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
+    inside = [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
+    check_columns([*names, *inside], job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 

@@ -160,6 +160,34 @@ def test_a_field_that_becomes_a_record_or_a_list_is_a_dead_letter():
     }
 
 
+def test_a_path_leads_into_records_also_where_these_may_be_null():
+    land = {"type": "record", "name": "land", "fields": [{"name": "code", "type": ["null", "string"]}]}
+    customer = {
+        "type": "record",
+        "name": "person",
+        "fields": [{"name": "age", "type": "int"}, {"name": "land", "type": ["null", land]}],
+    }
+    schema = avro(customer=customer, seller=["null", "person"])
+    declared = {
+        "event_id": "id",
+        "event_time": "at",
+        "attributes": {
+            "customer.land.code": "string",
+            "seller.age": "long",
+            "seller.land.code": "string",
+            "customer.no.code": "string",
+        },
+    }
+    people = [
+        ({"age": 7, "land": {"code": "DE"}}, None),
+        ({"age": 8, "land": None}, {"age": 9, "land": {"code": "FR"}}),
+    ]
+    rows = [message(schema, customer=customer, seller=seller) for customer, seller in people]
+    found, dead = read(*rows, s1=schema, schema=EventSchema.model_validate(declared))
+    assert dead == {}
+    assert [list(row.values())[2:] for row in found] == [["DE", None, None, None], [None, 9, "FR", None]]
+
+
 def test_a_boolean_is_no_text():
     schema = avro(country="boolean")
     assert read(message(schema, country=True), s1=schema) == ([], {0: "country: is true, and must be text"})

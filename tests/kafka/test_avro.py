@@ -20,6 +20,7 @@ from buckets.config.job import load_job
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import Outage
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
+from buckets.rule_tests.alert_events import events_of_alert, past_alert
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker
@@ -114,7 +115,7 @@ def test_payments_in_avro_are_scored_as_the_vendor_reads_them_while_their_schema
 
 
 def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_registry(
-    spark, avro_job, registry, tmp_path
+    spark, avro_job, registry, buckets, tmp_path
 ):
     job = avro_job(tmp_path, registry, archive={"path": "archive"}, trigger={"available_now": True})
     events = payments(50)
@@ -146,6 +147,11 @@ def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_
     assert table["_fault"].null_count == 50
     amounts = [amount for amount in table["amount"].to_pylist() if amount is not None]
     assert amounts == [Decimal(event["amount"]) for event in events]
+    alert = job.messages(ALERTS)[-1]
+    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
+    assert ran.code == 0, ran.err
+    searched = load_job(job.conf)
+    assert events_of_alert(past_alert(searched, alert["alert_id"]), searched, None)[-1]["id"] == alert["event_id"]
     replayed = replay_history(history, ReplayRequest())
     assert replayed.differences == []
     assert replayed.compared[ALERTS] > 0

@@ -76,8 +76,8 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
 
     Args:
         root: the schema: a record, or a union of records.
-        names: the wanted fields; the place of each is its slot. A name that no field has, and that one field had once,
-            is that field.
+        names: the wanted fields; the place of each is its slot. A path such as `customer.country` leads into records,
+            since no name has a point. A name that no field has, and that one field had once, is that field.
 
     Raises:
         AvroSchemaError: the schema is no record.
@@ -108,12 +108,29 @@ class _Builder:
         if kind.kind != "record":
             message = f"is no record but of type {kind.kind}"
             raise AvroSchemaError(message)
+        return self._record(kind, slots)
+
+    def _record(self, kind: AvroType, slots: dict[str, int]) -> int:
+        """Make the node of a record; `slots` are by name, or by the path to a field of a record inside."""
         slot_of = _slots(kind.fields, slots)
-        parts = [
-            self._wanted(field.kind, slot_of[field.name]) if field.name in slot_of else self._skipped(field.kind)
-            for field in kind.fields
-        ]
+        parts = []
+        for field in kind.fields:
+            if field.name in slot_of:
+                parts.append(self._wanted(field.kind, slot_of[field.name]))
+            else:
+                inside = {
+                    path.removeprefix(f"{field.name}."): slot
+                    for path, slot in slots.items()
+                    if path.startswith(f"{field.name}.")
+                }
+                parts.append(self._inside(field.kind, inside))
         return self._node(kind, NO_SLOT, parts)
+
+    def _inside(self, kind: AvroType, slots: dict[str, int]) -> int:
+        """Return the node of a value of which fields are wanted, where it has fields."""
+        if slots and kind.kind == "union":
+            return self._node(kind, NO_SLOT, [self._inside(branch, slots) for branch in kind.branches])
+        return self._record(kind, slots) if slots and kind.kind == "record" else self._skipped(kind)
 
     def _wanted(self, kind: AvroType, slot: int) -> int:
         """Make the nodes of a wanted value; a union has the slot in all of its branches."""
