@@ -93,7 +93,7 @@ def is_same(text: Any, value: Any) -> bool:
             return text == str(value)
         case float():
             # The shortest text of a float of 32 bits is another number in 64 bits, where the vendor shows it.
-            return text is not None and (value in (float(text), float(np.float32(text))) or value != value)
+            return text is not None and (value == float(text) or value != value or value == np.float32(text))
         case Decimal():
             return Decimal(text) == value
         case datetime():
