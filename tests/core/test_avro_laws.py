@@ -18,7 +18,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
 
 
 def decimals(precision, scale):
-    return st.integers(-(10**precision) + 1, 10**precision - 1).map(lambda number: Decimal(number).scaleb(-scale))
+    return st.integers(-(10**precision) + 1, 10**precision - 1).map(lambda number: Decimal(f"{number}E-{scale}"))
 
 
 def logical(kind, name):
