@@ -28,6 +28,7 @@ BENCHMARKS = (
     "peers",
     "history",
     "appends",
+    "formats",
     "console",
     *LIVE,
 )

@@ -10,9 +10,10 @@ from deltalake import DeltaTable
 
 from buckets.checkpoint.cuts import Cut
 from buckets.config.source import DeltaSource
-from buckets.delta.query import query, quoted_column
+from buckets.delta.query import query, quoted_column, sql_text
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
+from buckets.events.field_paths import containers, path_of
 from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
@@ -70,9 +71,11 @@ class OrderedRows:
     def __init__(self, path: str, arrival: str, event_id: str) -> None:
         """Read the order of all rows: by the column `arrival`, and those that share a value of it by `event_id`."""
         self._table, self._named = open_table(path), f"events {path}"
-        self._event_id = quoted_column(event_id)
+        columns = pa.schema(self._table.schema().to_arrow())
+        outermost, *inside = [event_id] if event_id in columns.names else path_of(event_id)
+        self._event_id = quoted_column(outermost) + "".join(f"[{sql_text(step)}]" for step in inside)
         name = quoted_column(arrival)
-        kind = pa.schema(self._table.schema().to_arrow()).field(arrival).type
+        kind = columns.field(arrival).type
         self._order = _order_sql(name, kind)
         ordered = f"select {self._order} as o from rows where {name} is not null order by o"
         self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
@@ -112,6 +115,7 @@ def _order_sql(name: str, kind: pa.DataType) -> str:
 def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
     """Return rows of `OrderedRows` in the form of `events.arrivals`."""
     order = rows[_ORDER].combine_chunks()
-    declared = [name for name in schema.field_names if name in rows.column_names]
+    wanted = {*schema.field_names, *containers(schema.field_names)}
+    declared = [name for name in rows.column_names if name in wanted]
     columns = {name: pc.cast(rows[name].combine_chunks(), rows[name].type) for name in declared}
     return as_arrivals(plain_columns(pa.record_batch(columns), schema.field_names), schema, "", order, order)

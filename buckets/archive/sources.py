@@ -105,9 +105,9 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
     if path.stat().st_mtime_ns // 1_000_000 != taken.modified_ms:
         message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
         raise BucketsError(message)
-    if source.format == "parquet":
+    if source.file_format == "parquet":
         return read_arrivals(path, taken.modified_ms, schema, source.arrival)
-    return line_reader(source.format, schema, None)(_lines(path, taken.modified_ms))
+    return line_reader(source.file_format, schema, None)(_lines(path, taken.modified_ms))
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
 """The messages of a topic that a job has read, from the audit's table of them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,18 +12,18 @@ from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
+from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job
 from buckets.delta.query import in_ms, query, sql_text
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
-from buckets.events.text_lines import as_text
 
 _MOST_MESSAGES = 1_000_000
 """Messages that are read at once, about."""
@@ -41,6 +42,7 @@ def topic_arrivals(
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
+    values, avro_of = TopicValues(job.settings.source, job.checkpoint), _avro_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):
         own_cuts = _cuts_of(generations, number, cuts)
@@ -56,10 +58,19 @@ def topic_arrivals(
                 end = _end(cut, topic)
                 rows = _between(messages, last, end)
                 for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-                    yield cut.batch_id, read_events(as_text(piece), schemas[cut.batch_id])
+                    yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, avro_of(cut.batch_id))
                 last = end
         if len(kept) < len(own_cuts):
             return
+
+
+def _avro_schemas(job: Job) -> Callable[[int], str | None]:
+    """Return what says by which Avro schema a batch has read its values, where they have no prefix of a registry."""
+    if job.settings.source.schema_file is None:
+        return lambda batch_id: None
+    terms = BatchRecords(job.checkpoint).all_terms()
+    first = list(terms)
+    return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]].avro_schema
 
 
 class _TopicRange(NamedTuple):

@@ -22,6 +22,7 @@ class Terms(BaseModel):
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
+        avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,6 +33,7 @@ class Terms(BaseModel):
     output: str
     arrival: str | None = None
     isolation: str | None = None
+    avro_schema: str | None = None
 
     @model_validator(mode="before")
     @classmethod

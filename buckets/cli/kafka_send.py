@@ -90,6 +90,12 @@ def send(
     if kafka is None or topic is None:
         message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"
         raise BucketsError(message)
+    if job.settings.source.format != "json":
+        message = (
+            f"configuration {conf}: source.format is {job.settings.source.format}, and only JSON is sent; let a "
+            "producer of your own write the topic"
+        )
+        raise BucketsError(message)
     console = Terminal(stderr=True)
     status = Status("Sending…", console=console)
     progress, stop = SendProgress(console, status), threading.Event()

@@ -27,6 +27,7 @@ from buckets.cli.replay import replay
 from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
 from buckets.cli.run import run
+from buckets.cli.schema import schema_app
 from buckets.cli.state.main import state_app
 from buckets.cli.verdicts.verdict import verdict
 from buckets.cli.verdicts.verdict_list import verdicts
@@ -46,6 +47,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")
 app.add_typer(kafka_app, name="kafka")
+app.add_typer(schema_app, name="schema")
 app.add_typer(metrics_app, name="metrics")
 
 

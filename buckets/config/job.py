@@ -9,24 +9,28 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
+from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
+from buckets.events.avro.avro_type import AvroSchemaError
+from buckets.events.avro.decoder import decoder_of
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
-from buckets.yaml_file import load_model
+from buckets.yaml_file import load_model, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
+AVRO_SCHEMA = "Avro schema"
 WITH_VARIABLES = ("console", "kafka", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
-    "source": ["path"],
+    "source": ["path", "schema_file"],
     "output": ["path"],
     "rules": ["path", "table"],
     "verdicts": ["table"],
@@ -40,7 +44,8 @@ Check = Callable[[], None]
 class Job(BaseModel):
     """A configuration with what it points to: schema and rules loaded, paths absolute.
 
-    Rules are those of a file or folder; a topic or a table is read when the job starts.
+    Rules are those of a file or folder; a topic or a table is read when the job starts. `avro_schema` is the text of
+    the source's schema file, if it has one.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -49,12 +54,20 @@ class Job(BaseModel):
     event_schema: EventSchema
     rules: tuple[Rule, ...]
     checkpoint: Path
+    avro_schema: str | None = None
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
         checkpoint = path.resolve().parent / settings.checkpoint
-        return cls(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
+        file = settings.source.schema_file
+        return cls(
+            settings=settings,
+            event_schema=schema,
+            rules=rules,
+            checkpoint=checkpoint,
+            avro_schema=None if file is None else read_text(Path(file), AVRO_SCHEMA),
+        )
 
 
 def load_job(path: Path) -> Job:
@@ -109,6 +122,8 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         path: the configuration.
         settings: what it says, with absolute paths.
     """
+    if settings.source.schema_file is not None:
+        yield partial(_check_avro, Path(settings.source.schema_file))
     source = settings.source.folder
     if source is None:
         return
@@ -180,6 +195,14 @@ def check_source(path: Path, job: Job) -> None:
         raise BucketsError(message)
 
 
+def _check_avro(path: Path) -> None:
+    try:
+        decoder_of(read_text(path, AVRO_SCHEMA), (), ())
+    except AvroSchemaError as error:
+        message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
+        raise BucketsError(message) from None
+
+
 def _check_no_pattern(path: Path, folder: Path) -> None:
     marks = [mark for mark in _PATTERN_MARKS if mark in str(folder)]
     if marks:
@@ -244,6 +267,27 @@ def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+
+
+def load_registry_settings(path: Path) -> RegistrySettings:
+    """Read how the schema registry of a configuration is reached; other parts are not looked at.
+
+    Raises:
+        BucketsError: the file cannot be read, or has no valid `kafka.registry`.
+    """
+    registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
+    if registry is None:
+        message = (
+            f"configuration {path}: kafka.registry is missing; add `registry: {{url: http://HOST:PORT}}` to `kafka`"
+        )
+        raise BucketsError(message)
+    return registry
+
+
+class _KafkaOnly(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    kafka: KafkaSettings
 
 
 class _EngineOnly(BaseModel):

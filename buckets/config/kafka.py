@@ -16,6 +16,7 @@ from buckets.validation import VARIABLE
 SHORTEST_DELIVERY_MS = 2_000
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Isolation = Literal["read_committed", "read_uncommitted"]
+_ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -88,12 +89,54 @@ class SecuritySettings(BaseModel):
         return self
 
 
+class RegistrySettings(BaseModel):
+    """How a schema registry is reached.
+
+    Attributes:
+        url: where it answers, as in `https://registry:8081`.
+        username: of the login, or the key of an API key.
+        password: of the login; never shown.
+        ca_file: PEM file of the authorities that may sign its certificate; the system's if it is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_file: str | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return _from_environment(value)
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if not _ADDRESS.fullmatch(value):
+            message = f"{value!r} is no address, as in http://localhost:8081; a login goes into username and password"
+            raise ValueError(message)
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _whole(self) -> "RegistrySettings":
+        if (self.username is None) != (self.password is None):
+            message = "username and password go together"
+            raise ValueError(message)
+        if self.ca_file is not None and not Path(self.ca_file).is_file():
+            message = f"{self.ca_file}: no such file"
+            raise ValueError(message)
+        return self
+
+
 class KafkaSettings(BaseModel):
     """The `kafka` part of a configuration.
 
     Attributes:
         bootstrap_servers: `host:port`, or several separated by commas.
         security: login and TLS.
+        registry: where the schemas of values lie, where their format has some.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
             at least 2s.
@@ -105,6 +148,7 @@ class KafkaSettings(BaseModel):
 
     bootstrap_servers: str = Field(min_length=1)
     security: SecuritySettings = SecuritySettings()
+    registry: RegistrySettings | None = None
     outage_patience: DurationMs = 600_000
     delivery_timeout: DurationMs = 30_000
     isolation: Isolation = "read_committed"
@@ -136,7 +180,8 @@ class KafkaSettings(BaseModel):
     @property
     def secrets(self) -> list[str]:
         """What must never be shown, wherever it may have come from."""
-        plain = (_plain(secret) for secret in (self.security.password, self.security.key_password))
+        of_registry = None if self.registry is None else self.registry.password
+        plain = (_plain(secret) for secret in (self.security.password, self.security.key_password, of_registry))
         return [secret for secret in plain if secret]
 
     def librdkafka(self) -> dict[str, str | int]:

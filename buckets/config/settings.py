@@ -198,6 +198,11 @@ class JobSettings(BaseModel):
         if self.kafka is None and any(uses.values()):
             user = next(name for name, used in uses.items() if used)
             faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
+        if self.source.needs_registry and self.kafka is not None and self.kafka.registry is None:
+            faults.append(
+                "source.format: avro needs schemas: add `registry: {url: http://HOST:PORT}` to `kafka`, or name a file "
+                "as source.schema_file"
+            )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
         if self.audit is not None and (self.source.topic is None or self.output.folder is not None):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from buckets.config.kafka import TopicName
 from buckets.events.source_files import FileFormat
 
-_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger"})
+_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file"})
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
@@ -22,11 +22,14 @@ class SourceSettings(BaseModel):
         needs: the field that says where the events are, which a kind cannot do without.
         lacks: fields of other kinds.
         is_ordered: whether events have an order across micro-batches, which is then checked.
-        kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic with JSON values.
+        kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic.
         path: a folder (or a Delta table); new files are picked up as they appear.
         topic: the topic.
         starting_offsets: where a new checkpoint begins in the topic.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
+        format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
+            registry) or `avro`.
+        schema_file: the Avro schema (`.avsc`) of values without the prefix of a registry.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.
         out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
@@ -50,11 +53,19 @@ class SourceSettings(BaseModel):
     topic: TopicName | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
+    format: Literal["json", "json_sr", "avro"] = "json"
+    schema_file: str | None = None
 
     @property
     def name(self) -> str:
-        """The kind and location of the source, which a checkpoint remembers."""
-        return f"{self.kind} {self.topic or self.path}"
+        """The kind and location of the source, and how it is written, which a checkpoint remembers."""
+        written = "" if self.format == "json" else f" in {self.format}"
+        return f"{self.kind} {self.topic or self.path}{written}"
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether schemas of its values are asked of a registry."""
+        return self.format == "avro" and self.schema_file is None
 
     @property
     def place(self) -> str:
@@ -97,10 +108,10 @@ class FileSource(SourceSettings):
     """A folder of files.
 
     Attributes:
-        format: how a file is read.
+        file_format: how a file is read.
     """
 
-    format: ClassVar[FileFormat]
+    file_format: ClassVar[FileFormat]
 
     @property
     def folder(self) -> Path:
@@ -120,19 +131,19 @@ class TextSource(FileSource):
 class JsonSource(TextSource):
     """Files of JSON lines."""
 
-    format = "json"
+    file_format = "json"
 
 
 class CsvSource(TextSource):
     """Files of CSV, each with a header line."""
 
-    format = "csv"
+    file_format = "csv"
 
 
 class ParquetSource(FileSource):
     """Parquet files."""
 
-    format = "parquet"
+    file_format = "parquet"
 
 
 class DeltaSource(SourceSettings):
@@ -152,6 +163,11 @@ class KafkaSource(SourceSettings):
     needs = "topic"
     lacks = _OF_PATHS
     is_ordered = False
+
+    def own_faults(self) -> Iterator[str]:
+        """Return what is wrong: a schema of Avro goes with values in it."""
+        if self.schema_file is not None and self.format != "avro":
+            yield f"schema_file: goes with `format: avro`, not with {self.format}"
 
 
 KINDS: Mapping[str, type[SourceSettings]] = {

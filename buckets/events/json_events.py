@@ -7,7 +7,8 @@ says why not; so does what msgspec would let pass: a field that is given twice, 
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -17,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column
-from buckets.events.json_object import DEEPEST, read_object
+from buckets.events.field_paths import Path, containers, path_of, prefixes, walk
+from buckets.events.json_object import DEEPEST, Fields, read_object
 from buckets.events.schema import EventSchema
 
 _ESCAPED_NAME = re.compile(rb'\\[^"\\]*"[ \t\r\n]*:')
@@ -68,7 +70,8 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
 
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
     """Return the values of each field, and the rows that need a closer look."""
-    decode = _decoder(tuple(names)).decode
+    read = [*names, *containers(names)]
+    decode = _decoder(tuple(read)).decode
     nothing = decode(_NOTHING)
     events, doubtful = [], set[int]()
     for row, text in enumerate(texts):
@@ -77,27 +80,59 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
         except (ValueError, RecursionError):
             events.append(nothing)
             doubtful.add(row)
-    columns = [list(map(attrgetter(field_column(index)), events)) for index in range(len(names))]
-    return columns, doubtful | _repeating(texts, names, columns) | _deep(texts)
+    columns = {name: list(map(attrgetter(field_column(index)), events)) for index, name in enumerate(read)}
+    inside, odd = _inside(columns, names)
+    found = [*columns.items(), *((path[-1], column) for path, column in inside.items())]
+    doubtful |= odd | _repeating(texts, found) | _deep(texts)
+    return [_either(columns[name], inside.get(path_of(name))) for name in names], doubtful
 
 
-def _repeating(texts: Sequence[bytes], names: Sequence[str], columns: Sequence[_Column]) -> set[int]:
+def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[Path, _Column], set[int]]:
+    """Return what lies at each path inside of the outermost objects, and the rows with something else on the way."""
+    found: dict[Path, _Column] = {}
+    odd = set[int]()
+    for path in prefixes(names):
+        outermost, *steps = path
+        if steps:
+            column: _Column = [None] * len(columns[outermost])
+            for row, value in enumerate(columns[outermost]):
+                try:
+                    column[row] = walk(value, steps)
+                except TypeError:
+                    odd.add(row)
+            found[path] = column
+    return found, odd
+
+
+def _either(column: _Column, other: _Column | None) -> _Column:
+    """Return the values of a field, and where it has none those at its path, if it has one."""
+    if other is None:
+        return column
+    return [inside if value is None else value for value, inside in zip(column, other, strict=True)]
+
+
+def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> set[int]:
     """Return the rows in which a field may be given twice, of which msgspec takes the last.
 
     A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
-    texts together have no more names than there are values in rows without escaped names, no row has one twice, and
-    that is found in one search for each field.
+    texts together have no more of a name than there are values of fields of that name in rows without escaped names, no
+    row has one twice, and that is found in one search for each name.
+
+    Args:
+        texts: one a row.
+        found: names, each with the values that a field of it has; several fields may have one name.
     """
     together = b"\n".join(texts)
-    quoted = [json.dumps(name, ensure_ascii=False).encode() for name in names]
+    quoted = {name: json.dumps(name, ensure_ascii=False).encode() for name, _ in found}
     escaped = set[int]()
     if b"\\" in together:
-        plain = all(written == f'"{name}"'.encode() for name, written in zip(names, quoted, strict=True))
+        plain = all(written == f'"{name}"'.encode() for name, written in quoted.items())
         escaped = {row for row, text in enumerate(texts) if b"\\" in text and not (plain and _has_plain_names(text))}
-    rows = set(escaped)
-    for written, column in zip(quoted, columns, strict=True):
-        values = len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
-        if together.count(written) > values:
+    rows, values = set(escaped), Counter[str]()
+    for name, column in found:
+        values[name] += len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
+    for name, written in quoted.items():
+        if together.count(written) > values[name]:
             rows |= {row for row, text in enumerate(texts) if text.count(written) > 1}
     return rows
 
@@ -119,18 +154,46 @@ def _fields(text: str, names: Sequence[str]) -> list[Any]:
     Raises:
         ValueError: the text is no object, one of the fields is given twice, or is no Unicode text.
     """
-    wanted = frozenset(names)
-    values: dict[str, Any] = {}
-    for name, value in read_object(text):
-        if name not in wanted:
-            continue
-        if name in values:
-            message = f"{name}: is given twice"
+    event = read_object(text)
+    values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
+    return [_at_path(values, name) if values[name] is None else values[name] for name in names]
+
+
+def _field(fields: Fields, name: str, path: str) -> Any:
+    """Return a field of an object, None where it has none; messages name it by its path.
+
+    Raises:
+        ValueError: it is given twice, or is no Unicode text.
+    """
+    found = [value for own, value in fields if own == name]
+    if len(found) > 1:
+        message = f"{path}: is given twice"
+        raise ValueError(message)
+    value = found[0] if found else None
+    if isinstance(value, str):
+        _check_unicode(path, value)
+    return value
+
+
+def _at_path(values: Mapping[str, Any], name: str) -> Any:
+    """Return what lies at the path of a name inside of outermost objects.
+
+    Raises:
+        ValueError: something on the way is no object, or as `_field`.
+    """
+    outermost, *steps = path_of(name)
+    if not steps:
+        return None
+    value, path = values[outermost], outermost
+    for step in steps:
+        if value is None:
+            return None
+        if not isinstance(value, Fields):
+            message = f"{path}: is {'a list' if isinstance(value, list) else 'one value'}, and must be an object"
             raise ValueError(message)
-        if isinstance(value, str):
-            _check_unicode(name, value)
-        values[name] = value
-    return [values.get(name) for name in names]
+        path = f"{path}.{step}"
+        value = _field(value, step, path)
+    return value
 
 
 def _check_unicode(name: str, value: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.events.field_paths import reachable, read_column
 from buckets.events.row_order import can_order, orders
 from buckets.events.schema import EventSchema
 
@@ -55,7 +56,8 @@ def check_parquet(
         BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
     """
     file = open_parquet(path)
-    check_columns(file.schema_arrow.names, schema, needed | ({arrival} if arrival else set()), str(path))
+    there = reachable(schema.field_names, file.schema_arrow)
+    check_columns(there, schema, needed | ({arrival} if arrival else set()), str(path))
     if arrival is not None:
         kind = file.schema_arrow.field(arrival).type
         if not can_order(kind):
@@ -76,7 +78,8 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
         BucketsError: as `open_parquet`, or the file is damaged further down.
     """
     file = open_parquet(path)
-    there = [name for name in names if name in file.schema_arrow.names]
+    reached = set(reachable(names, file.schema_arrow))
+    there = [name for name in names if name in reached]
     # Without any column there would be no rows either.
     wanted = there or file.schema_arrow.names[:1]
     row = 0
@@ -96,10 +99,10 @@ def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:
 
 
 def plain_columns(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the named columns as plain values; those that are not there are null."""
-    there = frozenset(rows.schema.names)
+    """Return the named columns, or fields of structs, as plain values; those that are not there are null."""
     nulls = pa.nulls(len(rows), pa.string())
-    return pa.record_batch({name: _plain(rows.column(name)) if name in there else nulls for name in names})
+    found = {name: read_column(rows, name) for name in names}
+    return pa.record_batch({name: nulls if column is None else _plain(column) for name, column in found.items()})
 
 
 def _plain(array: pa.Array) -> pa.Array:

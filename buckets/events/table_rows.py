@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
+from buckets.events.field_paths import containers, reachable
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
@@ -21,12 +22,13 @@ def table_arrivals(table: pa.Table, schema: EventSchema, needed: frozenset[str])
         BucketsError: the id, the time or a needed field has no column, or a name stands there twice.
     """
     names = table.column_names
-    check_columns(names, schema, needed, SOURCE_NAME)
+    check_columns(reachable(schema.field_names, table.schema), schema, needed, SOURCE_NAME)
     twice = next((name for name in schema.field_names if names.count(name) > 1), None)
     if twice is not None:
         message = f"events {SOURCE_NAME}: has two columns {twice!r}; each needs a name of its own"
         raise BucketsError(message)
-    declared = [name for name in schema.field_names if name in names]
+    wanted = {*schema.field_names, *containers(schema.field_names)}
+    declared = [name for name in dict.fromkeys(names) if name in wanted and names.count(name) == 1]
     first = 0
     for piece in table.select(declared).to_batches(max_chunksize=MOST_ROWS):
         numbers = pa.array(range(first, first + len(piece)), pa.int64())

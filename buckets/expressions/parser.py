@@ -310,15 +310,12 @@ class _Reader:
         return Expression("zone", (self.read(node.this, depth),), str(zone.this), at=_place(node))
 
     def _field(self, node: exp.Expr, depth: int) -> Expression:
-        if node.args.get("table") is not None:
-            message = (
-                f"{node.sql(DIALECT)} has a point in it; fields are top-level, and a name with a point is in backticks"
-            )
-            raise ExpressionError(message, _place(node))
-        self._only(node, "this")
-        if not isinstance(node.this, exp.Identifier):
+        self._only(node, "this", "table", "db", "catalog")
+        parts = node.parts if isinstance(node, exp.Column) else []
+        if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
             raise self._refused(node)
-        return Expression("field", value=str(node.this.this), at=_place(node))
+        # A name with points is the path to a field inside of objects.
+        return Expression("field", value=".".join(str(part.this) for part in parts), at=_place(node))
 
     def _negate(self, node: exp.Expr, depth: int) -> Expression:
         operand = self.read(node.this, depth)

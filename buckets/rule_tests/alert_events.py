@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.audit.tables import TRANSACTIONS
+from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.arrivals import field_column, parse
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
@@ -21,7 +22,7 @@ from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.reader import read_rows
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
-from buckets.rule_tests.event_rows import EventRow, text_arrivals, written_events
+from buckets.rule_tests.event_rows import EventRow, written_events
 
 _COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]
 
@@ -89,20 +90,34 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     if file is not None:
         return file_arrivals(open_event_file(file, schema, frozenset()), schema)
     if settings.audit is not None:
-        rows = read_rows(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
-        rows.sort(key=lambda row: (row["partition"], row["offset"]))
-        return text_arrivals([(row["value"] or "").encode() for row in rows], "json", schema, settings.source.name)
+        return [_of_audit(job, settings.audit.path)]
     if not isinstance(settings.source, FileSource):
         message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
         raise BucketsError(message)
     return _of_files(settings.source, schema)
 
 
+def _of_audit(job: Job, folder: str) -> pa.RecordBatch:
+    rows = read_rows(folder, TRANSACTIONS, ["partition", "offset", "value", "value_bytes"])
+    rows.sort(key=lambda row: (row["partition"], row["offset"]))
+    values = [row["value_bytes"] or (row["value"] or "").encode() for row in rows]
+    source = job.settings.source
+    messages = pa.record_batch(
+        {
+            RAW: pa.array(values, pa.binary()),
+            SOURCE: pa.repeat(pa.scalar(source.name), len(rows)),
+            SOURCE_ORDER: pa.array([row["partition"] for row in rows], pa.int64()),
+            POSITION: pa.array([row["offset"] for row in rows], pa.int64()),
+        }
+    )
+    return TopicValues(source, job.checkpoint).read(messages, job.event_schema, None, job.avro_schema)
+
+
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     files = readable_files(source.folder, source.subfolders)
     for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, str(file))):
         try:
-            yield from file_arrivals(EventFile(path, source.format), schema)
+            yield from file_arrivals(EventFile(path, source.file_format), schema)
         except OSError as error:
             message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
             raise BucketsError(message) from None

@@ -1,18 +1,14 @@
 """Events of files and tables as they are written in a test: each a mapping of fields to text, true, false or null."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from buckets.errors import BucketsError
-from buckets.events import csv_events, json_events
-from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, EventColumns, parse
+from buckets.events.arrivals import EventColumns, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
-from buckets.events.text_lines import text_lines
 from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
 
@@ -41,16 +37,6 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
             message = f"events {path}: has more than {most:,} events, the limit of a test; name a smaller file"
             raise BucketsError(message)
     return rows
-
-
-def text_arrivals(texts: list[bytes], kind: str, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:
-    """Return lines of JSON or CSV, the latter with a header line, as arrivals."""
-    names, order = (pa.repeat(pa.scalar(value), len(texts)) for value in (source, 0))
-    rows = pa.record_batch({SOURCE: names, SOURCE_ORDER: order, RAW: pa.array(texts, pa.binary())})
-    lines = text_lines([rows])
-    if kind == "csv":
-        return csv_events.read_events(lines, schema, None)
-    return (json_events.read_events(batch, schema) for batch in lines)
 
 
 def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:

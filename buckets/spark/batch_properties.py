@@ -25,8 +25,19 @@ PROPERTY = "buckets.ruleSet"
 LISTS_PROPERTY = "buckets.lists"
 TERMS_PROPERTY = "buckets.terms"
 FILLS_PROPERTY = "buckets.fills"
+BATCH_PROPERTY = "buckets.batch"
 Takes = Mapping[int, tuple[int, int | None, int]]
 """By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
+
+
+def set_batch(context: SparkContext, batch_id: int) -> None:
+    """Send the number of a batch along with the jobs that this thread starts next."""
+    context.setLocalProperty(BATCH_PROPERTY, str(batch_id))
+
+
+def batch_of_task() -> int:
+    """Return the number of the batch that the running task belongs to."""
+    return int(_of_task(BATCH_PROPERTY))
 
 
 def set_rule_set(context: SparkContext, encoded: str) -> None:

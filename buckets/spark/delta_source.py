@@ -1,7 +1,9 @@
 """A Delta table as a stream of arrivals, in the order of one of its columns."""
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ByteType,
     DateType,
@@ -16,6 +18,7 @@ from pyspark.sql.types import (
 from buckets.config.source import DeltaSource
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.events.field_paths import path_of, reachable
 from buckets.events.schema import EventSchema
 from buckets.spark.arrival_stream import ArrivalStream
 
@@ -32,10 +35,11 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
     assert source.arrival is not None
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
-    check_columns(frame.columns, schema, needed | {source.arrival}, source.path)
-    there = set(frame.columns)
+    columns = to_arrow_schema(frame.schema)
+    there = reachable(schema.field_names, columns)
+    check_columns(there, schema, needed | {source.arrival}, source.path)
     fields = [
-        (_column(name) if name in there else F.lit(None).cast("string")).alias(field_column(index))
+        (_column(name, columns) if name in there else F.lit(None).cast("string")).alias(field_column(index))
         for index, name in enumerate(schema.field_names)
     ]
     order = _order(frame, source)
@@ -45,14 +49,19 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
     return ArrivalStream(frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields), iter)
 
 
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+def _column(name: str, columns: pa.Schema) -> Column:
+    """Return a column, or the field of a struct to which its name is the path."""
+    outermost, *inside = [name] if name in columns.names else path_of(name)
+    column = F.col("`" + outermost.replace("`", "``") + "`")
+    for step in inside:
+        column = column.getField(step)
+    return column
 
 
 def _order(frame: DataFrame, source: DeltaSource) -> Column:
     """Return the arrival column as an integer; moments in microseconds."""
     assert source.arrival is not None
-    kind, column = frame.schema[source.arrival].dataType, _column(source.arrival)
+    kind, column = frame.schema[source.arrival].dataType, _column(source.arrival, to_arrow_schema(frame.schema))
     if isinstance(kind, _MOMENTS):
         return F.unix_micros(column.cast(TimestampType()))
     if isinstance(kind, DecimalType) and kind.scale == 0:

@@ -13,6 +13,7 @@ from buckets.kafka.faults import Outage, denied, login_refused, tls_failed, unre
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.spark.running import Patience
 
+_REGISTRY_AWAY = re.compile(r"buckets\.kafka\.registry\.RegistryAway: *(\S.*)")
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
 _TLS = ("SslAuthenticationException",)
 _DENIED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException")
@@ -72,13 +73,16 @@ def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> Bucke
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
-    """Put a failure of a query into one line; None where Kafka has no part in it.
+    """Put a failure of a query into one line; None where neither Kafka nor its schema registry has a part in it.
 
     Args:
         kafka: how Kafka is reached.
         text: Spark's text of the failure, with its causes.
     """
     at = f"kafka {kafka.bootstrap_servers}"
+    registry = _REGISTRY_AWAY.search(text)
+    if registry is not None:
+        return Outage(registry[1].strip())
     if _has(text, _TLS):
         return tls_failed(kafka, "while reading")
     if _has(text, _LOGIN):

@@ -1,16 +1,21 @@
 """A topic as a stream of arrivals."""
 
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from buckets.checkpoint.topic_generations import generation_name
-from buckets.config.kafka import KafkaSettings
+from buckets.checkpoint.topic_values import TopicValues
+from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.source import KafkaSource
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.events.json_events import read_events
 from buckets.events.schema import EventSchema
-from buckets.events.text_lines import as_text
+from buckets.kafka.registry import Registry
 from buckets.spark.arrival_stream import ArrivalStream
+from buckets.spark.batch_properties import batch_of_task, terms_of_task
 
 
 def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
@@ -30,15 +35,32 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
     }
 
 
+def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettings | None) -> TopicValues:
+    """Return what reads the values of a topic in the tasks, which ask the registry for schemas that are not known yet.
+
+    Args:
+        source: the topic.
+        checkpoint: of the job.
+        registry: how it is reached; None where values need none.
+    """
+    return TopicValues(source, checkpoint, None if registry is None else Registry(registry).schema)
+
+
 def open_topic(
-    spark: SparkSession, source: KafkaSource, kafka: KafkaSettings, schema: EventSchema, generation: int
+    spark: SparkSession,
+    source: KafkaSource,
+    kafka: KafkaSettings,
+    values: TopicValues,
+    schema: EventSchema,
+    generation: int,
 ) -> ArrivalStream:
-    """Open a topic: messages in the order of partition and offset; a value is one JSON object.
+    """Open a topic: messages in the order of partition and offset; a value is one event.
 
     Args:
         spark: the session.
         source: the topic, and how it is read.
         kafka: how Kafka is reached.
+        values: what reads its values.
         schema: what an event is.
         generation: the number of the topic's generation, from 1.
     """
@@ -53,4 +75,9 @@ def open_topic(
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),
     )
-    return ArrivalStream(messages, lambda batches: (read_events(as_text(rows), schema) for rows in batches))
+
+    def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batch_id, avro_schema = batch_of_task(), terms_of_task().avro_schema
+        return (values.read(rows, schema, batch_id, avro_schema) for rows in batches)
+
+    return ArrivalStream(messages, normalise)

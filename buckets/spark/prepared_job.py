@@ -159,6 +159,7 @@ class PreparedJob:
             output=settings.output.kind,
             arrival=settings.source.arrival,
             isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
+            avro_schema=self.job.avro_schema,
         )
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:

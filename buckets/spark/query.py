@@ -37,7 +37,7 @@ from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import set_fills, set_lists, set_rule_set, set_terms
+from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
@@ -165,6 +165,7 @@ class ScoringQuery:
         scoring, started_s = self._scoring, time.perf_counter()
         terms = scoring.checkpoint.batches.terms_for(batch_id, scoring.terms)
         rule_set = scoring.book.for_batch(batch_id)
+        set_batch(produced.sparkSession.sparkContext, batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
         stores = self._driver.of_batch(batch_id)

@@ -23,7 +23,7 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
-    read = line_reader(source.format, schema, header=None)
+    read = line_reader(source.file_format, schema, header=None)
     return ArrivalStream(lines, lambda batches: read(map(_with_paths, batches)))
 
 

@@ -1,14 +1,15 @@
 """Bad rows are counted by reason, whatever values these name, with the first of each; and too many are an error."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import parse
+from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, parse
 from buckets.events.bad_rows import BadRows
+from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
-from buckets.rule_tests.event_rows import text_arrivals
 
 SCHEMA = EventSchema.model_validate(
     {
@@ -37,7 +38,9 @@ def line(number, field, value):
 
 def bad_rows(lines):
     bad = BadRows()
-    for rows in text_arrivals(lines, "json", SCHEMA, "day.jsonl"):
+    names, order = (pa.repeat(pa.scalar(value), len(lines)) for value in ("day.jsonl", 0))
+    of_file = pa.record_batch({SOURCE: names, SOURCE_ORDER: order, RAW: pa.array(lines, pa.binary())})
+    for rows in line_reader("json", SCHEMA, None)([of_file]):
         _, dead = parse(rows, SCHEMA, frozenset())
         bad.take(rows.num_rows, len(dead), ((each.source, each.position, each.reason) for each in dead))
     return bad

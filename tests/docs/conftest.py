@@ -36,6 +36,7 @@ def folder(tmp_path, monkeypatch, payments, buckets) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
     for name in ("conf", "schemas"):
         shutil.copytree(resource(name), tmp_path / name)
     for path in payments.iterdir():

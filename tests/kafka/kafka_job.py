@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from confluent_kafka import Message
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, load_job
@@ -87,6 +88,10 @@ class KafkaJob:
         chosen = list(events)
         self.broker.produce(self.topic, [json.dumps(event) for event in chosen], [event["payer"] for event in chosen])
 
+    def written(self, message: Message) -> Row:
+        """A payment as the test has written it."""
+        return json.loads(message.value())
+
     def messages(self, output: str) -> list[Row]:
         """The values in the topic of an output, repeats dropped by their id."""
         found = [json.loads(message.value()) for message in self.broker.read(self.job.settings.output.topic(output))]
@@ -117,7 +122,7 @@ class KafkaJob:
                 source = f"{self.topic}[{partition}]"
                 version = version_of.get((source, message.offset()), version)
                 location = {SOURCE: source, SOURCE_ORDER: partition, POSITION: message.offset()}
-                rows.append((version, json.loads(message.value()) | location))
+                rows.append((version, self.written(message) | location))
         engine = self.job.settings.engine.model_dump(include={"shards"}) | {"allowed_lateness": "100ms"}
         pipeline = Pipeline(versions.rule_set(1), schema, **engine)
         found: dict[str, list[Row]] = {name: [] for name in columns.TOPICS}

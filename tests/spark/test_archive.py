@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from buckets.config.job import load_job
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import EVALUATIONS
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table
-from tests.spark.payments import RULES, payments
+from tests.spark.payments import RULES, SCHEMA, payments
 
 pytestmark = pytest.mark.spark
 
@@ -46,9 +47,32 @@ def write(kind: str, folder: Path, file: int, rows: list[dict]) -> None:
     os.utime(path, (FIRST_MTIME_S + file, FIRST_MTIME_S + file))
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind, spark, tmp_path):
+INSIDE = {"id": "meta.id", "t": "meta.t", "payer": "from.who.payer", "amount": "sum.amount"}
+"""Fields as they are named where they lie inside of objects."""
+
+
+def moved(text: str) -> str:
+    """A schema or rules whose fields lie inside of objects."""
+    return re.sub(r'"(id|t|payer|amount)"', lambda match: f'"{INSIDE[match[1]]}"', text)
+
+
+def in_objects(row: dict) -> dict:
+    """An event whose fields lie inside of objects; no object where there is nothing to lie in it."""
+    others = {name: value for name, value in row.items() if name not in INSIDE}
+    payer = {"from": {"who": {"payer": row["payer"]}}} if row["payer"] is not None else {"from": None}
+    return others | payer | {"meta": {"id": row["id"], "t": row["t"]}, "sum": {"amount": row["amount"]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_inside"), [*((kind, False) for kind in SOURCES), ("json", True), ("parquet", True), ("delta", True)]
+)
+def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind, is_inside, spark, tmp_path):
+    rules, schema = RULES, SCHEMA
     rows = [row | {"amount": Decimal(row["amount"]), "number": number} for number, row in enumerate(payments(120))]
+    ids = [row["id"] for row in rows]
+    if is_inside:
+        rows = [in_objects(row) for row in rows]
+        rules, schema = json.loads(moved(json.dumps(RULES))), json.loads(moved(json.dumps(SCHEMA)))
     size = len(rows) // FILES
     source = tmp_path / "source"
     source.mkdir()
@@ -56,18 +80,20 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
         write(kind, source, file, rows[file * size : (file + 1) * size])
     settings = {"kind": kind, "path": "source", "max_files_per_trigger": 1} | SOURCES[kind]
     job = JobFolder(tmp_path, source=settings, archive={"path": "archive"})
+    job.write_schema(schema)
+    job.write_rules(rules)
     job.run(spark)
     first = History.open(load_job(job.conf))
     for file in range(2, FILES):
         write(kind, source, file, rows[file * size : (file + 1) * size])
-    job.write_rules([RULES[0] | {"limit": {"operator": ">", "value": "30"}}, *RULES[1:]])
+    job.write_rules([rules[0] | {"limit": {"operator": ">", "value": "30"}}, *rules[1:]])
     job.run(spark)
 
     history = History.open(load_job(job.conf))
 
     assert first.archive.end() == history.archive.end() == len(rows)
     table = pa.concat_tables(history.archive.tables())
-    assert table["id"].to_pylist() == [row["id"] for row in rows]
+    assert table[schema["event_id"]].to_pylist() == ids
     assert table["_arrival"].to_pylist() == list(range(len(rows)))
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     assert {cuts[batch].ruleset_version for batch in table["_batch_id"].to_pylist()} == {1, 2}

@@ -18,7 +18,8 @@ from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.engine.storage.arena import PENDING, Arena
-from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.avro.avro_events import AvroText, read_plain
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
@@ -72,6 +73,14 @@ def warm_up() -> None:
         results = job.score_batch([_arrivals(batch * _EVENTS, time_ms, keys)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
     _fill_an_arena()
+    _read_avro()
+
+
+def _read_avro() -> None:
+    """Read a message that has a number of many bytes in it."""
+    decimal = '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}'
+    written = AvroText(f'{{"type": "record", "name": "r", "fields": [{{"name": "v", "type": {decimal}}}]}}')
+    read_plain(pa.record_batch({RAW: pa.array([b"\2\1"])}), _SCHEMA, written)
 
 
 def _fill_an_arena() -> None:

@@ -1,0 +1,84 @@
+"""Reads the values of a source topic in the format that the configuration names, wherever they lie: topic or audit."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.checkpoint.writer_schemas import AVRO, WriterSchema, WriterSchemas, schemas_in
+from buckets.config.source import SourceSettings
+from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_plain, read_registered
+from buckets.events.json_events import read_events
+from buckets.events.schema import EventSchema
+from buckets.events.text_lines import as_text
+from buckets.events.wire_format import text_behind_prefix
+
+Ask = Callable[[int], WriterSchema | None]
+"""Asks a registry for the schema of a number; None if it does not know it."""
+
+
+@dataclass(frozen=True)
+class TopicValues:
+    """What reads values.
+
+    Attributes:
+        source: the topic.
+        checkpoint: of the job; it has the schemas that are known.
+        ask: asks the registry for others; without it only those that are known are, as for what was read before.
+    """
+
+    source: SourceSettings
+    checkpoint: Path
+    ask: Ask | None = None
+
+    def read(
+        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, avro_schema: str | None
+    ) -> pa.RecordBatch:
+        """Read values into the declared fields.
+
+        Args:
+            rows: with `raw` (binary).
+            schema: the event schema.
+            batch_id: the batch that they are of; None where it is not known.
+            avro_schema: that of the batch, where values have no prefix.
+
+        Raises:
+            BucketsError: the registry cannot be asked.
+        """
+        if self.source.format == "json":
+            return read_events(as_text(rows), schema)
+        if self.source.format == "json_sr":
+            return read_events(text_behind_prefix(rows), schema)
+        if avro_schema is not None:
+            return read_plain(rows, schema, AvroText(avro_schema))
+        return read_registered(rows, schema, _Schemas(schemas_in(self.checkpoint), batch_id, self.ask).avro)
+
+
+@dataclass(frozen=True)
+class _Schemas:
+    """The schemas as a batch knows them."""
+
+    known: WriterSchemas
+    batch_id: int | None
+    ask: Ask | None
+
+    def avro(self, number: int) -> AvroText:
+        """Return the schema of a number.
+
+        Raises:
+            UnknownSchema: nobody knows it, or it is none of Avro.
+        """
+        schema = self.known.of(number, self.batch_id)
+        if schema is None and self.ask is not None and not self.known.is_known(number):
+            assert self.batch_id is not None
+            schema = self.ask(number)
+            if schema is not None:
+                self.known.keep(number, schema, self.batch_id)
+        if schema is None:
+            message = "is not in the registry"
+            raise UnknownSchema(message)
+        if schema.kind != AVRO:
+            message = f"is of type {schema.kind}, not {AVRO}"
+            raise UnknownSchema(message)
+        return AvroText(schema.text, schema.references)

@@ -1,0 +1,259 @@
+"""Wanted values as columns of Arrow, in types from which `arrivals.convert` goes on, as it does with those of Parquet.
+
+Whole numbers, texts, decimals and moments keep their types. Floating point becomes its shortest decimal text, a time of
+an event that is declared in ms or s the number of them. Where messages write one field in several types, as unions and
+changes of a schema make it, all become text.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.byte_strings import gathered
+from buckets.events import conversion
+from buckets.events.avro.avro_type import AvroType
+from buckets.events.avro.scan import NO_LEAF, read_big_endian
+from buckets.events.moment_text import Faults
+from buckets.events.schema import EventSchema
+from buckets.numbers.decimal128 import MOST_DIGITS
+from buckets.numbers.fixed_point import format_scaled
+
+Int64s = npt.NDArray[np.int64]
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_YEAR_1_S, _YEAR_10000_S = -62_135_596_800, 253_402_300_800
+"""The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
+_DIGITS_OF_64_BITS = 19
+_UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+_SHOWN = 40
+_WILD = "lies outside the years 1 to 9999"
+
+
+@dataclass(frozen=True)
+class WrittenValues:
+    """The values of one field, of messages of one type of it.
+
+    Attributes:
+        data: uint8, the bytes of all messages.
+        numbers: int64 `(rows,)`, a number, or where the bytes of a value begin.
+        lengths: int64 `(rows,)`, how many bytes it has.
+    """
+
+    data: npt.NDArray[np.uint8]
+    numbers: Int64s
+    lengths: Int64s
+
+    def of(self, rows: Int64s) -> "WrittenValues":
+        """Return those of some rows."""
+        return WrittenValues(self.data, self.numbers[rows], self.lengths[rows])
+
+    @property
+    def bytes(self) -> pa.Array:
+        """The bytes of each, as an Arrow large binary."""
+        strings = gathered(self.data, self.numbers, self.lengths)
+        buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
+        return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
+
+
+def field_values(
+    name: str, leaves: Int64s, values: WrittenValues, types: Sequence[AvroType], schema: EventSchema
+) -> tuple[pa.Array, Faults]:
+    """Return the column of a field, and what is wrong with its values.
+
+    Args:
+        name: of the field.
+        leaves: int64 `(rows,)`, for each the index of its type; `NO_LEAF` where there is none, which is null.
+        values: of all rows.
+        types: those of the schema.
+        schema: what the field is to become.
+    """
+    there = np.unique(leaves)
+    kinds = [int(leaf) for leaf in there if leaf != NO_LEAF]
+    if not kinds:
+        return pa.nulls(len(leaves)), {}
+    if len(there) == 1:
+        return _typed(name, values, types[kinds[0]], schema)
+    faults: Faults = {}
+    parts: list[pa.Array] = []
+    at = np.full(len(leaves), -1, np.int64)
+    for leaf in kinds:
+        rows = np.flatnonzero(leaves == leaf)
+        column, of_kind = _typed(name, values.of(rows), types[leaf], schema)
+        at[rows] = sum(map(len, parts)) + np.arange(len(rows))
+        parts.append(column)
+        faults |= {int(rows[row]): reason for row, reason in of_kind.items()}
+    column, of_text = joined(parts)
+    faults |= {int(np.flatnonzero(at == place)[0]): reason for place, reason in of_text.items()}
+    return column.take(pa.array(at, mask=at < 0)), faults
+
+
+def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
+    """Join columns of one field: as they are if they are of one type, else as text.
+
+    Columns of nothing but nulls have no type.
+
+    Returns:
+        The column, and what of it has no text, by its row.
+    """
+    known = [part for part in parts if not pa.types.is_null(part.type)]
+    if not known:
+        return pa.nulls(sum(map(len, parts)), pa.string()), {}
+    faults: Faults = {}
+    kind = known[0].type
+    if any(part.type != kind for part in known):
+        kind, before, texts = pa.string(), 0, []
+        for part in parts:
+            text, of_part = conversion.attributes(part.cast(kind) if pa.types.is_null(part.type) else part, "string")
+            faults |= {before + row: reason for row, reason in of_part.items()}
+            texts.append(text)
+            before += len(part)
+        parts = texts
+    return pa.concat_arrays([part.cast(kind) for part in parts]), faults
+
+
+def _typed(name: str, values: WrittenValues, kind: AvroType, schema: EventSchema) -> tuple[pa.Array, Faults]:
+    """Return values of one type as a column of Arrow."""
+    column, faults = _COLUMNS[kind.kind](values, kind)
+    if pa.types.is_boolean(column.type) and (name == schema.event_id or schema.attributes.get(name) == "string"):
+        texts = ["true" if value else "false" for value in column.to_pylist()]
+        return pa.nulls(len(column), pa.string()), {
+            row: f"is {text}, and must be text" for row, text in enumerate(texts)
+        }
+    if name == schema.event_time.field and schema.event_time.unit != "iso8601":
+        column = _as_number(column, schema.event_time.unit)
+    return column, faults
+
+
+def _as_number(column: pa.Array, unit: str) -> pa.Array:
+    """Return moments as the number of ms or s since the epoch; anything else as it is."""
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        return column
+    ticks = pc.cast(column, pa.timestamp("ms") if pa.types.is_date(column.type) else column.type)
+    times_ms = pc.cast(ticks, pa.int64()).to_numpy() // (_PER_SECOND[ticks.type.unit] // 1000)
+    if unit == "ms":
+        return pa.array(times_ms)
+    return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())
+
+
+def _boolean(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    return pa.array(values.numbers.astype(np.bool_)), {}
+
+
+def _whole(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    """Return whole numbers, and what logical types make of them."""
+    numbers = values.numbers
+    if kind.logical == "date":
+        days, faults = _within(numbers, _YEAR_1_S // 86_400, _YEAR_10000_S // 86_400, _WILD)
+        return pa.array(days.astype(np.int32)).cast(pa.date32()), faults
+    if "-" not in kind.logical:
+        return pa.array(numbers), {}
+    form, _, precision = kind.logical.rpartition("-")
+    unit = _UNITS[precision]
+    per_second = _PER_SECOND[unit]
+    if form == "time":
+        ticks, faults = _within(numbers, 0, 86_400 * per_second, "is no time of a day")
+        return pa.array(ticks).cast(pa.time64("us")) if unit == "us" else _time_of_ms(ticks), faults
+    earliest, latest = _YEAR_1_S * per_second, _YEAR_10000_S * per_second
+    ticks, faults = _within(numbers, earliest, latest, _WILD)
+    return pa.array(ticks).cast(pa.timestamp(unit, "UTC" if form == "timestamp" else None)), faults
+
+
+def _time_of_ms(ticks: Int64s) -> pa.Array:
+    return pa.array(ticks.astype(np.int32)).cast(pa.time32("ms"))
+
+
+def _within(numbers: Int64s, least: int, end: int, reason: str) -> tuple[Int64s, Faults]:
+    """Return numbers with those outside a range as 0, and why these are faulty."""
+    limits = np.iinfo(np.int64)
+    low, high = max(least, limits.min), min(end - 1, limits.max)
+    outside = (numbers < low) | (numbers > high)
+    if not outside.any():
+        return numbers, {}
+    return np.where(outside, 0, numbers), {int(row): f"{numbers[row]} {reason}" for row in np.flatnonzero(outside)}
+
+
+def _floating(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    """Return floating point as its shortest decimal text."""
+    wide = kind.kind == "double"
+    bits = np.frombuffer(gathered(values.data, values.numbers, values.lengths).data, "<f8" if wide else "<f4")
+    return pc.cast(pa.array(bits), pa.string()), {}
+
+
+def _text(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    text = values.bytes.view(pa.large_string())
+    if kind.logical != "uuid":
+        return text, {}
+    wrong = np.flatnonzero(~pc.match_substring_regex(text, _UUID).to_numpy(zero_copy_only=False))
+    return text, {int(row): f"{text[int(row)].as_py()[:_SHOWN]!r} is no UUID" for row in wrong}
+
+
+def _bytes(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    if kind.logical == "decimal":
+        return _decimal(values, kind)
+    if kind.logical == "uuid":
+        return pa.array([str(uuid.UUID(bytes=value)) for value in values.bytes.to_pylist()], pa.string()), {}
+    return values.bytes, {}
+
+
+def _decimal(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    """Return decimals to the digit; one with more digits than its type says is faulty."""
+    words = np.empty((len(values.numbers), 2), np.int64)
+    fits = np.empty(len(values.numbers), np.bool_)
+    read_big_endian(values.data, values.numbers, values.lengths, words, fits)
+    if fits.all() and kind.precision <= MOST_DIGITS and _has_digits(words, kind.precision):
+        whole = pa.decimal128(MOST_DIGITS, kind.scale)
+        return pa.Array.from_buffers(whole, len(words), [None, pa.py_buffer(words)]), {}
+    texts = list[str | None]()
+    faults: Faults = {}
+    for row, written in enumerate(values.bytes.to_pylist()):
+        number = int.from_bytes(written, signed=True)
+        texts.append(None if abs(number) >= 10**kind.precision else format_scaled(number, kind.scale))
+        if texts[-1] is None:
+            faults[row] = f"a decimal has more than the {kind.precision} digits of its type"
+    return pa.array(texts, pa.string()), faults
+
+
+def _has_digits(words: Int64s, precision: int) -> bool:
+    """Return whether numbers of 128 bits surely have no more digits; by the high half alone where there is one."""
+    low, high = words[:, 0], words[:, 1]
+    is_narrow = high == low >> 63
+    if precision < _DIGITS_OF_64_BITS:
+        most = 10**precision
+        return bool(np.all(is_narrow & (low < most) & (low > -most)))
+    most = 10**precision >> 64
+    return bool(np.all(is_narrow | ((high < most) & (high >= -most))))
+
+
+def _enum(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+    return pa.array(kind.symbols, pa.string()).take(pa.array(values.numbers)), {}
+
+
+def _no_value(what: str) -> Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]:
+    """Return what makes nulls of values that are no single ones."""
+
+    def faulty(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
+        count = len(values.numbers)
+        return pa.nulls(count), dict.fromkeys(range(count), f"is {what}, and must be one value")
+
+    return faulty
+
+
+_COLUMNS: dict[str, Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]] = {
+    "boolean": _boolean,
+    "int": _whole,
+    "long": _whole,
+    "float": _floating,
+    "double": _floating,
+    "bytes": _bytes,
+    "string": _text,
+    "fixed": _bytes,
+    "enum": _enum,
+    "array": _no_value("a list"),
+    "map": _no_value("an object"),
+    "record": _no_value("an object"),
+}

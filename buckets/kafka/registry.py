@@ -1,0 +1,210 @@
+"""Asks a schema registry, by the paths that all of them share, and says in one line what goes wrong.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html
+"""
+
+import base64
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from buckets.checkpoint.writer_schemas import AVRO, WriterSchema
+from buckets.config.kafka import RegistrySettings
+from buckets.errors import BucketsError, first_line
+
+ANSWER_WITHIN_S = 5.0
+PAUSES_S = (0.1, 0.3, 1.0)
+"""How long to wait before a registry that does not answer is asked again, each time; then the batch begins anew."""
+NO_SUBJECT = "buckets-is-there"
+"""A subject that is asked for only to see whether a registry answers."""
+_LARGEST_BYTES = 32 * 2**20
+_LOGIN = (401, 403)
+_MISSING = 404
+_BUSY = 429
+_FAILED = 500
+_NO_SCHEMA = 40403
+_NO_SUBJECT = 40401
+_NO_VERSION = 40402
+_MOST_REFERENCES = 1000
+
+
+class RegistryAway(BucketsError):
+    """A registry does not answer, which may be temporary."""
+
+
+class _NotThere(Exception):
+    """The registry has no such thing; holds its code of the error."""
+
+    def __init__(self, code: Any) -> None:
+        self.code = code
+
+
+@dataclass(frozen=True)
+class RegisteredSubject:
+    """The newest version of a subject: its number, the number of its schema, and the schema."""
+
+    version: int
+    number: int
+    schema: WriterSchema
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry, asked anew each time; what it has answered is kept by those who ask."""
+
+    settings: RegistrySettings
+    pauses_s: tuple[float, ...] = PAUSES_S
+
+    def schema(self, number: int) -> WriterSchema | None:
+        """Return the schema of a number; None if the registry does not know it.
+
+        Raises:
+            RegistryAway: it does not answer.
+            BucketsError: it answers something else, or refuses the login.
+        """
+        path = f"/schemas/ids/{number}"
+        try:
+            answer = self._get(path)
+        except _NotThere as error:
+            if error.code == _NO_SCHEMA:
+                return None
+            raise self._nonsense(path, "404 without the code of an unknown schema") from None
+        return self._schema_of(answer, path)
+
+    def newest(self, subject: str) -> RegisteredSubject | None:
+        """Return the newest version of a subject; None if there is none. Raises as `schema`."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        try:
+            answer = self._get(path)
+        except _NotThere as error:
+            if error.code in (_NO_SUBJECT, _NO_VERSION):
+                return None
+            raise self._nonsense(path, "404 without the code of an unknown subject") from None
+        schema = self._schema_of(answer, path)
+        version, number = answer.get("version"), answer.get("id")
+        if not isinstance(version, int) or not isinstance(number, int):
+            raise self._nonsense(path, "no version and id")
+        return RegisteredSubject(version, number, schema)
+
+    def _schema_of(self, answer: dict[str, Any], path: str) -> WriterSchema:
+        text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
+        if not isinstance(text, str) or not isinstance(kind, str):
+            raise self._nonsense(path, "no schema")
+        references: dict[tuple[str, int], str] = {}
+        self._add_references(answer, path, references)
+        return WriterSchema(kind, text, tuple(references.values()))
+
+    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], str]) -> None:
+        """Add the schemas that one refers to, each after those that it refers to itself."""
+        for reference in answer.get("references") or ():
+            try:
+                place = (str(reference["subject"]), int(reference["version"]))
+            except (LookupError, TypeError, ValueError):
+                raise self._nonsense(path, "references without subject and version") from None
+            if place in into:
+                continue
+            if len(into) > _MOST_REFERENCES:
+                raise self._nonsense(path, f"more than {_MOST_REFERENCES:,} references")
+            path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+            try:
+                referred = self._get(path)
+            except _NotThere:
+                raise self._nonsense(path, "nothing, though a schema refers to it") from None
+            if not isinstance(referred.get("schema"), str):
+                raise self._nonsense(path, "no schema")
+            self._add_references(referred, path, into)
+            into[place] = referred["schema"]
+
+    def _get(self, path: str) -> dict[str, Any]:
+        """Ask until there is an answer, a few times.
+
+        Raises:
+            _NotThere: it is 404.
+        """
+        for pause_s in self.pauses_s:
+            try:
+                return self._ask(path)
+            except RegistryAway:
+                time.sleep(pause_s)
+        return self._ask(path)
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        request = urllib.request.Request(self.settings.url + path, headers=self._headers())
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S, context=self._tls()) as response:
+                content = response.read(_LARGEST_BYTES)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refused(error, path) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        answer = _object_of(content)
+        if answer is None:
+            raise self._nonsense(path, "no JSON object")
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self.settings.username is not None and self.settings.password is not None:
+            login = f"{self.settings.username}:{self.settings.password.get_secret_value()}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        return headers
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self.settings.url.startswith("https:"):
+            return None
+        return ssl.create_default_context(cafile=self.settings.ca_file)
+
+    def _refused(self, error: urllib.error.HTTPError, path: str) -> Exception:
+        """Return what an answer with the code of an error means."""
+        if error.code in _LOGIN:
+            message = (
+                f"registry {self.settings.url}: the login is refused ({error.code}); correct username and password "
+                "under kafka.registry"
+            )
+            return BucketsError(message)
+        if error.code == _MISSING:
+            try:
+                answer = _object_of(error.read(_LARGEST_BYTES))
+            except (OSError, http.client.HTTPException):
+                answer = None
+            return _NotThere(None if answer is None else answer.get("error_code"))
+        if error.code == _BUSY or error.code >= _FAILED:
+            return self._away(f"answers {error.code}")
+        return self._nonsense(path, str(error.code))
+
+    def _unreachable(self, error: OSError | http.client.HTTPException) -> BucketsError:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):
+            message = (
+                f"registry {self.settings.url}: no TLS connection ({first_line(reason)}); correct url and ca_file "
+                "under kafka.registry"
+            )
+            return BucketsError(message)
+        shown = first_line(reason) if isinstance(reason, BaseException) else str(reason)
+        return self._away(f"does not answer ({shown})")
+
+    def _away(self, reason: str) -> RegistryAway:
+        message = f"registry {self.settings.url}: {reason}; see that it runs, or correct kafka.registry.url"
+        return RegistryAway(message)
+
+    def _nonsense(self, path: str, found: str) -> BucketsError:
+        message = (
+            f"registry {self.settings.url}: {path} gives {found}, as no schema registry does; correct "
+            "kafka.registry.url"
+        )
+        return BucketsError(message)
+
+
+def _object_of(content: bytes) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -1,0 +1,80 @@
+"""A real schema registry for tests: axonops-schema-registry, a Go module, built once by Go's own command.
+
+Where there is no Go, or the module cannot be fetched, the tests' own small registry answers the same paths.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from buckets.kafka.port import free_port
+from tests.registry import small_registry
+
+MODULE, VERSION = "github.com/axonops/axonops-schema-registry", "v0.2.1"
+WITHIN_S = 30.0
+BUILT_WITHIN_S = 300.0
+BINARY = Path(tempfile.gettempdir()) / f"axonops-schema-registry-{VERSION}-{os.getuid()}"
+
+
+def built() -> Path | None:
+    """The registry's program; None where it cannot be built here."""
+    if BINARY.exists():
+        return BINARY
+    go = shutil.which("go")
+    if go is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="registry-") as folder:
+        # Its own go.mod replaces modules, so it cannot be installed by name alone.
+        for command in (
+            ("mod", "init", "registry"),
+            ("mod", "edit", "-require", f"{MODULE}@{VERSION}"),
+            ("build", "-mod=mod", "-o", f"{BINARY}.{os.getpid()}", f"{MODULE}/cmd/schema-registry"),
+        ):
+            try:
+                subprocess.run([go, *command], cwd=folder, check=True, capture_output=True, timeout=BUILT_WITHIN_S)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+                return None
+    Path(f"{BINARY}.{os.getpid()}").replace(BINARY)
+    return BINARY
+
+
+@contextlib.contextmanager
+def schema_registry() -> Iterator[str]:
+    """The address of a registry, until the end of the block."""
+    program = built()
+    if program is None:
+        with small_registry() as registry:
+            yield registry.url
+        return
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="registry-") as folder:
+        (Path(folder) / "config.yaml").write_text(
+            f"server: {{host: 127.0.0.1, port: {port}}}\nstorage: {{type: memory}}\n", encoding="utf-8"
+        )
+        with (Path(folder) / "log").open("wb") as log:
+            process = subprocess.Popen([program, "--config", f"{folder}/config.yaml"], stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_for(url, Path(folder) / "log")
+            yield url
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(url: str, log: Path) -> None:
+    ends_s = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/subjects", timeout=1):
+                return
+        except (OSError, urllib.error.URLError):
+            assert time.monotonic() < ends_s, log.read_text(encoding="utf-8")[-2000:]
+            time.sleep(0.05)
