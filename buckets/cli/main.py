@@ -18,6 +18,7 @@ from buckets.cli.evaluate import evaluate
 from buckets.cli.explain.main import explain
 from buckets.cli.features import features
 from buckets.cli.generate import generate
+from buckets.cli.init import init
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
 from buckets.cli.mcp import mcp
@@ -38,7 +39,7 @@ from buckets.version import versions_text
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 _COMMANDS = (
-    run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
+    init, run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
     watch, console, mcp, snooze, verdict, verdicts,
 )  # fmt: skip
 for _command in _COMMANDS:

@@ -20,6 +20,7 @@ RUN_HERE = {
     "evaluate",
     "features",
     "generate",
+    "init",
     "rules check",
     "rules import",
     "rules new",
