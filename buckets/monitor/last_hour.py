@@ -36,8 +36,18 @@ def sample_of(minute: dict[str, Any], lag: int | None, now_ms: int) -> LiveSampl
 
 
 def recorded_hour(status: dict[str, Any]) -> list[LiveSample]:
-    """Return what a status has kept of its last hour, oldest first."""
-    return [LiveSample(*sample) for sample in status.get("hour", ())]
+    """Return what a status has kept of its last hour, oldest first; what another release has kept is left out."""
+    hour = status.get("hour")
+    return [LiveSample(*sample) for sample in hour if _is_sample(sample)] if isinstance(hour, list) else []
+
+
+def _is_sample(values: Any) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == len(LiveSample._fields)
+        and isinstance(values[0], int)
+        and all(value is None or isinstance(value, int | float) for value in values)
+    )
 
 
 class LastHour:
