@@ -37,6 +37,7 @@ def test_the_notebook_of_marimo_runs_as_a_script():
     check(ran(sys.executable, str(NOTEBOOK)))
 
 
+@pytest.mark.nightly
 def test_the_notebook_of_jupyter_runs(tmp_path):
     done = tmp_path / "done.ipynb"
     execute = "from nbclient.cli import main; main()"
