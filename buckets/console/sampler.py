@@ -2,9 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
@@ -54,9 +52,3 @@ class Sampler:
                 sample = sample_of(live.data["minute"], live.data["lag"], now_ms)
                 if not self._samples or sample.time_s > self._samples[-1].time_s:
                     self._samples.append(sample)
-
-
-def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:
-    """Return samples by column, as charts take them."""
-    columns = zip(*samples, strict=True) if samples else [[] for _ in LiveSample._fields]
-    return {name: list(column) for name, column in zip(LiveSample._fields, columns, strict=True)}

@@ -1,4 +1,4 @@
-"""Fields inside of objects: a name such as `customer.address.country` that no field has is the path to one.
+"""Fields inside of objects: a name such as "customer.address.country" that no field has is the path to one.
 
 A field whose own name has points in it comes first, wherever there is one. An object that is missing on the way makes
 the field missing; a value that is none makes the event a dead letter.

@@ -41,6 +41,12 @@ def recorded_hour(status: dict[str, Any]) -> list[LiveSample]:
     return [LiveSample(*sample) for sample in hour if _is_sample(sample)] if isinstance(hour, list) else []
 
 
+def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:
+    """Return samples by column, as charts take them."""
+    columns = zip(*samples, strict=True) if samples else [[] for _ in LiveSample._fields]
+    return {name: list(column) for name, column in zip(LiveSample._fields, columns, strict=True)}
+
+
 def _is_sample(values: Any) -> bool:
     return (
         isinstance(values, list)

@@ -19,6 +19,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
 ELSEWHERE = {
+    "customer",
     "audit",
     "delta",
     "spark",

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from buckets.backfill.fill_status import read_fills
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.console.sampler import as_columns
 from buckets.console.site import Site
 from buckets.console.stream import PageChange
 from buckets.console.view import Asked, View, part
+from buckets.monitor.last_hour import as_columns
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, quantiles_text, state_line
 from buckets.outputs.alert_words import crossed

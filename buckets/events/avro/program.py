@@ -76,7 +76,7 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
 
     Args:
         root: the schema: a record, or a union of records.
-        names: the wanted fields; the place of each is its slot. A path such as `customer.country` leads into records,
+        names: the wanted fields; the place of each is its slot. A path such as "customer.country" leads into records,
             since no name has a point. A name that no field has, and that one field had once, is that field.
 
     Raises:
