@@ -5,6 +5,7 @@ results to be right, and all of it is a commit or nothing: killed anywhere, it i
 wrong is said in a line and tried again.
 """
 
+import contextlib
 import json
 import re
 import threading
@@ -98,8 +99,10 @@ def expire(path: Path, keep_ms: int) -> None:
     open_table(path).cleanup_metadata()
     oldest_ms = epoch_ms() - keep_ms
     for partial in (path / LOG).glob(PARTIAL):
-        if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
-            partial.unlink(missing_ok=True)
+        # A commit that is finished meanwhile has taken its file along.
+        with contextlib.suppress(FileNotFoundError):
+            if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
+                partial.unlink()
 
 
 class Upkeep:

@@ -315,6 +315,14 @@ def test_versions_are_kept_as_the_settings_say_or_else_the_table_or_else_a_day(p
     assert kept() == {"interval 1800 seconds"}
 
 
+def test_a_commit_that_is_finished_meanwhile_is_no_fault(path):
+    KeptTable(path, "me").append(0, lambda: rows_of(0))
+    # As a commit that was listed, and whose file has got its name since.
+    (path / "_delta_log" / "_commit_1.json.tmp").symlink_to(path / "gone")
+    expire(path, 1)
+    assert ids(path) == ids_of(range(1))
+
+
 def test_files_that_have_not_expired_stay(path):
     kept = KeptTable(path, "me")
     set_retention(path, None)
