@@ -23,6 +23,7 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def open_tabs(live: LiveJob, tabs: int) -> Iterator[None]:
         yield
         return
     port = free_port()
-    command = [sys.executable, "-m", "buckets.cli.main", "console", str(live.conf), "--port", str(port)]
+    command = [Path(sys.executable).with_name("buckets"), "console", live.conf, "--port", str(port)]
     with (
         live.conf.with_name("console.log").open("w") as said,
         subprocess.Popen(command, stderr=said, stdout=said) as console,
