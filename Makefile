@@ -20,8 +20,8 @@ demo-kafka: setup ## evaluate payments from a real Kafka as they come, for a min
 docs: setup ## build the documentation as a site in buckets/site; a broken link ends it
 	@.venv/bin/python -m docs.build
 
-wheel: docs ## build a wheel with the documentation in it, in dist
-	@.venv/bin/hatchling build -t wheel
+wheel: docs ## build a wheel and a source archive with the documentation in them, in dist
+	@.venv/bin/hatchling build -t sdist -t wheel
 
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
