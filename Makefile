@@ -1,6 +1,6 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka docs wheel image image-files chart check test test-long messages lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka docs wheel image image-files chart release check test test-long messages lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
@@ -31,6 +31,9 @@ image-files: wheel ## put together in dist/image what the Containerfile copies, 
 
 chart: setup ## check the chart for Kubernetes with helm, and write what it makes of the example values
 	@.venv/bin/python -m deploy.helm.render
+
+release: wheel ## put together in dist what is released, with a bill of materials and checksums; the image too if it was built
+	@.venv/bin/python -m deploy.release
 
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)

@@ -44,6 +44,12 @@ def lint(values: Path) -> str:
     return _helm("lint", "--strict", "--values", values, CHART)
 
 
+def package(folder: Path) -> Path:
+    """Put the chart as one file into a folder; returns its path."""
+    said = _helm("package", CHART, "--destination", folder)
+    return Path(said.strip().rpartition(": ")[2])
+
+
 def _helm(*arguments: str | Path) -> str:
     ended = subprocess.run([HELM.build(), *arguments], check=False, capture_output=True, text=True)
     if ended.returncode != 0:
