@@ -7,7 +7,7 @@
 {{- $own := dict "host" "0.0.0.0" "port" 8484 "token" "${BUCKETS_CONSOLE_TOKEN}" -}}
 {{- $_ := set $conf "console" (merge $own ($conf.console | default dict)) -}}
 {{- end -}}
-{{- if eq .Values.runs_as "pod" -}}
+{{- if eq .Values.runsAs "pod" -}}
 {{- $spark := dict "spark.driver.memory" .Values.driverMemory -}}
 {{- if gt (int .Values.executors.instances) 0 -}}
 {{- $spark = merge $spark (include "buckets.sparkOnKubernetes" . | fromYaml) -}}

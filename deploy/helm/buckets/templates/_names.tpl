@@ -33,5 +33,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* Whether Spark asks Kubernetes for executors. */}}
 {{- define "buckets.hasExecutors" -}}
-{{- if or (ne .Values.runs_as "pod") (gt (int .Values.executors.instances) 0) }}yes{{ end -}}
+{{- if or (ne .Values.runsAs "pod") (gt (int .Values.executors.instances) 0) }}yes{{ end -}}
 {{- end -}}

@@ -39,7 +39,7 @@ capabilities: {drop: [ALL]}
 {{- if $secret }}
 envFrom: [{secretRef: {name: {{ $secret }}}}]
 {{- end }}
-{{- if and (eq .Values.runs_as "pod") (include "buckets.hasExecutors" .) }}
+{{- if and (eq .Values.runsAs "pod") (include "buckets.hasExecutors" .) }}
 env: [{name: SPARK_LOCAL_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
 {{- end }}
 {{- end -}}
