@@ -38,7 +38,7 @@ LONGEST_FIRST = (
     "kafka/test_metrics.py",
 )
 """Files that take a minute or more, in the order in which they are to begin."""
-SLOW_TO_START = ("golden", "kafka", "setup", "spark")
+SLOW_TO_START = ("golden", "kafka", "packages", "setup", "spark")
 """Folders whose files each take up to a minute: a JVM, a broker, or both."""
 
 

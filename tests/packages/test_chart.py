@@ -33,6 +33,10 @@ def of_kind(example: str, kind: str) -> list[Resource]:
     return [resource for resource in resources(example) if resource["kind"] == kind]
 
 
+def job_files(example: str) -> list[Resource]:
+    return [each for each in of_kind(example, "ConfigMap") if "conf.yaml" in each["data"]]
+
+
 def pods(example: str) -> Iterator[Resource]:
     """The specs of all pods that an example leads to: the job's, and those of templates of executors and drivers."""
     for resource in of_kind(example, "StatefulSet"):
@@ -83,7 +87,7 @@ def test_all_resources_are_of_the_schemas_of_kubernetes_and_the_operators(tmp_pa
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_pods_are_not_root_write_to_volumes_alone_and_have_limits(example):
+def test_pods_are_not_root_and_write_to_volumes_alone(example):
     found = list(pods(example))
     assert len(found) == {"one-pod": 1}.get(example, 2)
     for pod in found:
@@ -95,15 +99,27 @@ def test_pods_are_not_root_write_to_volumes_alone_and_have_limits(example):
             assert security["readOnlyRootFilesystem"]
             assert not security["allowPrivilegeEscalation"]
             assert security["capabilities"] == {"drop": ["ALL"]}
-            assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
             assert {mount["name"] for mount in container["volumeMounts"]} >= writable
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_pod_has_limits(example):
+    for resource in of_kind(example, "StatefulSet"):
+        for container in resource["spec"]["template"]["spec"]["containers"]:
+            assert {"cpu", "memory"} == container["resources"]["limits"].keys()
+    settings = [yaml.safe_load(each["data"]["conf.yaml"]).get("spark", {}) for each in job_files(example)]
+    settings += [each["spec"]["sparkConf"] for each in of_kind(example, "SparkApplication")]
+    # Spark makes these pods, and takes cores and memory of its settings, not of a template.
+    for each in settings:
+        if "spark.executor.instances" in each:
+            assert {"spark.kubernetes.executor.limit.cores", "spark.executor.memoryOverhead"} <= each.keys()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_configuration_of_an_example_is_one_of_a_job_that_answers_probes(example, tmp_path, monkeypatch):
     for name in ("KAFKA_PASSWORD", "BUCKETS_CONSOLE_TOKEN"):
         monkeypatch.setenv(name, "a long enough secret")
-    (files,) = [each["data"] for each in of_kind(example, "ConfigMap") if "conf.yaml" in each["data"]]
+    (files,) = [each["data"] for each in job_files(example)]
     files |= {name: text for each in of_kind(example, "ConfigMap") for name, text in each["data"].items()}
     for name, text in files.items():
         (tmp_path / name).write_text(re.sub("/etc/buckets/(job|rules)", str(tmp_path), text))

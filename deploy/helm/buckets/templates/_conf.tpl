@@ -8,7 +8,7 @@
 {{- $_ := set $conf "console" (merge $own ($conf.console | default dict)) -}}
 {{- end -}}
 {{- if eq .Values.runsAs "pod" -}}
-{{- $spark := dict "spark.driver.memory" .Values.driverMemory -}}
+{{- $spark := dict "spark.driver.memory" .Values.driver.memory -}}
 {{- if gt (int .Values.executors.instances) 0 -}}
 {{- $spark = merge $spark (include "buckets.sparkOnKubernetes" . | fromYaml) -}}
 {{- end -}}
@@ -20,8 +20,10 @@
 {{/* What Spark needs for executors that are pods, in whichever way the driver is started. */}}
 {{- define "buckets.executorSettings" -}}
 spark.executor.instances: {{ .Values.executors.instances | quote }}
-spark.executor.cores: "1"
+spark.executor.cores: {{ .Values.executors.cores | quote }}
+spark.kubernetes.executor.limit.cores: {{ .Values.executors.cores | quote }}
 spark.executor.memory: {{ .Values.executors.memory }}
+spark.executor.memoryOverhead: {{ .Values.executors.memoryOverhead }}
 spark.executor.extraClassPath: /opt/buckets/jars/*
 spark.pyspark.python: /opt/buckets/bin/python
 spark.kubernetes.namespace: {{ .Release.Namespace }}

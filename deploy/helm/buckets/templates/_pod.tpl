@@ -75,7 +75,7 @@ affinity: {{- toYaml . | nindent 2 }}
 [/etc/buckets/job/conf.yaml, --log-format, {{ .Values.logFormat }}{{ if .Values.audit }}, --audit{{ end }}]
 {{- end -}}
 
-{{/* The metadata and spec of an executor's pod. */}}
+{{/* The metadata and spec of an executor's pod. Spark adds image, command, and from its settings cores and memory. */}}
 {{- define "buckets.executorPod" -}}
 metadata:
   labels:
@@ -89,8 +89,6 @@ spec:
   containers:
     - name: executor
       {{- with include "buckets.environment" . | trim }}{{ . | nindent 6 }}{{ end }}
-      resources:
-        {{- toYaml .Values.executors.resources | nindent 8 }}
       securityContext:
         {{- include "buckets.containerSecurity" . | nindent 8 }}
       volumeMounts:
@@ -99,7 +97,7 @@ spec:
     {{- include "buckets.volumes" . | nindent 4 }}
 {{- end -}}
 
-{{/* The metadata and spec of a driver's pod that an operator starts; Spark adds image and command. */}}
+{{/* The metadata and spec of a driver's pod that an operator starts; Spark adds what it adds to executors. */}}
 {{- define "buckets.driverPod" -}}
 metadata:
   labels:
@@ -119,8 +117,6 @@ spec:
       {{- with include "buckets.environment" . | trim }}{{ . | nindent 6 }}{{ end }}
       ports: [{name: metrics, containerPort: 9464}]
       {{- include "buckets.probes" . | nindent 6 }}
-      resources:
-        {{- toYaml .Values.resources | nindent 8 }}
       securityContext:
         {{- include "buckets.containerSecurity" . | nindent 8 }}
       volumeMounts:
