@@ -1,10 +1,11 @@
 """Parts of `requirements.lock`: `python -m deploy.requirements` prints what a running job needs.
 
-The lock file has the tools of development too. Which packages a job needs follows from what the installed packages say
-of themselves, so this runs in the environment that `make setup` makes.
+The lock file has the tools of development too. Which packages a job needs follows from the project file and from what
+the installed packages say of themselves, so this runs in the environment that `make setup` makes.
 """
 
 import sys
+import tomllib
 from collections.abc import Collection, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCK = Path(__file__).resolve().parents[1] / "requirements.lock"
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = ROOT / "requirements.lock"
 BUILD_TOOLS = ("setuptools",)
 """What builds packages that are published as source."""
 
@@ -24,20 +26,21 @@ def locked(names: Collection[str]) -> str:
 
 def runtime_requirements() -> str:
     """Return the lines of the lock file for all that `buckets` depends on."""
-    return locked(needed_by("buckets"))
+    return locked(runtime_packages())
 
 
-def needed_by(package: str) -> frozenset[str]:
-    """Return the names of all packages that one depends on, directly or not, on whatever system."""
-    found: set[str] = set()
-    waiting = [Requirement(package)]
+def runtime_packages() -> frozenset[str]:
+    """Return the names of all packages that `buckets` depends on, directly or not, on whatever system."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    waiting = [Requirement(text) for text in project["dependencies"]]
+    found: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        for dependency in _dependencies(waiting.pop()):
-            name = canonicalize_name(dependency.name)
-            if name not in found or dependency.extras:
-                found.add(name)
-                waiting.append(dependency)
-    return frozenset(found)
+        requirement = waiting.pop()
+        asked = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if asked not in found:
+            found.add(asked)
+            waiting.extend(_dependencies(requirement))
+    return frozenset(name for name, _ in found)
 
 
 def _dependencies(requirement: Requirement) -> Iterator[Requirement]:
