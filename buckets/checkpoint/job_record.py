@@ -6,8 +6,8 @@ from typing import Any
 
 from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.folders import lock_file
 from buckets.checkpoint.imports import Imports
-from buckets.checkpoint.lock import lock_file
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema

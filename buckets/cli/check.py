@@ -67,4 +67,6 @@ def _print(answers: list[Answer], is_connected: bool) -> None:
 
 def _shown(where: str) -> str:
     """Return a path as it is reached from here, if that is shorter; anything else as it is."""
+    if "://" in where:
+        return where
     return min(where, os.path.relpath(where), key=len) if os.sep in where else where

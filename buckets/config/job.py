@@ -18,10 +18,11 @@ from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
-from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 from buckets.yaml_file import load_model, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
@@ -38,6 +39,8 @@ _PATHS = {
     "archive": ["path"],
 }
 """The paths in the parts of a configuration, beside those of lists."""
+_IN_STORES = ("output.path", "rules.table", "verdicts.table", "audit.path", "audit.checkpoint", "archive.path")
+"""Those that may lie in an object store, beside the checkpoint and the tables of a source or a list."""
 Check = Callable[[], None]
 
 
@@ -59,7 +62,7 @@ class Job(BaseModel):
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
-        checkpoint = path.resolve().parent / settings.checkpoint
+        checkpoint = location(settings.checkpoint, path.resolve().parent)
         file = settings.source.schema_file
         return cls(
             settings=settings,
@@ -100,19 +103,62 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
         BucketsError: a path has a scheme.
     """
     origin, base = f"configuration {path}", path.resolve().parent
-    check_local(f"{origin}: schema", settings.event_schema)
-    check_local(f"{origin}: checkpoint", settings.checkpoint)
+    _placed(f"{origin}: schema", settings.event_schema, base, may_lie_in_store=False)
+    _placed(f"{origin}: checkpoint", settings.checkpoint, base)
 
     def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
         paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
-        for field, given in paths.items():
-            check_local(f"{origin}: {name}.{field}", given)
-        return part.model_copy(update={field: str(base / given) for field, given in paths.items()})
+        placed = {
+            field: str(_placed(f"{origin}: {name}.{field}", given, base, _may_lie_in_store(name, part, field)))
+            for field, given in paths.items()
+        }
+        return part.model_copy(update=placed)
 
     parts = {name: getattr(settings, name) for name in _PATHS}
     update: dict[str, Any] = {name: below(name, part, _PATHS[name]) for name, part in parts.items() if part is not None}
     update["lists"] = {name: below(f"lists.{name}", each, ["path"]) for name, each in settings.lists.items()}
     return settings.model_copy(update=update)
+
+
+def places_of(settings: JobSettings) -> list[Path]:
+    """Return where a job reads and writes besides its checkpoint; paths of the settings are absolute."""
+    parts = [*((getattr(settings, name), fields) for name, fields in _PATHS.items()), *_list_paths(settings)]
+    given = [getattr(part, field) for part, fields in parts if part is not None for field in fields]
+    return [location(str(path)) for path in given if path]
+
+
+def _list_paths(settings: JobSettings) -> list[tuple[BaseModel, list[str]]]:
+    return [(part, ["path"]) for part in settings.lists.values()]
+
+
+def _may_lie_in_store(name: str, part: BaseModel, field: str) -> bool:
+    return f"{name}.{field}" in _IN_STORES or (field == "path" and getattr(part, "kind", "") == "delta")
+
+
+def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) -> Path:
+    """Return where a path of a configuration points to.
+
+    Args:
+        origin: where it stands, for the error.
+        given: the path.
+        base: where relative ones begin.
+        may_lie_in_store: whether it may point into an object store.
+
+    Raises:
+        BucketsError: it has a scheme, of no object store or where there can be none.
+    """
+    try:
+        placed = location(given, base)
+    except BucketsError as error:
+        message = f"{origin}: {error.message}"
+        raise BucketsError(message) from None
+    if isinstance(placed, StorePath) and not may_lie_in_store:
+        message = (
+            f"{origin}: {given} lies in an object store, as only checkpoints, tables of Delta, the archive and the "
+            "audit may; give a path of the file system, which all machines of the job mount"
+        )
+        raise BucketsError(message)
+    return placed
 
 
 def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
@@ -129,14 +175,14 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         return
     yield partial(_check_no_pattern, path, source)
     written = {
-        "checkpoint": path.resolve().parent / settings.checkpoint,
+        "checkpoint": location(settings.checkpoint, path.resolve().parent),
         "output.path": settings.output.folder,
         "verdicts.table": settings.verdicts.table,
         "archive.path": None if settings.archive is None else settings.archive.path,
     }
     for name, folder in written.items():
         if folder is not None:
-            yield partial(_check_apart, path, source, name, Path(folder))
+            yield partial(_check_apart, path, source, name, location(str(folder)))
 
 
 def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
@@ -176,7 +222,7 @@ def results_folder(job: Job) -> Path:
 def kept_results(job: Job) -> Path | None:
     """Return what `results_folder` does; None where the job's alerts go to topics, of which no tables are kept."""
     output, audit = job.settings.output.folder, job.settings.audit
-    return Path(audit.path) if output is None and audit is not None else output
+    return location(audit.path) if output is None and audit is not None else output
 
 
 def check_source(path: Path, job: Job) -> None:
@@ -190,7 +236,7 @@ def check_source(path: Path, job: Job) -> None:
         BucketsError: its folder or table does not exist.
     """
     source = job.settings.source
-    if source.path and not Path(source.path).exists():
+    if source.path and not location(source.path).exists():
         message = f"configuration {path}: source.path: {source.path} does not exist; create it or correct the path"
         raise BucketsError(message)
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from buckets.config.kafka import TopicName
 from buckets.duration import DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
+from buckets.stores.location import location
 
 LEAST_KEPT_MS = 600_000
 """For how long versions of the tables of results are kept at least."""
@@ -80,7 +81,7 @@ class OutputSettings(TableSettings):
     @property
     def folder(self) -> Path | None:
         """The folder of the tables; None where results go to topics."""
-        return Path(self.path) if self.path else None
+        return location(self.path) if self.path else None
 
     def topic(self, output: str) -> str:
         """Return the topic of an output."""

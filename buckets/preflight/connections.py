@@ -37,6 +37,8 @@ from buckets.preflight.answer import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 
 ANSWER_WITHIN_S = 5.0
 """How long brokers may take to answer."""
@@ -77,7 +79,7 @@ def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]
     if settings.output.folder is not None:
         yield "output", settings.output.path, partial(_output, job, settings.output.folder)
     if settings.archive is not None:
-        yield "archive", str(settings.archive.path), partial(_archive, job, Path(settings.archive.path))
+        yield "archive", str(settings.archive.path), partial(_archive, job, location(settings.archive.path))
     if settings.audit is not None:
         yield "audit", str(settings.audit.path), partial(_audit, job)
 
@@ -115,7 +117,7 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
 
 def _rule_table(job: Job) -> str:
     assert job.settings.rules.table is not None
-    path = Path(job.settings.rules.table)
+    path = location(str(job.settings.rules.table))
     RuleTable(path, job.event_schema).start(None)
     return f"version {open_rule_table(path).version():,}"
 
@@ -182,7 +184,10 @@ def _check_tables(folder: Path) -> None:
 
 
 def _check_writable(setting: str, path: Path) -> None:
-    """See that a folder, or the first one above it that is there, may be written to."""
+    """See that a folder, or the first one above it that is there, may be written to; of a store that it answers."""
+    if isinstance(path, StorePath):
+        path.exists()
+        return
     there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
         message = f"{setting}: {path}: {there} is a file; name a folder"
@@ -242,7 +247,7 @@ def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
     """Return what knows whether a topic is still the one that was read."""
     readers = [job.checkpoint] if topic == job.settings.source.topic else []
     if job.settings.audit is not None and topic in topics_of(job):
-        readers.append(Path(job.settings.audit.checkpoint))
+        readers.append(location(job.settings.audit.checkpoint))
     return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]
 
 

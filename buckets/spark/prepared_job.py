@@ -19,7 +19,7 @@ from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.terms import Terms
-from buckets.config.job import Job
+from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError
 from buckets.feeds.open_feeds import open_lists, open_rules
@@ -41,8 +41,10 @@ from buckets.spark.scored_batch import Sink
 from buckets.spark.session import shuffle_partitions, start_session
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
-from buckets.spark.stall import watched_start
+from buckets.spark.stall import give_up, watched_start
+from buckets.spark.store_settings import schemes_of
 from buckets.state.layer import Bounds
+from buckets.stores.store_path import StorePath
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
     except BucketsError:
         check_free(job.checkpoint)
         raise
-    lock = Lock(job.checkpoint)
+    lock = Lock(job.checkpoint, give_up)
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock)
         prepared = _prepare_locked(job, lock, new_topic)
@@ -253,10 +255,12 @@ def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
 
     Args:
         job: its configuration.
-        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None: in the
-            temporary folder.
+        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None, or one
+            in an object store: in the temporary folder.
     """
-    logs = None if checkpoint is None else records_folder(checkpoint) / "logs"
+    is_local = checkpoint is not None and not isinstance(checkpoint, StorePath)
+    logs = records_folder(checkpoint) / "logs" if checkpoint is not None and is_local else None
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
-    return start_session("buckets", shards, settings.spark, logs, settings.start_patience)
+    stores = schemes_of([job.checkpoint, *places_of(settings)])
+    return start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)

@@ -44,6 +44,7 @@ def start_session(
     extra: Mapping[str, str | int | bool] | None = None,
     logs: Path | None = None,
     patience_ms: int = START_PATIENCE_MS,
+    stores: frozenset[str] = frozenset(),
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -53,6 +54,7 @@ def start_session(
         extra: Spark settings of the user, which win.
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
         patience_ms: how long the start may take.
+        stores: the schemes of the object stores that it reads or writes, see `store_settings`.
 
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
@@ -64,7 +66,7 @@ def start_session(
         find_java()
     places = open_places(logs)
     builder = SparkSession.builder.appName(name)
-    for key, value in session_settings(places, shards, extra or {}).items():
+    for key, value in session_settings(places, shards, extra or {}, stores).items():
         builder = builder.config(key, value)
     try:
         with watched_start(patience_ms), places.inherited(), _own_interrupts():

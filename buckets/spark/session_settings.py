@@ -3,9 +3,10 @@
 import os
 from collections.abc import Mapping
 
-from buckets.java.jars import jar_paths
+from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.spark.jvm import under_spark_submit
 from buckets.spark.session_places import SessionPlaces
+from buckets.spark.store_settings import S3A, store_settings
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_SPARK_SUBMIT = {
@@ -92,12 +93,22 @@ def _own_daemon(master: str) -> dict[str, str]:
     return {"spark.python.daemon.module": "buckets.spark.worker_daemon"}
 
 
-def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Return all settings of a session; those of the user win."""
-    cores, jars = os.cpu_count() or 2, jar_paths()
+def session_settings(
+    places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool], stores: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Return all settings of a session; those of the user win.
+
+    Args:
+        places: where it has its files.
+        shards: of the engine.
+        extra: settings of the user.
+        stores: the schemes of the object stores that it uses.
+    """
+    cores, jars = os.cpu_count() or 2, [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     own = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in extra.items()}
     settings = {
         **SETTINGS,
+        **store_settings(stores),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": str(min(shards, cores)),

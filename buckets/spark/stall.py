@@ -143,6 +143,19 @@ def _finished_tasks() -> set[tuple[int, int]]:
     return {(stage, info.numCompletedTasks) for stage, info in stages if info is not None}
 
 
+def give_up(reason: str) -> None:
+    """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process.
+
+    Args:
+        reason: why, in a line.
+    """
+    StallWatch.ended_because = reason
+    kill_jvm()
+    time.sleep(LEAVE_WITHIN_S)
+    print(f"error: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+    os._exit(FAILED)
+
+
 def check_not_stalled() -> None:
     """Tell why the JVM is gone, where a watch has ended it.
 

@@ -23,9 +23,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.folders import lock_file, spark_folder
 from buckets.checkpoint.imports import Import
-from buckets.checkpoint.lock import Lock, check_free, lock_file
+from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
@@ -44,6 +44,7 @@ from buckets.state_transfer.export_tables import check_contents, check_row_count
 from buckets.state_transfer.plan import CarryPlan, plan_import
 from buckets.state_transfer.regrouping import Regrouping
 from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.stores.location import location
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
@@ -82,7 +83,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     Raises:
         BucketsError: the export is not whole, the checkpoint is there already, or the output belongs to something else.
     """
-    life, before = uuid.uuid4().hex, Path(plan.manifest.checkpoint)
+    life, before = uuid.uuid4().hex, location(plan.manifest.checkpoint)
     check_target(job, plan.manifest)
     if before.exists():
         check_free(before)
@@ -146,7 +147,7 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
     owner = OwnedFolder(output, "output.path")
     written_by = owner.identity()
     table = output / BATCHES
-    last = DeltaTable(table).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
+    last = DeltaTable(str(table)).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
     if written_by != manifest.identity:
         message = (
             f"output.path {output} holds tables of another checkpoint than the one that was exported; name the output "
@@ -214,7 +215,7 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys
 
 def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
     """Read columns of a table from its files: for Delta, Spark would run jobs over the table's log first."""
-    files = DeltaTable(table).file_uris()
+    files = DeltaTable(str(table)).file_uris()
     return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
 
 
