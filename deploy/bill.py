@@ -16,7 +16,7 @@ from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from buckets.java.jars import BROKER_JARS, SPARK_JARS, Jar
+from buckets.java.jars import BROKER_JARS, S3_JARS, SPARK_JARS, Jar
 from buckets.resources import resource
 from buckets.version import own_version
 from deploy.requirements import runtime_requirements
@@ -32,7 +32,7 @@ _SCRIPTS = {
 def bill_of_materials() -> str:
     """Return the bill of this version, as JSON of CycloneDX 1.6."""
     root = _component(PackageURL("pypi", None, "buckets", own_version()), type=ComponentType.APPLICATION)
-    parts = [*_packages(), *map(_jar, SPARK_JARS + BROKER_JARS), *_scripts()]
+    parts = [*_packages(), *map(_jar, SPARK_JARS + S3_JARS + BROKER_JARS), *_scripts()]
     bill = Bom(metadata=BomMetaData(component=root), components=parts)
     bill.register_dependency(root, parts)
     return f"{JsonV1Dot6(bill).output_as_string(indent=2)}\n"
@@ -64,7 +64,7 @@ def _licence(package: str) -> str | None:
 
 
 def _jar(jar: Jar) -> Component:
-    """Return a jar; those of the local broker are for trying things out."""
+    """Return a jar; those for S3 and of the local broker are not loaded by every job."""
     scope = ComponentScope.REQUIRED if jar in SPARK_JARS else ComponentScope.OPTIONAL
     checksum = HashType(alg=HashAlgorithm.SHA_256, content=jar.sha256)
     return _component(PackageURL("maven", jar.organisation, jar.artifact, jar.revision), scope=scope, hashes=[checksum])
