@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 from buckets.errors import BucketsError
-from deploy.go_tools import HELM
+from deploy.go_program import built, place
 
 FOLDER = Path(__file__).resolve().parent
 CHART = FOLDER / "buckets"
 RENDERED = FOLDER / "rendered"
 SOURCE = RENDERED / "SOURCE"
+_MODULE, _VERSION, _COMMAND = "helm.sh/helm/v4", "v4.3.1", "cmd/helm"
 
 
 def examples() -> list[Path]:
@@ -50,8 +51,17 @@ def package(folder: Path) -> Path:
     return Path(said.strip().rpartition(": ")[2])
 
 
+def helm_is_built() -> bool:
+    """Return whether helm is there; to build it takes minutes."""
+    return place(_VERSION, _COMMAND).exists()
+
+
 def _helm(*arguments: str | Path) -> str:
-    ended = subprocess.run([HELM.build(), *arguments], check=False, capture_output=True, text=True)
+    helm = built(_MODULE, _VERSION, _COMMAND)
+    if helm is None:
+        message = "helm is built with Go: put Go 1.26 or newer on PATH"
+        raise BucketsError(message)
+    ended = subprocess.run([helm, *arguments], check=False, capture_output=True, text=True)
     if ended.returncode != 0:
         message = f"helm {arguments[0]}: {ended.stdout}{ended.stderr}"
         raise BucketsError(message)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from buckets.kafka.port import free_port
-from tests.go_program import built
+from deploy.go_program import built
 from tests.registry import small_registry
 
 MODULE, VERSION = "github.com/axonops/axonops-schema-registry", "v0.2.1"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PRIVATE = ("pid", "ipc", "uts", "mount", "network")
-"""Namespaces; that of the network has nothing but loopback, that of cgroups is not to be had everywhere."""
+_PRIVATE = ("pid", "ipc", "uts", "mount")
+"""Namespaces that a container has for itself; that of cgroups is not to be had everywhere."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,21 @@ class Image:
         return self.bundle / "rootfs"
 
     def run(
-        self, *arguments: str, data: Path, variables: Mapping[str, str] | None = None, entry: bool = True
+        self,
+        *arguments: str,
+        data: Path,
+        variables: Mapping[str, str] | None = None,
+        entry: bool = True,
+        network: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a container to its end: not root, nothing writable but `/data`, `/tmp` and `/dev/shm`, no network.
+        """Run a container to its end: not root, nothing writable but `/data`, `/tmp` and `/dev/shm`.
 
         Args:
             arguments: of the image's entry point; in place of it where `entry` is false.
             data: the folder that is mounted as `/data`.
             variables: that are set beside those of the image.
             entry: whether the image's entry point is started.
+            network: whether it has the network of this machine; otherwise none.
         """
         settings: dict[str, Any] = json.loads(self.settings)
         process = settings["process"]
@@ -47,7 +53,7 @@ class Image:
         process["env"] += [f"{name}={value}" for name, value in (variables or {}).items()]
         settings["root"]["readonly"] = True
         settings["hostname"] = "localhost"
-        settings["linux"]["namespaces"] = [{"type": kind} for kind in _PRIVATE]
+        settings["linux"]["namespaces"] = [{"type": kind} for kind in (_PRIVATE if network else (*_PRIVATE, "network"))]
         settings["mounts"] = [each for each in settings["mounts"] if each["type"] != "cgroup"] + [
             {"destination": "/data", "type": "none", "source": str(data), "options": ["rbind", "rw"]},
             {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},

@@ -1,6 +1,8 @@
 """The image: what its Containerfile says is carried out without an engine, and the demo runs in it as in a pod."""
 
+import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -16,6 +18,7 @@ from deploy.image.containerfile import CONTAINERFILE, read_containerfile
 from deploy.image.files import put_together
 from tests.packages.container import Image, unpacked
 from tests.packages.environment import ROOT, build
+from tests.stores.server import object_store
 
 USER = 10001
 SCRIPTS = ROOT / "deploy" / "image"
@@ -130,6 +133,25 @@ def test_a_driver_is_started_as_spark_starts_it_on_kubernetes(image, data):
         data=data, entry=False,
     )  # fmt: skip
     assert "--podName <podName>" in usage.stderr + usage.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_a_job_in_a_container_has_all_that_it_keeps_in_an_object_store(image, data, tmp_path):
+    assert image.run("init", "first", data=data).returncode == 0
+    conf = data / "first" / "conf.yaml"
+    on_disk = conf.read_text()
+    assert image.run("run", "first/conf.yaml", data=data).returncode == 0
+    expected = image.run("alerts", "first/tables", "--json", data=data).stdout
+    with object_store(tmp_path / "store") as store:
+        bucket = store.bucket("risk")
+        conf.write_text(re.sub("(checkpoint: |path: )(checkpoint|archive|tables)", rf"\1{bucket}/\2", on_disk))
+        ran = image.run("run", "first/conf.yaml", data=data, variables=store.environment, network=True)
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        listed = image.run("alerts", f"{bucket}/tables", "--json", data=data, variables=store.environment, network=True)
+    kept = ("alert_id", "event_id", "rule_id", "value")
+    alerts = [[{name: row[name] for name in kept} for row in json.loads(text)] for text in (listed.stdout, expected)]
+    assert alerts[0] == alerts[1] != []
 
 
 @pytest.mark.nightly

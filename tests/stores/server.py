@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from buckets.kafka.port import free_port
-from tests.go_program import built
+from deploy.go_program import built
 
 MODULE, VERSION = "github.com/versity/versitygw", "v1.8.0"
 WITHIN_S = 30.0

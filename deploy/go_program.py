@@ -1,4 +1,4 @@
-"""Servers for tests that are Go modules, each built once a machine by Go's own command."""
+"""Programs that are Go modules, servers for tests and tools, each built once a machine by Go's own command."""
 
 import fcntl
 import os
@@ -10,9 +10,18 @@ from pathlib import Path
 BUILT_WITHIN_S = 900.0
 
 
+def place(version: str, package: str) -> Path:
+    """Return where the program of a package is kept once it was built."""
+    return Path(tempfile.gettempdir()) / f"{package.rpartition('/')[2]}-{version}-{os.getuid()}"
+
+
 def built(module: str, version: str, package: str) -> Path | None:
-    """The program of a module's package; None where there is no Go, or the module cannot be fetched."""
-    program = Path(tempfile.gettempdir()) / f"{module.rpartition('/')[2]}-{version}-{os.getuid()}"
+    """Build the program of a module's package, unless it was built before.
+
+    Returns:
+        Its path; None where there is no Go, or the module cannot be fetched.
+    """
+    program = place(version, package)
     go = shutil.which("go")
     with Path(f"{program}.lock").open("w") as lock:
         # Of several processes of the tests one builds it.
