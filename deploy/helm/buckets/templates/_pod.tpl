@@ -25,7 +25,11 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{- define "buckets.volumes" -}}
+{{- if .Values.persistence.enabled -}}
 - {name: data, persistentVolumeClaim: {claimName: {{ include "buckets.claim" . }}}}
+{{- else -}}
+- {name: data, emptyDir: {sizeLimit: {{ .Values.persistence.size }}}}
+{{- end }}
 - {name: job, configMap: {name: {{ include "buckets.name" . }}-job}}
 {{- if .Values.rules }}
 - {name: rules, configMap: {name: {{ include "buckets.name" . }}-rules}}
