@@ -32,6 +32,7 @@ from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
+from buckets.spark.stall import give_up
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -187,7 +188,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint), self._upkeep.running():
+        with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -195,7 +196,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint), self._upkeep.running():
+                with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -229,7 +230,7 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with Lock(self._audit.folder.checkpoint):
+        with Lock(self._audit.folder.checkpoint, give_up):
             Running(self._begin, self._run_batch, self._patience).run(None)
 
 

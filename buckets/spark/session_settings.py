@@ -30,6 +30,8 @@ minutes, mostly for code with which Spark plans a batch. With ten times its coun
 _SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
 million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+"""What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
     # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
     # batch, median, takes 23 ms without the second setting, and 1 ms so.
@@ -46,9 +48,7 @@ SETTINGS: Mapping[str, str] = {
     # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
     # library: a batch writes about ten small files. Both logs of a batch together: 120 ms before, 6 ms so.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
     # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
     # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
     "spark.python.unix.domain.socket.enabled": "true",

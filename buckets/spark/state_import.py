@@ -7,7 +7,6 @@
 4. The record of the job is written last; until then the folder is no checkpoint.
 """
 
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -25,16 +24,18 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import lock_file, spark_folder
 from buckets.checkpoint.imports import Import
+from buckets.checkpoint.job_record import job_file
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.engine.storage.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
-from buckets.files import write_whole
+from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
 from buckets.spark.session import shuffle_partitions
+from buckets.spark.session_settings import FILE_MANAGER, SETTINGS
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_install import MESSAGES, install
 from buckets.state_transfer.carried_stores import carried_driver, carried_state_keys
@@ -45,6 +46,7 @@ from buckets.state_transfer.plan import CarryPlan, plan_import
 from buckets.state_transfer.regrouping import Regrouping
 from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
 from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
@@ -92,9 +94,12 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     with Lock(job.checkpoint):
         _check_new(job.checkpoint)
         try:
-            _import_into(spark, folder, job.checkpoint, plan, life, say)
+            if isinstance(job.checkpoint, StorePath):
+                _import_into_store(spark, folder, job.checkpoint, plan, life, say)
+            else:
+                _import_into(spark, folder, job.checkpoint, plan, life, say)
         except BaseException:
-            shutil.rmtree(job.checkpoint, ignore_errors=True)
+            remove_tree(job.checkpoint)
             raise
     output = job.settings.output.folder
     if output is not None:
@@ -115,6 +120,22 @@ def _import_into(
         _messages(spark, folder, plan.carried, ShardKeys.of(plan.basis.engine.shards, partitions), messages)
         _install(spark, checkpoint, messages, plan)
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
+
+
+def _import_into_store(
+    spark: SparkSession, folder: Path, checkpoint: StorePath, plan: CarryPlan, life: str, say: Callable[[str], None]
+) -> None:
+    """Make the checkpoint on this machine's disk, and put it into the store; what makes it whole goes last."""
+    Checkpoint(checkpoint).imports.begin()
+    spark.conf.set(FILE_MANAGER, SETTINGS[FILE_MANAGER])
+    with tempfile.TemporaryDirectory() as work:
+        made = Path(work) / "checkpoint"
+        made.mkdir()
+        _import_into(spark, folder, made, plan, life, say)
+        say("putting it into the store")
+        files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+        for file in sorted(files, key=lambda file: file == job_file(made).relative_to(made)):
+            write_whole(checkpoint / file, (made / file).read_bytes())
 
 
 def _check_new(checkpoint: Path) -> None:

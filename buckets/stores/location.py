@@ -37,8 +37,3 @@ def location(text: str, base: Path = Path()) -> Path:
         message = f"{text}: write it as {kind}://BUCKET/FOLDER, without empty names, `.` and `..`"
         raise BucketsError(message)
     return StorePath(f"{kind}:", *parts)
-
-
-def is_in_store(path: Path | str) -> bool:
-    """Return whether a path lies in an object store."""
-    return isinstance(location(path) if isinstance(path, str) else path, StorePath)

@@ -78,7 +78,7 @@ class StorePath(PosixPath):
         return self._bucket(PATIENCE_S)
 
     def _bucket(self, patience_s: float) -> "ObjectStore":
-        return _store_of(f"{self.parts[0]}//{self.parts[1]}", patience_s)
+        return _store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
 
     @property
     def _owner(self) -> KnownFolder | None:
@@ -328,14 +328,15 @@ def _reason(error: Exception) -> str:
 
 
 @lru_cache(maxsize=16)
-def _store_of(url: str, patience_s: float = PATIENCE_S) -> "ObjectStore":
+def _store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
     """Return a bucket, as the environment says how it is reached.
 
     Args:
         url: of the bucket.
+        endpoint: the server, as the environment names it.
         patience_s: for how long a request is tried again that does not succeed.
     """
-    is_plain = os.environ.get(_ENDPOINT, "").startswith("http://")
+    is_plain = endpoint.startswith("http://")
     if is_plain:
         os.environ.setdefault(_ALLOW_HTTP, "true")  # for Delta, which reads the same names
     from obstore.store import from_url

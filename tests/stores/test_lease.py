@@ -117,11 +117,9 @@ def test_a_holder_whose_lease_was_taken_is_told_and_writes_nothing_more(bucket: 
 
 
 def test_a_holder_that_cannot_renew_gives_up_before_others_may_take_it(store, bucket: str, hurried):
-    from buckets.stores import store_path
 
     harm, told, lost = Harm(), [], threading.Event()
     with harmful(store, harm) as bad, in_environment(bad):
-        store_path._store_of.cache_clear()
         checkpoint = location(f"s3://{bucket}/cp")
         lock = Lock(checkpoint, lambda reason: (told.append(reason), lost.set()))
         began_s = time.monotonic()
@@ -138,21 +136,17 @@ def test_a_holder_that_cannot_renew_gives_up_before_others_may_take_it(store, bu
             lock.check()
         harm.refused = 0.0
         lock.release()
-    store_path._store_of.cache_clear()
 
 
 def test_a_lease_is_renewed_through_answers_that_are_lost(store, bucket: str, hurried):
-    from buckets.stores import store_path
 
     harm = Harm(lost=0.3)
     with harmful(store, harm) as bad, in_environment(bad):
-        store_path._store_of.cache_clear()
         checkpoint = location(f"s3://{bucket}/cp")
         with Lock(checkpoint) as lock:
             for _ in range(30):
                 time.sleep(0.1)
                 lock.check()
-    store_path._store_of.cache_clear()
     assert harm.counts["lost"] > 2
 
 

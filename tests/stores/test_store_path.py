@@ -136,16 +136,12 @@ def test_writes_arrive_once_through_a_server_that_refuses_loses_and_cuts(store, 
     """A write whose answer is lost is tried again, finds itself there, and knows it for its own."""
     harm = Harm(refused=0.2, lost=0.2, cut=0.2, slow_s=0.02)
     with harmful(store, harm) as bad, in_environment(bad):
-        from buckets.stores import store_path
-
-        store_path._store_of.cache_clear()
         root = location(f"s3://{bucket}/harm")
         for number in range(15):
             path = root / f"{number}"
             assert write_first(path, b"mine %d" % number)
             assert not write_first(path, b"another's %d" % number)
             assert path.read_bytes() == b"mine %d" % number
-        store_path._store_of.cache_clear()
     assert all(harm.counts.get(kind, 0) > 2 for kind in ("refused", "lost", "cut"))
 
 
