@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from buckets.checkpoint.writer_schemas import AVRO, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import SourceSettings
-from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_plain, read_registered
+from buckets.events.avro.avro_events import AvroText, read_plain, read_registered
+from buckets.events.decoded import UnknownSchema
 from buckets.events.json_events import read_events
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import as_text

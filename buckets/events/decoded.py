@@ -14,6 +14,10 @@ from buckets.events.written_values import joined
 Int64s = npt.NDArray[np.int64]
 
 
+class UnknownSchema(ValueError):
+    """A schema is not known, or is none that can be read; says why."""
+
+
 @dataclass(frozen=True)
 class Decoded:
     """The declared fields of messages.

@@ -10,8 +10,9 @@ from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
-from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_registered
+from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields, read_schema
+from buckets.events.decoded import UnknownSchema
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX, text_behind_prefix
 from tests.core.avro_events import encoded, rows_of

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.avro_events import FAULTY, encoded, is_same, texts_of, vendor_reads
+from tests.core.damage import damaged
 from tests.laws import NIGHTLY, examples
 
-MESSAGES = 1_000_000 if NIGHTLY else 20_000
+MESSAGES = 1_000_000 if NIGHTLY else 50_000
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -177,25 +178,6 @@ def payment(rng):
         "tree": tree,
         "count": rng.randrange(-(2**31), 2**31),
     }
-
-
-def damaged(rng, message):
-    """A message that is left whole, cut, lengthened, or has some of its bits or bytes changed."""
-    changed = bytearray(message)
-    match rng.randrange(6):
-        case 1:
-            del changed[rng.randrange(len(changed)) :]
-        case 2:
-            changed += rng.randbytes(rng.randrange(1, 9))
-        case 3:
-            for _ in range(rng.randrange(1, 4)):
-                changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-        case 4:
-            at = rng.randrange(len(changed))
-            changed[at : at + rng.randrange(1, 5)] = rng.randbytes(rng.randrange(4))
-        case 5:
-            changed[rng.randrange(len(changed))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
-    return bytes(changed)
 
 
 @pytest.mark.slow

@@ -14,15 +14,11 @@ import pyarrow as pa
 from buckets.events.arrivals import RAW
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import Decoder, decoder_of
-from buckets.events.decoded import Decoded, nothing_of, with_fields
+from buckets.events.decoded import Decoded, UnknownSchema, nothing_of, with_fields
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, MessageBytes
 
 Int64s = npt.NDArray[np.int64]
-
-
-class UnknownSchema(ValueError):
-    """A schema is not known, or is none that can be read; says why."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from buckets.events.protobuf.program import (
     FIXED32,
     FIXED64,
     GROUP,
-    INT32,
     INT64,
     MESSAGE,
     NO_SLOT,
@@ -91,7 +90,7 @@ def _wire_type(kind):
         return SIZED
     if kind == GROUP:
         return GROUP_BEGIN
-    if kind in (FIXED64,):
+    if kind == FIXED64:
         return EIGHT_BYTES
     if kind in (FIXED32, SFIXED32):
         return FOUR_BYTES
@@ -146,8 +145,11 @@ def _is_packed(data, at, end, kind):
 def _place(program, node, number, hint):
     """Return the place of a field of a message in the program; -1 for one that it does not know."""
     first, end = program.first[node], program.first[node + 1]
+    # Fields come in the order of their numbers, those of lists again and again.
     if first <= hint < end and program.number[hint] == number:
         return hint
+    if first < hint <= end and program.number[hint - 1] == number:
+        return hint - 1
     low, high = first, end
     while low < high:
         middle = (low + high) >> 1
