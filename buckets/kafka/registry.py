@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from buckets.checkpoint.writer_schemas import AVRO, WriterSchema
+from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
 from buckets.config.kafka import RegistrySettings
 from buckets.errors import BucketsError, first_line
 
@@ -96,16 +96,18 @@ class Registry:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._nonsense(path, "no schema")
-        references: dict[tuple[str, int], str] = {}
+        references: dict[tuple[str, int], tuple[str, str]] = {}
         self._add_references(answer, path, references)
-        return WriterSchema(kind, text, tuple(references.values()))
+        names, texts = zip(*references.values(), strict=True) if references else ((), ())
+        return WriterSchema(kind, text, texts, names if kind == PROTOBUF else ())
 
-    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], str]) -> None:
+    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], tuple[str, str]]) -> None:
         """Add the schemas that one refers to, each after those that it refers to itself."""
         for reference in answer.get("references") or ():
             try:
                 place = (str(reference["subject"]), int(reference["version"]))
-            except (LookupError, TypeError, ValueError):
+                name = str(reference.get("name", ""))
+            except (LookupError, TypeError, ValueError, AttributeError):
                 raise self._nonsense(path, "references without subject and version") from None
             if place in into:
                 continue
@@ -119,7 +121,7 @@ class Registry:
             if not isinstance(referred.get("schema"), str):
                 raise self._nonsense(path, "no schema")
             self._add_references(referred, path, into)
-            into[place] = referred["schema"]
+            into[place] = name, referred["schema"]
 
     def _get(self, path: str) -> dict[str, Any]:
         """Ask until there is an answer, a few times.

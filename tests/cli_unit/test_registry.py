@@ -226,7 +226,7 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
 def test_what_no_event_schema_can_be_made_of_is_one_line(served, buckets, tmp_path, monkeypatch, named, as_worded):
     monkeypatch.chdir(tmp_path)
     served.register("payment-value", WIDE)
-    served.register("other-value", "syntax", kind="PROTOBUF")
+    served.register("other-value", "{}", kind="JSON")
     kafka = {"bootstrap_servers": "one:9092"}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"kafka": kafka | {"registry": {"url": served.url}}}))
     (tmp_path / "bare.yaml").write_text(yaml.safe_dump({"kafka": kafka}))

@@ -1,7 +1,7 @@
 """Wanted values as columns of Arrow, by the types of their fields.
 
 Whole numbers and texts keep their types. Floating point becomes its shortest decimal text, an enum the name of its
-value, a `google.protobuf.Timestamp` a moment where it is the time of an event and text in RFC 3339 elsewhere.
+value, a Timestamp of Google's own types a moment where it is the time of an event and text in RFC 3339 elsewhere.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor
 
 from buckets.events.decoded import Decoded
 from buckets.events.protobuf.columns import FoundValues, field_values
-from buckets.events.protobuf.program import Program, Slots, program_of
+from buckets.events.protobuf.program import MessageProgram, Slots, program_of
 from buckets.events.protobuf.proto_schema import ProtobufText, message_at, message_named, read_schema
 from buckets.events.protobuf.wanted import Numbers, WantedField, wanted_fields
 from buckets.events.protobuf.wire import DEEPEST, FAULTS, SOUND, scan
@@ -24,7 +24,7 @@ PinnedNumbers = tuple[tuple[str, tuple[tuple[str, Numbers], ...]], ...]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class MessageDecoder:
     """What reads messages of one type.
 
     Attributes:
@@ -34,7 +34,7 @@ class Decoder:
         slot_count: how many slots there are.
     """
 
-    program: Program
+    program: MessageProgram
     fields: Sequence[WantedField]
     slots: Sequence[Slots | None]
     slot_count: int
@@ -74,7 +74,7 @@ class Decoder:
 @lru_cache(maxsize=256)
 def decoder_at(
     written: ProtobufText, indexes: tuple[int, ...], names: tuple[str, ...], pinned: PinnedNumbers
-) -> Decoder:
+) -> MessageDecoder:
     """Return what reads messages of a schema.
 
     Args:
@@ -90,12 +90,12 @@ def decoder_at(
 
 
 @lru_cache(maxsize=256)
-def decoder_named(written: ProtobufText, message: str | None, names: tuple[str, ...]) -> Decoder:
+def decoder_named(written: ProtobufText, message: str | None, names: tuple[str, ...]) -> MessageDecoder:
     """Return what reads messages of a type of a schema, as `message_named` finds it; raises as `decoder_at`."""
     return _decoder(message_named(read_schema(written), message), names, ())
 
 
-def _decoder(message: Descriptor, names: tuple[str, ...], pinned: PinnedNumbers) -> Decoder:
+def _decoder(message: Descriptor, names: tuple[str, ...], pinned: PinnedNumbers) -> MessageDecoder:
     fields = wanted_fields(message, names, dict(dict(pinned).get(message.full_name, ())))
     program, slots, slot_count = program_of(message, fields)
-    return Decoder(program, fields, slots, slot_count)
+    return MessageDecoder(program, fields, slots, slot_count)

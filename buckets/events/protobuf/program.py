@@ -61,7 +61,7 @@ _PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale")
 """Messages that are one value, with the fields that it is made of."""
 
 
-class Program(NamedTuple):
+class MessageProgram(NamedTuple):
     """The nodes of a message; the last one is its root, the first one has no fields. All arrays are read-only int64.
 
     Attributes:
@@ -101,7 +101,7 @@ class Slots(NamedTuple):
     parts: tuple[int, ...] = ()
 
 
-def program_of(message: Descriptor, wanted: Sequence[WantedField]) -> tuple[Program, list[Slots | None], int]:
+def program_of(message: Descriptor, wanted: Sequence[WantedField]) -> tuple[MessageProgram, list[Slots | None], int]:
     """Return how messages are walked through, the slots of each wanted field, and how many slots there are.
 
     Args:
@@ -199,7 +199,7 @@ class _Builder:
             self._nodes[node], self._clears[node] = self._fields(message, _Tree())
         return self._passed_over[name]
 
-    def program(self) -> Program:
+    def program(self) -> MessageProgram:
         """Return all nodes as arrays."""
         first = np.cumsum([0, *map(len, self._nodes)])
         rows = np.array([row for fields in self._nodes for row in fields], np.int64).reshape(-1, 6)
@@ -209,7 +209,7 @@ class _Builder:
             clears[place] = len(cleared), len(cleared) + len(slots)
             cleared += slots
         columns = [np.ascontiguousarray(rows[:, index]) for index in range(6)]
-        return Program(*map(read_only, (first, *columns, clears, np.array(cleared, np.int64))))
+        return MessageProgram(*map(read_only, (first, *columns, clears, np.array(cleared, np.int64))))
 
 
 def _others(field: FieldDescriptor, tree: _Tree) -> list[int]:
