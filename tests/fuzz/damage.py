@@ -1,6 +1,23 @@
 """Messages that are damaged on their way, for tests of decoders."""
 
 import random
+from dataclasses import dataclass
+
+PIECE = 1000
+"""Messages that are decoded together."""
+
+
+@dataclass
+class Fuzzed:
+    """How many damaged messages were read as the vendor reads them, and how many were broken."""
+
+    read: int = 0
+    broken: int = 0
+
+    def count(self, is_read: bool) -> None:
+        """Count a message."""
+        self.read += is_read
+        self.broken += not is_read
 
 
 def damaged(rng: random.Random, message: bytes) -> bytes:
