@@ -1,9 +1,10 @@
 """What does it cost to read a message in JSON, Avro, Protobuf and Parquet? CPU from the bytes to columns to be scored.
 
 Messages have 10 or 60 fields, of which 6 are declared: id, time, two texts, a boolean and an amount, as a decimal in
-Avro and Parquet and as text in JSON and Protobuf. Nested, payer and country lie in an object `customer`, and half of the
-other fields in an object `more`. Behind each format there is what a job does: decode, convert, find what is no event.
-The last two sides have the vendors' decoders, fastavro and protobuf, make an object of each message, and nothing more.
+Avro and Parquet and as text in JSON and Protobuf. Nested, payer and country lie in an object `customer`, and half of
+the other fields in an object `more`. Behind each format there is what a job does: decode, convert, find what is no
+event. The last two sides have the vendors' decoders, fastavro and protobuf, make an object of each message, and nothing
+more.
 
     python bench/formats.py [--repeats N] [--quick]
 """

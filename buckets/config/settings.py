@@ -203,6 +203,13 @@ class JobSettings(BaseModel):
                 f"source.format: {self.source.format} needs schemas: add `registry: {{url: http://HOST:PORT}}` to "
                 "`kafka`, or name a file as source.schema_file"
             )
+        if self.output.format != "json" and self.kafka is not None and self.kafka.registry is None:
+            faults.append(
+                f"output.format: {self.output.format} needs a registry: add `registry: {{url: http://HOST:PORT}}` to "
+                "`kafka`"
+            )
+        if self.output.format != "json" and self.audit is not None:
+            faults.append(f"audit: keeps results in JSON, and output.format is {self.output.format}; leave one out")
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
         if self.audit is not None and (self.source.topic is None or self.output.folder is not None):

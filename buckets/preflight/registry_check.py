@@ -13,6 +13,7 @@ from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.registry import NO_SUBJECT, Registry
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
@@ -28,7 +29,9 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
         BucketsError: it does not answer as a registry, or what it has does not fit the job.
     """
     source = job.settings.source
-    registry = Registry(settings, pauses_s=())
+    registry, output = Registry(settings, pauses_s=()), job.settings.output
+    if output.format != "json":
+        check_compatible(registry, output, output.format)
     if not source.needs_registry:
         registry.newest(NO_SUBJECT)
         return "answers"
