@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from confluent_kafka import Message
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
@@ -51,6 +51,18 @@ ADDED = schema_of(added="string country = 7; repeated string tags = 8;")
 RENAMED = schema_of("payer_id", "string country = 7; repeated string tags = 8;")
 
 
+class TextClient(SchemaRegistryClient):
+    """The vendor's client, which registers the `.proto` file and not its descriptor, as this registry wants it."""
+
+    def __init__(self, registry: str) -> None:
+        super().__init__({"url": registry})
+        self.text = ""
+
+    def register_schema_full_response(self, subject_name: str, schema: Schema, **more: Any) -> RegisteredSchema:
+        """Register the text in place of a descriptor."""
+        return super().register_schema_full_response(subject_name, Schema(self.text, "PROTOBUF"), **more)
+
+
 class ProtobufJob(AuditJob):
     """A job whose payments are in Protobuf, as the vendor's serializer writes them."""
 
@@ -61,7 +73,7 @@ class ProtobufJob(AuditJob):
         settings["source"]["format"] = "protobuf"
         self.conf.write_text(yaml.safe_dump(settings))
         self.job = load_job(self.conf)
-        self._client = SchemaRegistryClient({"url": registry})
+        self._client = TextClient(registry)
 
     def __enter__(self) -> "ProtobufJob":
         return self
@@ -77,16 +89,15 @@ class ProtobufJob(AuditJob):
     def values(self, events: Iterable[Row], schema: str = PLAIN, **more: Any) -> list[bytes]:
         """Payments as messages."""
         kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(schema)), None))
-        write = ProtobufSerializer(kind, self._client, {"use.deprecated.format": False})
+        self._client.text = schema
+        write = ProtobufSerializer(kind, self._client)
         context = SerializationContext(self.topic, MessageField.VALUE)
         return [write(filled(kind(), event | more), context) for event in events]
 
     def written(self, message: Message) -> Row:
         """A payment as the vendor's deserializer reads it, by the newest schema."""
         kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(ADDED)), None))
-        read = ProtobufDeserializer(kind, {"use.deprecated.format": False})(
-            message.value(), SerializationContext(self.topic, MessageField.VALUE)
-        )
+        read = ProtobufDeserializer(kind)(message.value(), SerializationContext(self.topic, MessageField.VALUE))
         assert read is not None
         return {
             "id": read.id,
