@@ -63,6 +63,13 @@ def small_registry() -> Iterator[SmallRegistry]:
         def do_POST(self) -> None:
             """Register a schema, as producers do; one that is there keeps its number."""
             said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            spoilt = registry.spoil(self.path)
+            if spoilt is not None:
+                self._send(*spoilt)
+                return
+            if self.path.startswith("/compatibility/"):
+                self._send(200, {"is_compatible": True})
+                return
             subject = self.path.split("/")[2]
             numbers = registry.subjects.get(subject, [])
             number = next((each for each in numbers if registry.schemas[each]["schema"] == said["schema"]), None)

@@ -1,0 +1,150 @@
+"""Results in topics in Avro and Protobuf: a real broker, a schema registry, and the vendor's own deserializers."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Message
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import message_factory
+
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.kafka.faults import Outage
+from buckets.outputs.binary_messages import schema_text
+from buckets.outputs.columns import ALERTS, TOPICS
+from buckets.outputs.messages import ID
+from buckets.spark.prepared_job import Listener, prepare
+from tests.core.binary_results import comparable, of_avro, of_protobuf
+from tests.kafka import kafka_job
+from tests.kafka.broker import TestBroker
+from tests.kafka.kafka_job import KafkaJob, Row
+from tests.kafka.schema_registry import schema_registry
+from tests.kafka.test_scoring import run_to_end
+from tests.registry import small_registry
+from tests.spark.payments import payments
+
+pytestmark = pytest.mark.spark
+FORMATS = ["avro", "protobuf"]
+
+
+class BinaryJob(KafkaJob):
+    """A job whose results are in Avro or Protobuf, read by the vendor's deserializers."""
+
+    def __init__(self, broker: TestBroker, root: Path, registry: str, written_in: str) -> None:
+        kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": registry}}
+        super().__init__(broker, root, evaluations=True, kafka=kafka, trigger={"available_now": True})
+        settings = yaml.safe_load(self.conf.read_text())
+        settings["output"]["format"] = written_in
+        self.conf.write_text(yaml.safe_dump(settings))
+        self.job = load_job(self.conf)
+        self.written_in = written_in
+        self.client = SchemaRegistryClient({"url": registry})
+
+    def __enter__(self) -> "BinaryJob":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+    def sent(self, output: str) -> list[Message]:
+        """The messages in the topic of an output."""
+        return self.broker.read(self.job.settings.output.topic(output))
+
+    def said(self, output: str) -> list[Row]:
+        """What the messages of an output say."""
+        return [self.read(output, message) for message in self.sent(output)]
+
+    def read(self, output: str, message: Message) -> Row:
+        """What a message says, as the vendor's deserializer reads it."""
+        context = SerializationContext(message.topic(), MessageField.VALUE)
+        if self.written_in == "avro":
+            return of_avro(AvroDeserializer(self.client)(message.value(), context))
+        file = read_schema(ProtobufText(schema_text(output, "protobuf")))
+        kind = message_factory.GetMessageClass(message_named(file, None))
+        return of_protobuf(ProtobufDeserializer(kind)(message.value(), context))
+
+
+@pytest.fixture
+def binary_job(broker) -> Iterator[Callable[..., BinaryJob]]:
+    """Makes jobs, whose clients are closed at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *given: stack.enter_context(BinaryJob(broker, *given))
+
+
+@pytest.fixture(scope="module")
+def registry():
+    with schema_registry() as url:
+        yield url
+
+
+@pytest.mark.parametrize("written_in", FORMATS)
+def test_results_say_what_those_in_json_say_under_the_same_ids_and_keys(
+    spark, binary_job, registry, tmp_path, written_in
+):
+    job = binary_job(tmp_path, registry, written_in)
+    job.send(payments(120))
+    job.broker.produce(job.topic, ["{"], ["zoë"])
+    run_to_end(spark, job)
+    expected, is_protobuf = job.replay({}), written_in == "protobuf"
+    for output in TOPICS:
+        rows = kafka_job.comparable(comparable(row, is_protobuf) for row in job.said(output))
+        if output != "dead_letters":
+            assert rows == kafka_job.comparable(comparable(row, is_protobuf) for row in expected[output]), output
+        assert job.client.get_latest_version(f"{job.job.settings.output.topic(output)}-value").version == 1
+    alerts = [(message, job.read(ALERTS, message)) for message in job.sent(ALERTS)]
+    assert alerts
+    for message, alert in alerts:
+        assert dict(message.headers() or [])[ID].decode() == alert["alert_id"]
+        assert json.loads(message.key()) == alert["key"]
+    (letter,) = job.said("dead_letters")
+    assert letter["raw"] == "{"
+    # A second start finds its schemas registered.
+    job.send(payments(10, seed=8))
+    run_to_end(spark, job)
+    assert len(job.said(ALERTS)) > len(alerts)
+
+
+@pytest.mark.parametrize("written_in", FORMATS)
+def test_a_registry_that_is_away_is_waited_for_and_no_result_is_lost(spark, binary_job, tmp_path, written_in):
+    with small_registry() as registry:
+        job = binary_job(tmp_path, registry.url, written_in)
+        job.send(payments(20))
+        outages: list[Outage] = []
+
+        def on_outage(outage: Outage) -> None:
+            outages.append(outage)
+            registry.spoil = lambda path: None
+
+        registry.spoil = lambda path: (503, {})
+        reports: list[Any] = []
+        prepare(load_job(job.conf)).query(spark, Listener(reports.append, on_outage=on_outage)).run(None)
+        assert [outage.message for outage in outages] == [
+            f"registry {registry.url}: answers 503; see that it runs, or correct kafka.registry.url"
+        ]
+        assert job.said(ALERTS)
+
+
+def test_a_subject_with_another_schema_is_one_line_before_the_job_starts(
+    spark, binary_job, registry, buckets, tmp_path
+):
+    job = binary_job(tmp_path, registry, "avro")
+    subject = f"{job.job.settings.output.topic(ALERTS)}-value"
+    other = {"type": "record", "name": "Other", "fields": [{"name": "x", "type": "string"}]}
+    job.client.register_schema(subject, Schema(json.dumps(other), "AVRO"))
+    things = json.loads(buckets("check", job.conf, "--json").out)["things"]
+    (fault,) = next(each["faults"] for each in things if each["thing"] == "registry")
+    assert fault.startswith(
+        f"registry {registry}: the schema of subject {subject} is not compatible with those that it"
+    )
+    with pytest.raises(BucketsError) as error:
+        prepare(load_job(job.conf)).query(spark, Listener())
+    assert error.value.message.startswith(fault.partition("(")[0])
