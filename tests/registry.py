@@ -37,7 +37,7 @@ class SmallRegistry:
         spoilt = self.spoil(path)
         if spoilt is not None:
             return spoilt
-        match path.strip("/").split("/"):
+        match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number]:
                 known = self.schemas.get(int(number))
                 return (200, known) if known else (404, {"error_code": 40403, "message": "Schema not found"})

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.message import Message
@@ -16,7 +16,7 @@ def of_avro(value: Any) -> Any:
     """What a value says: times in ms."""
     match value:
         case datetime():
-            return (value - EPOCH).total_seconds() * 1000
+            return (value - EPOCH) // timedelta(milliseconds=1)
         case dict():
             return {name: of_avro(each) for name, each in value.items()}
         case list():
