@@ -217,7 +217,10 @@ def _check_protobuf(name: str | None, path: Path) -> None:
     try:
         message_named(read_schema(ProtobufText(protobuf_text(path))), name)
     except ProtobufSchemaError as error:
-        message = f"{PROTOBUF_SCHEMA} {path}: {error}; name one with its imports, and its message as source.message"
+        message = (
+            f"{PROTOBUF_SCHEMA} {path}: {error}; it must have all that it imports, and the message that source.message "
+            "names"
+        )
         raise BucketsError(message) from None
 
 

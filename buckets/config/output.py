@@ -56,7 +56,7 @@ class OutputSettings(TableSettings):
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
     format: Literal["json", "avro", "protobuf"] = "json"
-    message_version: Literal[1, 2] = 2
+    message_version: int = Field(default=2, ge=1, le=2)
 
     @model_validator(mode="after")
     def _tables_are_kept(self) -> "OutputSettings":
