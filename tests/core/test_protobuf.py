@@ -416,7 +416,7 @@ def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
         ("message Payment { string id 1; }", "has '1' in line 1, where '=' is expected"),
         ("message Payment { Unknown id = 1; }", "cannot be resolved (couldn't resolve name 'Unknown')"),
         ('syntax = "proto4";', "has the syntax 'proto4'; proto2, proto3 and editions are read"),
-        ("message Payment { string id = §; }", "has '§;' in line 1, which is no word of a .proto file"),
+        ("message Payment { string id = §; }", "has '§' in line 1, which is no word of a .proto file"),
         ("AAAA", "is neither a .proto file nor a descriptor in base64"),
         ('syntax = "proto3";', "has no message at 0"),
         ("message a {" * 3000, "is nested too deep"),

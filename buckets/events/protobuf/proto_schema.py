@@ -66,22 +66,28 @@ def read_schema(written: ProtobufText) -> FileDescriptor:
     Raises:
         ProtobufSchemaError: it or one that it imports is no Protobuf schema, or a type is missing.
     """
+    try:
+        return _resolved(written)
+    except ProtobufSchemaError:
+        raise
+    except (TypeError, KeyError, ValueError) as error:
+        # The vendor's classes say so of what is no name, no number of a field, or nowhere.
+        message = f"cannot be resolved ({str(error).rpartition(': ')[2]})"
+        raise ProtobufSchemaError(message) from None
+    except RecursionError:
+        message = "is nested too deep"
+        raise ProtobufSchemaError(message) from None
+
+
+def _resolved(written: ProtobufText) -> FileDescriptor:
     files: dict[str, FileDescriptorProto] = {}
     for name, text in zip(written.names, written.references, strict=True):
         files[name] = _files_of(text, name)[-1]
     *imported, root = _files_of(written.text, _NAME)
     files |= {file.name: file for file in imported}
     pool = DescriptorPool()
-    added = set[str]()
-    try:
-        _add(root, files, pool, added)
-        return pool.FindFileByName(root.name)
-    except (TypeError, KeyError) as error:
-        message = f"cannot be resolved ({str(error).rpartition(': ')[2]})"
-        raise ProtobufSchemaError(message) from None
-    except RecursionError:
-        message = "is nested too deep"
-        raise ProtobufSchemaError(message) from None
+    _add(root, files, pool, set())
+    return pool.FindFileByName(root.name)
 
 
 def _files_of(text: str, name: str) -> list[FileDescriptorProto]:

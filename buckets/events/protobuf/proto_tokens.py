@@ -38,7 +38,7 @@ def words_of(text: str) -> list[Word]:
     while at < len(text):
         match = _WORD.match(text, at)
         if match is None:
-            message = f"has {text[at : at + 20].split()[0]!r} in line {line}, which is no word of a .proto file"
+            message = f"has {text[at]!r} in line {line}, which is no word of a .proto file"
             raise ProtobufSchemaError(message)
         kind = str(match.lastgroup)
         if kind != "gap":
