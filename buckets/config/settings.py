@@ -208,8 +208,6 @@ class JobSettings(BaseModel):
                 f"output.format: {self.output.format} needs a registry: add `registry: {{url: http://HOST:PORT}}` to "
                 "`kafka`"
             )
-        if self.output.format != "json" and self.audit is not None:
-            faults.append(f"audit: keeps results in JSON, and output.format is {self.output.format}; leave one out")
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
         if self.audit is not None and (self.source.topic is None or self.output.folder is not None):

@@ -29,6 +29,8 @@ def of_protobuf(message: Message) -> Any:
     if message.DESCRIPTOR.name == "Scalar":
         kind = message.WhichOneof("kind")
         return None if kind is None else getattr(message, kind)
+    if message.DESCRIPTOR.name == "Fields":
+        return list(message.names)
     if message.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return message.ToMilliseconds()
     return {field.name: _of_field(message, field) for field in message.DESCRIPTOR.fields}
@@ -52,7 +54,7 @@ def comparable(shown: Mapping[str, Any], is_protobuf: bool = False) -> dict[str,
     """
     chosen = {name: each for name, each in shown.items() if each is not None and not (is_protobuf and each == [])}
     if chosen.get("terms"):
-        chosen["terms"] = [comparable(_with_filter(term), is_protobuf) for term in chosen["terms"]]
+        chosen["terms"] = [comparable(_with_filter(term)) for term in chosen["terms"]]
     return chosen
 
 

@@ -2,17 +2,23 @@
 
 import io
 import json
+import random
 
 import fastavro
 import pytest
 from google.protobuf import message_factory
 
+from buckets.audit.binary_values import BinaryValues
+from buckets.audit.rows import read_message
+from buckets.audit.tables import audit_tables
+from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.outputs.binary_messages import binary_message, schema_text
 from buckets.outputs.columns import PUBLISHED, TOPICS
 from buckets.outputs.contract import load_contract, schema_path
 from tests.core.binary_results import comparable, of_avro, of_protobuf
 from tests.core.real_messages import real_messages
+from tests.fuzz.damage import damaged
 
 AVRO_OF = {
     "text": {"string"}, "texts": {"array"}, "object": {"map"}, "objects": {"array"}, "flag": {"boolean"},
@@ -48,12 +54,19 @@ NUMBERED = {
     """,
 }
 """By schema its fields in Protobuf in the order of their numbers, from 1; new ones go to the end."""
+COUNTS = ("count", "count_lower", "count_upper")
 TERM = {"name": "f", "function": "sum", "window": "24h", "value": "1.50", "exact": True, "count": 3, "warm": True}
 TERMS = [
     TERM | {"of": "amount", "where": {"all": [{"kind": "CARD"}]}, "group_by": ["payer"]},
+    TERM | {"group_by": []},
     TERM | {"value": True, "lower": False, "upper": True, "may_be_null": True, "p": "99.9", "where": "kind = 'CARD'"},
     TERM | {"value": None, "exact": False},
 ]
+
+
+def in_order(term):
+    """A feature with its fields in the order of the schema, in which they are written."""
+    return {name: term[name] for name in _terms_of("alert-v2") if name in term}
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +75,13 @@ def sent():
     shown = {name: [json.loads(message.value) for message in messages] for name, messages in real_messages().items()}
     for name, rows in shown.items():
         if "terms" in rows[0]:
-            unused = dict.fromkeys(("value", "lower", "upper", "count", "operator", "limit"))
-            plain = {"terms": TERMS, "key": {"payer": "zoë", "vip": True, "visits": -(2**63)}}
-            of_features = {field: unused.get(field, value) for field, value in rows[0].items()} | plain
-            rows.append(
-                of_features | {"event": {"id": "e", "t": -5, "country": None}}
-                if "event" in rows[0]
-                else {**of_features}
-            )
+            plain = {
+                **dict.fromkeys([*COUNTS, "value", "lower", "upper", "operator", "limit"]),
+                "terms": [in_order(term) for term in TERMS],
+                "key": {"payer": "zoë", "vip": True, "visits": -(2**63)},
+                "event": {"id": "e", "t": -5, "country": None},
+            }
+            rows.append({field: plain.get(field, value) for field, value in rows[0].items()})
         assert rows, name
     return shown
 
@@ -102,6 +114,38 @@ def test_the_vendors_decoder_of_protobuf_reads_what_json_says(sent, output):
         assert value[:1] == b"\0"
         read = of_protobuf(kind.FromString(value[1:]))
         assert comparable(read, is_protobuf=True) == comparable(shown, is_protobuf=True)
+
+
+@pytest.mark.parametrize("written_in", ["avro", "protobuf"])
+@pytest.mark.parametrize("output", TOPICS)
+def test_what_is_written_is_read_back_as_the_row_that_json_gives(sent, tmp_path, output, written_in):
+    values = BinaryValues(written_in, tmp_path, lambda number: WriterSchema("AVRO", schema_text(output, "avro")))
+    table = audit_tables([output])[output]
+    for shown in sent[output]:
+        value = b"\0\0\0\0\7" + binary_message(output, written_in, shown)
+        assert read_message(table, value, values) == read_message(table, json.dumps(shown).encode(), values)
+        for broken in (value[:-1], value[:3], value + b"\xff"):
+            with pytest.raises(ValueError, match=r"."):
+                read_message(table, broken, values)
+
+
+@pytest.mark.parametrize("written_in", ["avro", "protobuf"])
+def test_a_damaged_result_is_read_or_said_to_be_none(sent, tmp_path, written_in):
+    values = BinaryValues(written_in, tmp_path, lambda number: WriterSchema("AVRO", schema_text("alerts", "avro")))
+    table, rng, refused = audit_tables(["alerts"])["alerts"], random.Random(2), 0
+    whole = [b"\0\0\0\0\7" + binary_message("alerts", written_in, shown) for shown in sent["alerts"]]
+    for at in range(2000):
+        try:
+            read_message(table, damaged(rng, whole[at % len(whole)]), values)
+        except ValueError:
+            refused += 1
+    assert 0 < refused < 2000
+
+
+def test_a_result_whose_schema_nobody_knows_is_said(tmp_path):
+    values = BinaryValues("avro", tmp_path, lambda number: None)
+    with pytest.raises(ValueError, match=r"schema 7 is not one of Avro in the registry"):
+        read_message(audit_tables(["alerts"])["alerts"], b"\0\0\0\0\7abc", values)
 
 
 @pytest.mark.parametrize("output", TOPICS)

@@ -86,6 +86,8 @@ def changed(message: Message, **fields: object) -> bytes:
 
 
 FAULTS = [
+    {"lower": None},
+    {"count": None},
     {"version": 3},
     {"alert_id": ""},
     {"alert_id": None},

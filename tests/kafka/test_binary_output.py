@@ -15,9 +15,12 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
+from buckets.archive.history import History
+from buckets.audit.tables import UNREADABLE
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import Outage
 from buckets.outputs.binary_messages import schema_text
 from buckets.outputs.columns import ALERTS, TOPICS
@@ -25,8 +28,9 @@ from buckets.outputs.messages import ID
 from buckets.spark.prepared_job import Listener, prepare
 from tests.core.binary_results import comparable, of_avro, of_protobuf
 from tests.kafka import kafka_job
+from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker
-from tests.kafka.kafka_job import KafkaJob, Row
+from tests.kafka.kafka_job import Row
 from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_scoring import run_to_end
 from tests.registry import small_registry
@@ -36,12 +40,13 @@ pytestmark = pytest.mark.spark
 FORMATS = ["avro", "protobuf"]
 
 
-class BinaryJob(KafkaJob):
+class BinaryJob(AuditJob):
     """A job whose results are in Avro or Protobuf, read by the vendor's deserializers."""
 
     def __init__(self, broker: TestBroker, root: Path, registry: str, written_in: str) -> None:
         kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": registry}}
-        super().__init__(broker, root, evaluations=True, kafka=kafka, trigger={"available_now": True})
+        more = {"trigger": {"available_now": True}, "archive": {"path": "archive"}}
+        super().__init__(broker, root, kafka=kafka, **more)
         settings = yaml.safe_load(self.conf.read_text())
         settings["output"]["format"] = written_in
         self.conf.write_text(yaml.safe_dump(settings))
@@ -88,7 +93,7 @@ def registry():
 
 @pytest.mark.parametrize("written_in", FORMATS)
 def test_results_say_what_those_in_json_say_under_the_same_ids_and_keys(
-    spark, binary_job, registry, tmp_path, written_in
+    spark, binary_job, registry, buckets, tmp_path, written_in
 ):
     job = binary_job(tmp_path, registry, written_in)
     events = payments(130)
@@ -104,6 +109,7 @@ def test_results_say_what_those_in_json_say_under_the_same_ids_and_keys(
     for message, alert in alerts:
         assert dict(message.headers() or [])[ID].decode() == alert["alert_id"]
         assert json.loads(message.key()) == alert["key"]
+    _check_audit(spark, job, buckets, alerts[-1][1])
     # A second start finds its schemas registered.
     job.broker.produce(job.topic, ["{"], ["zoë"])
     job.send(events[120:])
@@ -111,6 +117,18 @@ def test_results_say_what_those_in_json_say_under_the_same_ids_and_keys(
     (letter,) = job.said("dead_letters")
     assert letter["raw"] == "{"
     assert len(job.said(ALERTS)) > len(alerts)
+
+
+def _check_audit(spark: Any, job: BinaryJob, buckets: Any, alert: Row) -> None:
+    """See that tables of the topics are those that a replay makes, and that commands find an alert in them."""
+    job.audit(spark)
+    assert job.rows(UNREADABLE) == []
+    assert {row["alert_id"] for row in job.rows(ALERTS)} == {each["alert_id"] for each in job.said(ALERTS)}
+    replayed = replay_history(History.open(load_job(job.conf)), ReplayRequest())
+    assert replayed.differences == []
+    assert replayed.compared[ALERTS] > 0
+    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
+    assert ran.code == 0, ran.err
 
 
 @pytest.mark.parametrize("written_in", FORMATS)

@@ -21,7 +21,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
@@ -60,14 +60,18 @@ class ProtobufText:
 
 
 @lru_cache(maxsize=256)
-def read_schema(written: ProtobufText) -> FileDescriptor:
+def read_schema(written: ProtobufText, maps_as_lists: bool = False) -> FileDescriptor:
     """Read a schema.
+
+    Args:
+        written: the schema.
+        maps_as_lists: whether maps become the lists of entries as which they are written.
 
     Raises:
         ProtobufSchemaError: it or one that it imports is no Protobuf schema, or a type is missing.
     """
     try:
-        return _resolved(written)
+        return _resolved(written, maps_as_lists)
     except ProtobufSchemaError:
         raise
     except (TypeError, KeyError, ValueError) as error:
@@ -79,15 +83,23 @@ def read_schema(written: ProtobufText) -> FileDescriptor:
         raise ProtobufSchemaError(message) from None
 
 
-def _resolved(written: ProtobufText) -> FileDescriptor:
+def _resolved(written: ProtobufText, maps_as_lists: bool) -> FileDescriptor:
     files: dict[str, FileDescriptorProto] = {}
     for name, text in zip(written.names, written.references, strict=True):
         files[name] = _files_of(text, name)[-1]
     *imported, root = _files_of(written.text, _NAME)
     files |= {file.name: file for file in imported}
+    for message in root.message_type if maps_as_lists else ():
+        _forget_maps(message)
     pool = DescriptorPool()
     _add(root, files, pool, set())
     return pool.FindFileByName(root.name)
+
+
+def _forget_maps(message: DescriptorProto) -> None:
+    for inside in message.nested_type:
+        inside.options.ClearField("map_entry")
+        _forget_maps(inside)
 
 
 def _files_of(text: str, name: str) -> list[FileDescriptorProto]:
