@@ -42,10 +42,11 @@ test: setup ## run all tests, e.g. make test ARGS="-k java"
 	@.venv/bin/python -m tests.class_archive
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, and three long walks
+test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
 	@.venv/bin/python -m tests.class_archive
 	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
+	@.venv/bin/python bench/fuzz.py --messages 5000000
 
 messages: setup ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" --write-messages \

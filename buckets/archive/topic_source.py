@@ -1,8 +1,7 @@
 """The messages of a topic that a job has read, from the audit's table of them."""
 
 import json
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
-from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.pinned_schemas import pinned_schemas
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
@@ -42,7 +41,7 @@ def topic_arrivals(
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
-    values, avro_of = TopicValues(job.settings.source, job.checkpoint), _avro_schemas(job)
+    values, pinned_of = TopicValues(job.settings.source, job.checkpoint), pinned_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):
         own_cuts = _cuts_of(generations, number, cuts)
@@ -58,19 +57,10 @@ def topic_arrivals(
                 end = _end(cut, topic)
                 rows = _between(messages, last, end)
                 for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-                    yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, avro_of(cut.batch_id))
+                    yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
                 last = end
         if len(kept) < len(own_cuts):
             return
-
-
-def _avro_schemas(job: Job) -> Callable[[int], str | None]:
-    """Return what says by which Avro schema a batch has read its values, where they have no prefix of a registry."""
-    if job.settings.source.schema_file is None:
-        return lambda batch_id: None
-    terms = BatchRecords(job.checkpoint).all_terms()
-    first = list(terms)
-    return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]].avro_schema
 
 
 class _TopicRange(NamedTuple):

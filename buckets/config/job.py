@@ -1,5 +1,6 @@
 """A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -16,6 +17,9 @@ from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -23,11 +27,11 @@ from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
-from buckets.yaml_file import load_model, read_text
+from buckets.yaml_file import load_model, read_content, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
-AVRO_SCHEMA = "Avro schema"
+AVRO_SCHEMA, PROTOBUF_SCHEMA = "Avro schema", "Protobuf schema"
 WITH_VARIABLES = ("console", "kafka", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
@@ -48,7 +52,7 @@ class Job(BaseModel):
     """A configuration with what it points to: schema and rules loaded, paths absolute.
 
     Rules are those of a file or folder; a topic or a table is read when the job starts. `avro_schema` is the text of
-    the source's schema file, if it has one.
+    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -58,18 +62,22 @@ class Job(BaseModel):
     rules: tuple[Rule, ...]
     checkpoint: Path
     avro_schema: str | None = None
+    protobuf: PinnedProtobuf | None = None
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
         checkpoint = location(settings.checkpoint, path.resolve().parent)
-        file = settings.source.schema_file
+        source = settings.source
+        file = None if source.schema_file is None else Path(source.schema_file)
+        is_avro = source.format == "avro"
         return cls(
             settings=settings,
             event_schema=schema,
             rules=rules,
             checkpoint=checkpoint,
-            avro_schema=None if file is None else read_text(Path(file), AVRO_SCHEMA),
+            avro_schema=read_text(file, AVRO_SCHEMA) if file is not None and is_avro else None,
+            protobuf=_pinned(file, source.message) if file is not None and not is_avro else None,
         )
 
 
@@ -169,7 +177,9 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         settings: what it says, with absolute paths.
     """
     if settings.source.schema_file is not None:
-        yield partial(_check_avro, Path(settings.source.schema_file))
+        file = Path(settings.source.schema_file)
+        check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
+        yield partial(check, file)
     source = settings.source.folder
     if source is None:
         return
@@ -247,6 +257,32 @@ def _check_avro(path: Path) -> None:
     except AvroSchemaError as error:
         message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
         raise BucketsError(message) from None
+
+
+def _check_protobuf(name: str | None, path: Path) -> None:
+    try:
+        message_named(read_schema(ProtobufText(protobuf_text(path))), name)
+    except ProtobufSchemaError as error:
+        message = (
+            f"{PROTOBUF_SCHEMA} {path}: {error}; it must have all that it imports, and the message that source.message "
+            "names"
+        )
+        raise BucketsError(message) from None
+
+
+def _pinned(path: Path, message: str | None) -> PinnedProtobuf:
+    return PinnedProtobuf(text=protobuf_text(path), message=message)
+
+
+def protobuf_text(path: Path) -> str:
+    """Return a schema file of Protobuf as text: a `.proto` file as it is, any other one in base64.
+
+    Raises:
+        BucketsError: it cannot be read.
+    """
+    if path.suffix == ".proto":
+        return read_text(path, PROTOBUF_SCHEMA)
+    return base64.b64encode(read_content(path, PROTOBUF_SCHEMA)).decode()
 
 
 def _check_no_pattern(path: Path, folder: Path) -> None:

@@ -48,6 +48,7 @@ class OutputSettings(TableSettings):
         path: the folder of the tables.
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
+        format: how messages in topics are written: `json`, or `avro` or `protobuf` with their schemas in a registry.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
 
@@ -55,12 +56,23 @@ class OutputSettings(TableSettings):
     path: str = ""
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
-    message_version: Literal[1, 2] = 2
+    format: Literal["json", "avro", "protobuf"] = "json"
+    message_version: int = Field(default=2, ge=1, le=2)
 
     @model_validator(mode="after")
     def _tables_are_kept(self) -> "OutputSettings":
         if self.kind == "kafka" and self.model_fields_set & set(TableSettings.model_fields):
             message = "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _format_of_messages(self) -> "OutputSettings":
+        if self.format != "json" and self.kind != "kafka":
+            message = f"format: {self.format} is one of messages, and goes with `kind: kafka`; leave it out"
+            raise ValueError(message)
+        if self.format != "json" and self.message_version == 1:
+            message = f"message_version: 1 is one of JSON, and not of {self.format}; leave it out"
             raise ValueError(message)
         return self
 

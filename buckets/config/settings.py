@@ -200,8 +200,13 @@ class JobSettings(BaseModel):
             faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
         if self.source.needs_registry and self.kafka is not None and self.kafka.registry is None:
             faults.append(
-                "source.format: avro needs schemas: add `registry: {url: http://HOST:PORT}` to `kafka`, or name a file "
-                "as source.schema_file"
+                f"source.format: {self.source.format} needs schemas: add `registry: {{url: http://HOST:PORT}}` to "
+                "`kafka`, or name a file as source.schema_file"
+            )
+        if self.output.format != "json" and self.kafka is not None and self.kafka.registry is None:
+            faults.append(
+                f"output.format: {self.output.format} needs a registry: add `registry: {{url: http://HOST:PORT}}` to "
+                "`kafka`"
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from buckets.config.kafka import TopicName
 from buckets.events.source_files import FileFormat
 
-_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file"})
+_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "message"})
+_WITH_SCHEMAS = ("avro", "protobuf")
+"""Formats whose values cannot be read without a schema."""
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
@@ -28,8 +30,10 @@ class SourceSettings(BaseModel):
         starting_offsets: where a new checkpoint begins in the topic.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
-            registry) or `avro`.
-        schema_file: the Avro schema (`.avsc`) of values without the prefix of a registry.
+            registry), `avro` or `protobuf`.
+        schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
+            `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
+        message: the message of a schema file of Protobuf that values are; it may be left out where there is only one.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.
         out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
@@ -53,8 +57,9 @@ class SourceSettings(BaseModel):
     topic: TopicName | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
-    format: Literal["json", "json_sr", "avro"] = "json"
+    format: Literal["json", "json_sr", "avro", "protobuf"] = "json"
     schema_file: str | None = None
+    message: str | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +70,7 @@ class SourceSettings(BaseModel):
     @property
     def needs_registry(self) -> bool:
         """Whether schemas of its values are asked of a registry."""
-        return self.format == "avro" and self.schema_file is None
+        return self.format in _WITH_SCHEMAS and self.schema_file is None
 
     @property
     def place(self) -> str:
@@ -165,9 +170,11 @@ class KafkaSource(SourceSettings):
     is_ordered = False
 
     def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: a schema of Avro goes with values in it."""
-        if self.schema_file is not None and self.format != "avro":
-            yield f"schema_file: goes with `format: avro`, not with {self.format}"
+        """Return what is wrong: a schema goes with values that have one, a message with a schema of several."""
+        if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
+            yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
+        if self.message is not None and (self.format != "protobuf" or self.schema_file is None):
+            yield "message: goes with `format: protobuf` and a schema_file; behind a prefix each value names its own"
 
 
 KINDS: Mapping[str, type[SourceSettings]] = {

@@ -14,27 +14,24 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.writer_schemas import AVRO
 from buckets.config.job import Job, check_source
-from buckets.config.kafka import KafkaSettings, RegistrySettings
+from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
-from buckets.events.avro.avro_type import AvroSchemaError, read_fields
-from buckets.events.avro.decoder import decoder_of
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.feeds.open_feeds import open_list
 from buckets.feeds.rules.table_feed import RuleTable, open_rule_table
 from buckets.kafka.faults import Broker
-from buckets.kafka.registry import NO_SUBJECT, Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
 from buckets.preflight.answer import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
+from buckets.preflight.registry_check import check_registry
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 from buckets.stores.location import location
@@ -59,7 +56,9 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
         yield from _kafka(job, on_thing)
         if job.settings.kafka.registry is not None:
             on_thing("registry")
-            yield ask("registry", job.settings.kafka.registry.url, partial(_registry, job, job.settings.kafka.registry))
+            yield ask(
+                "registry", job.settings.kafka.registry.url, partial(check_registry, job, job.settings.kafka.registry)
+            )
 
 
 def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]:
@@ -215,32 +214,6 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
         for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
             look = partial(_topic, topic, there, topic in ordered, _guards(job, kafka, topic))
             yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
-
-
-def _registry(job: Job, settings: RegistrySettings) -> str:
-    """Ask the registry for what the source's values are written with now, and look for the fields that are needed."""
-    source = job.settings.source
-    registry = Registry(settings, pauses_s=())
-    if not source.needs_registry:
-        registry.newest(NO_SUBJECT)
-        return "answers"
-    subject = f"{source.topic}-value"
-    newest = registry.newest(subject)
-    if newest is None:
-        return f"answers; it has no subject {subject} yet"
-    if newest.schema.kind != AVRO:
-        message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
-        raise BucketsError(message)
-    wanted = job.event_schema.field_names
-    try:
-        names = read_fields(newest.schema.text, newest.schema.references)
-        slots = decoder_of(newest.schema.text, newest.schema.references, tuple(wanted)).program.slot
-    except AvroSchemaError as error:
-        message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
-        raise BucketsError(message) from None
-    inside = [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
-    check_columns([*names, *inside], job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
-    return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.audit.tables import TRANSACTIONS
+from buckets.checkpoint.pinned_schemas import newest_pinned
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
@@ -110,7 +111,7 @@ def _of_audit(job: Job, folder: str) -> pa.RecordBatch:
             POSITION: pa.array([row["offset"] for row in rows], pa.int64()),
         }
     )
-    return TopicValues(source, job.checkpoint).read(messages, job.event_schema, None, job.avro_schema)
+    return TopicValues(source, job.checkpoint).read(messages, job.event_schema, None, newest_pinned(job))
 
 
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:

@@ -22,11 +22,13 @@ from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
 from buckets.outputs.columns import TABLES
@@ -76,12 +78,14 @@ class PreparedJob:
         identity: of its checkpoint.
         carried_over: settings that have changed since the last start, in words.
         lock: of the checkpoint, which is held; the query releases it when it has ended.
+        protobuf: by what values in Protobuf are read; None of all others.
     """
 
     job: Job
     identity: str
     carried_over: str | None
     lock: Lock
+    protobuf: PinnedProtobuf | None = None
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started.
@@ -162,6 +166,7 @@ class PreparedJob:
             arrival=settings.source.arrival,
             isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
             avro_schema=self.job.avro_schema,
+            protobuf=self.protobuf,
         )
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
@@ -241,7 +246,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
         guard.adopt()
-    return PreparedJob(job, identity, carried_over, lock)
+    return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
 def _guard(job: Job) -> TopicGuard | None:
