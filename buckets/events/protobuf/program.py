@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
+from buckets.events.protobuf.wanted import PARTS, WantedField
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -57,8 +57,6 @@ _CODES = {
     FieldDescriptor.TYPE_SINT64: SINT64,
 }
 """How a type is written; what the bits are beside that, the columns know."""
-_PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale"), MONEY: ("units", "nanos")}
-"""Messages that are one value, with the fields that it is made of."""
 
 
 class MessageProgram(NamedTuple):
@@ -141,9 +139,9 @@ def _add_way(tree: _Tree, field: WantedField, builder: "_Builder") -> Slots:
     last = field.last
     own = tree.slot.setdefault(last.number, builder.next_slot(tree.slot.get(last.number)))
     parts: tuple[int, ...] = ()
-    if last.message_type is not None and last.message_type.full_name in _PARTS:
+    if last.message_type is not None and last.message_type.full_name in PARTS:
         inside, known = tree.inside.setdefault(last.number, _Tree()), last.message_type.fields_by_name
-        numbers = [known[name].number for name in _PARTS[last.message_type.full_name]]
+        numbers = [known[name].number for name in PARTS[last.message_type.full_name]]
         parts = tuple(inside.slot.setdefault(number, builder.next_slot(inside.slot.get(number))) for number in numbers)
     return Slots(own, parent, parts)
 

@@ -13,6 +13,8 @@ from buckets.events.field_paths import path_of
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
+PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale"), MONEY: ("units", "nanos")}
+"""Messages that are one value, with the fields that it is made of."""
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
 Numbers = tuple[int, ...]
