@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
+from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.cuts import Cut
@@ -18,10 +19,11 @@ from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job
-from buckets.delta.query import in_ms, query, sql_text
+from buckets.delta.query import sql_text
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
-from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
+from buckets.events.message_fields import columns_beside_value
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
 
@@ -42,6 +44,7 @@ def topic_arrivals(
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema))
     values, avro_of = TopicValues(job.settings.source, job.checkpoint), _avro_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):
@@ -51,7 +54,7 @@ def topic_arrivals(
         if generation.first_batch == own_cuts[0].batch_id and number > 1:
             last = generation.begin
         kept = [cut for cut in own_cuts if _is_within(_end(cut, topic), reached[number - 1])]
-        topic_range = _TopicRange(folder.tables / TRANSACTIONS, topic, number, generation.topic_id)
+        topic_range = _TopicRange(folder.tables / TRANSACTIONS, topic, number, generation.topic_id, beside)
         for group in _groups(kept, topic, last):
             messages = _messages(topic_range, last, _end(group[-1], topic))
             for cut in group:
@@ -74,12 +77,16 @@ def _avro_schemas(job: Job) -> Callable[[int], str | None]:
 
 
 class _TopicRange(NamedTuple):
-    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known."""
+    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known.
+
+    With those of their columns that are needed beside the values.
+    """
 
     table: Path
     topic: str
     number: int
     topic_id: str
+    beside: frozenset[str]
 
 
 def _cuts_of(generations: Sequence[TopicGeneration], number: int, cuts: Sequence[Cut]) -> list[Cut]:
@@ -133,30 +140,17 @@ def _groups(cuts: Sequence[Cut], topic: str, before: Offsets) -> Iterator[list[C
 
 
 def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table:
-    """Return messages of a generation, as arrivals before their text is read, by partition and offset."""
+    """Return messages of a generation, as arrivals before their values are read, by partition and offset."""
     ranges = [
         f'"partition" = {partition} and "offset" >= {last.get(partition, 0)} and "offset" < {offset}'
         for partition, offset in end.items()
     ]
     table = open_table(topic_range.table)
-    sql = (
-        'select "partition", "offset", "published_at", "value", "value_bytes" from rows '
-        f'where {_is_of(topic_range, table)} and (({") or (".join(ranges)})) order by "partition", "offset"'
-    )
-    messages = in_ms(query(table, sql, f"audit {topic_range.table}"))
-    text = pc.coalesce(messages["value_bytes"], messages["value"].cast(pa.binary()), pa.scalar(b""))
-    partitions = messages["partition"].cast(pa.int64())
+    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges)}))"
+    messages = kept_messages(table, topic_range.table, where, topic_range.beside)
     name = generation_name(topic_range.topic, topic_range.number)
-    names = pc.binary_join_element_wise(f"{name}[", partitions.cast(pa.string()), "]", "")
-    return pa.table(
-        {
-            RAW: text,
-            SOURCE: names.cast(pa.string()),
-            SOURCE_ORDER: partitions,
-            POSITION: messages["offset"],
-            INGESTED: messages["published_at"],
-        }
-    ).combine_chunks()
+    names = pc.binary_join_element_wise(f"{name}[", messages[SOURCE_ORDER].cast(pa.string()), "]", "")
+    return messages.append_column(SOURCE, names.cast(pa.string())).combine_chunks()
 
 
 def _is_of(topic_range: _TopicRange, table: DeltaTable) -> str:

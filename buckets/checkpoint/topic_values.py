@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from buckets.checkpoint.writer_schemas import AVRO, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import SourceSettings
+from buckets.events.arrivals import RAW
 from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_plain, read_registered
 from buckets.events.json_events import read_events
+from buckets.events.message_fields import value_schema, with_message_fields
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import as_text
 from buckets.events.wire_format import text_behind_prefix
@@ -35,10 +37,10 @@ class TopicValues:
     def read(
         self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, avro_schema: str | None
     ) -> pa.RecordBatch:
-        """Read values into the declared fields.
+        """Read messages into the declared fields.
 
         Args:
-            rows: with `raw` (binary).
+            rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
             schema: the event schema.
             batch_id: the batch that they are of; None where it is not known.
             avro_schema: that of the batch, where values have no prefix.
@@ -46,6 +48,13 @@ class TopicValues:
         Raises:
             BucketsError: the registry cannot be asked.
         """
+        there = rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
+        return with_message_fields(self._values(there, value_schema(schema), batch_id, avro_schema), schema)
+
+    def _values(
+        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, avro_schema: str | None
+    ) -> pa.RecordBatch:
+        """Read values into the fields that lie in them."""
         if self.source.format == "json":
             return read_events(as_text(rows), schema)
         if self.source.format == "json_sr":

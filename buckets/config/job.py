@@ -13,6 +13,7 @@ from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
+from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
@@ -81,6 +82,7 @@ def load_job(path: Path) -> Job:
     rules = () if settings.rules.path is None else load_rule_files(Path(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
+        schema_checks(path, settings, schema),
         group_checks(path, settings, schema, rules),
         rule_checks(path, settings, schema, rules),
     )
@@ -137,6 +139,21 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
     for name, folder in written.items():
         if folder is not None:
             yield partial(_check_apart, path, source, name, Path(folder))
+
+
+def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
+    """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
+    if settings.source.topic is None:
+        yield partial(_check_all_in_values, path, settings.source, schema)
+
+
+def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    for name, origin in schema.beside_value.items():
+        message = (
+            f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
+            f"of kind {source.kind} has no messages; leave it out of `origins` or `event_time` there"
+        )
+        raise BucketsError(message)
 
 
 def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:

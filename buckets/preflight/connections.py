@@ -25,6 +25,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.message_fields import value_schema
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.feeds.open_feeds import open_list
@@ -226,7 +227,7 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
     if newest.schema.kind != AVRO:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
         raise BucketsError(message)
-    wanted = job.event_schema.field_names
+    wanted = value_schema(job.event_schema).field_names
     try:
         names = read_fields(newest.schema.text, newest.schema.references)
         slots = decoder_of(newest.schema.text, newest.schema.references, tuple(wanted)).program.slot
@@ -234,7 +235,8 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
     inside = [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
-    check_columns([*names, *inside], job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
+    there = [*names, *inside, *job.event_schema.beside_value]
+    check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 

@@ -12,7 +12,8 @@ from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.source import KafkaSource
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.events.schema import EventSchema
+from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
+from buckets.events.schema import KEY, EventSchema
 from buckets.kafka.registry import Registry
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import batch_of_task, terms_of_task
@@ -33,6 +34,10 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafka.fetch.max.wait.ms": "10",
         "kafka.isolation.level": kafka.isolation,
     }
+
+
+_BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
+"""The columns of Spark that have what lies beside the value of a message."""
 
 
 def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettings | None) -> TopicValues:
@@ -68,12 +73,15 @@ def open_topic(
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+    beside = columns_beside_value(schema)
+    reader = reader.option("includeHeaders", HEADERS in beside)
     messages = reader.load().select(
-        F.coalesce(F.col("value"), F.lit(b"")).alias(RAW),
+        F.col("value").alias(RAW),
         F.format_string(f"{generation_name(source.topic, generation)}[%d]", "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),
+        *(F.col(_BESIDE_VALUE[name]).alias(name) for name in beside),
     )
 
     def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
