@@ -44,7 +44,8 @@ def topic_arrivals(
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
-    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema))
+    envelope = job.settings.source.envelope
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, envelope))
     values, avro_of = TopicValues(job.settings.source, job.checkpoint), _avro_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,9 @@ from buckets.checkpoint.writer_schemas import AVRO, WriterSchema, WriterSchemas,
 from buckets.config.source import SourceSettings
 from buckets.events.arrivals import RAW
 from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_plain, read_registered
+from buckets.events.cloud_events import read_binary_events, read_json_events
+from buckets.events.debezium import read_changes, read_json_changes
+from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
 from buckets.events.message_fields import value_schema, with_message_fields
 from buckets.events.schema import EventSchema
@@ -48,20 +52,40 @@ class TopicValues:
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        there = rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
-        return with_message_fields(self._values(there, value_schema(schema), batch_id, avro_schema), schema)
+        return with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, avro_schema)), schema)
 
-    def _values(
-        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, avro_schema: str | None
+    def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+        """Read what lies in values, and in an envelope around them."""
+        envelope = self.source.envelope
+        if envelope is None:
+            return read(rows, value_schema(schema))
+        if self.source.format in _TEXT:
+            is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
+            return _OF_JSON[envelope](_TEXT[self.source.format](_filled(rows)), is_null, schema)
+        return _OF_RECORDS[envelope](rows, schema, read)
+
+    def _fields(
+        self, batch_id: int | None, avro_schema: str | None, rows: pa.RecordBatch, schema: EventSchema
     ) -> pa.RecordBatch:
-        """Read values into the fields that lie in them."""
-        if self.source.format == "json":
-            return read_events(as_text(rows), schema)
-        if self.source.format == "json_sr":
-            return read_events(text_behind_prefix(rows), schema)
+        """Read values into fields."""
+        rows = _filled(rows)
+        if self.source.format in _TEXT:
+            return read_events(_TEXT[self.source.format](rows), schema)
         if avro_schema is not None:
             return read_plain(rows, schema, AvroText(avro_schema))
         return read_registered(rows, schema, _Schemas(schemas_in(self.checkpoint), batch_id, self.ask).avro)
+
+
+def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages with an empty value where they have none."""
+    return rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
+
+
+_TEXT = {"json": as_text, "json_sr": text_behind_prefix}
+"""By format, what makes text of values."""
+_OF_JSON = {"debezium": read_json_changes, "cloudevents": read_json_events}
+_OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
+"""By envelope, what reads messages in JSON, and in formats that have records."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import OF_ENVELOPE, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -145,6 +145,8 @@ def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
     if settings.source.topic is None:
         yield partial(_check_all_in_values, path, settings.source, schema)
+    elif settings.source.envelope is None:
+        yield partial(_check_no_envelope, path, schema)
 
 
 def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:
@@ -154,6 +156,16 @@ def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema
             f"of kind {source.kind} has no messages; leave it out of `origins` or `event_time` there"
         )
         raise BucketsError(message)
+
+
+def _check_no_envelope(path: Path, schema: EventSchema) -> None:
+    for name, origin in schema.origins.items():
+        if origin.startswith(OF_ENVELOPE):
+            message = (
+                f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}, and the source has no "
+                "envelope; name it as source.envelope, or correct `origins`"
+            )
+            raise BucketsError(message)
 
 
 def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:

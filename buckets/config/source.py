@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from buckets.config.kafka import TopicName
 from buckets.events.source_files import FileFormat
 
-_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file"})
+_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "envelope"})
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
@@ -29,6 +29,7 @@ class SourceSettings(BaseModel):
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
             registry) or `avro`.
+        envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
         schema_file: the Avro schema (`.avsc`) of values without the prefix of a registry.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.
@@ -55,12 +56,14 @@ class SourceSettings(BaseModel):
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
     format: Literal["json", "json_sr", "avro"] = "json"
     schema_file: str | None = None
+    envelope: Literal["debezium", "cloudevents"] | None = None
 
     @property
     def name(self) -> str:
         """The kind and location of the source, and how it is written, which a checkpoint remembers."""
         written = "" if self.format == "json" else f" in {self.format}"
-        return f"{self.kind} {self.topic or self.path}{written}"
+        around = "" if self.envelope is None else f" as {self.envelope}"
+        return f"{self.kind} {self.topic or self.path}{written}{around}"
 
     @property
     def needs_registry(self) -> bool:

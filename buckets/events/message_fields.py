@@ -4,13 +4,15 @@ A key and a header are text in UTF-8, which becomes what the event schema says, 
 not there is null; of one that is given several times the last counts, as in Kafka's own clients.
 """
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, INGESTED, field_column
 from buckets.events.moment_text import Faults
-from buckets.events.schema import KEY, OF_HEADERS, EventSchema
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, EventSchema
 
 HEADERS, STAMPED = "headers", "stamped"
 """Columns of rows beside `key`: headers as a list of key and value, and what the timestamp is, as Kafka numbers it."""
@@ -18,20 +20,25 @@ _STAMPS = {"create_time": 0, "log_append_time": 1}
 _STAMPED_BY = {0: "was stamped when it was made, as create_time", 1: "was stamped by the broker, as log_append_time"}
 
 
-class _ValueSchema(EventSchema):
-    """What of an event schema lies in values: id and time are called nothing where they lie elsewhere."""
+class _PartOfSchema(EventSchema):
+    """A part of an event schema: id and time are called nothing where they do not belong to it."""
 
     @property
     def field_names(self) -> list[str]:
-        return [name for name in super().field_names if name]
+        return [name for name in dict.fromkeys(super().field_names) if name]
 
 
-def columns_beside_value(schema: EventSchema) -> list[str]:
-    """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`."""
+def columns_beside_value(schema: EventSchema, envelope: str | None) -> list[str]:
+    """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`.
+
+    Args:
+        schema: the event schema.
+        envelope: that of the source, if it has one.
+    """
     origins = schema.origins.values()
     wanted = {
         KEY: KEY in origins,
-        HEADERS: any(origin.startswith(OF_HEADERS) for origin in origins),
+        HEADERS: envelope == "cloudevents" or any(origin.startswith(OF_HEADERS) for origin in origins),
         STAMPED: schema.event_time.broker is not None,
     }
     return [name for name, is_wanted in wanted.items() if is_wanted]
@@ -40,15 +47,26 @@ def columns_beside_value(schema: EventSchema) -> list[str]:
 def value_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of what lies in values, by which these are read."""
     beside = schema.beside_value
-    if not beside:
-        return schema
+    names = {name: name for name in schema.field_names if name not in beside}
+    return part_of_schema(schema, names) if beside else schema
+
+
+def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collection[str] = ()) -> EventSchema:
+    """Return an event schema of some fields.
+
+    Args:
+        schema: the event schema.
+        names: the fields, each with what it is called in the part.
+        texts: fields of text that the part has besides.
+    """
     time = schema.event_time
-    return _ValueSchema.model_construct(
+    attributes = {names[name]: kind for name, kind in schema.attributes.items() if name in names}
+    return _PartOfSchema.model_construct(
         name=schema.name,
-        event_id="" if schema.event_id in beside else schema.event_id,
-        event_time=time.model_copy(update={"field": ""}) if time.field in beside else time,
-        attributes={name: kind for name, kind in schema.attributes.items() if name not in beside},
-        measures={name: measure for name, measure in schema.measures.items() if name not in beside},
+        event_id=names.get(schema.event_id, ""),
+        event_time=time.model_copy(update={"field": names.get(time.field, "")}),
+        attributes=dict.fromkeys(texts, "string") | attributes,
+        measures={names[name]: measure for name, measure in schema.measures.items() if name in names},
     )
 
 
@@ -56,7 +74,8 @@ def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordB
     """Put the fields beside the value to those of the value.
 
     Args:
-        rows: with the fields of `value_schema`, `broken`, and the columns of `columns_beside_value`.
+        rows: with the fields of `value_schema`, `broken`, the columns of `columns_beside_value`, and what lies in
+            envelopes as columns that are called like their origins.
         schema: the event schema.
 
     Returns:
@@ -72,7 +91,7 @@ def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordB
         fields[name], faulty = _field(rows, origin)
         for row, reason in faulty.items():
             faults.setdefault(row, f"{name}: {reason}")
-    unwanted = {KEY, HEADERS, STAMPED, *map(field_column, range(len(of_value)))}
+    unwanted = {KEY, HEADERS, STAMPED, *beside.values(), *map(field_column, range(len(of_value)))}
     columns = {name: rows.column(name) for name in rows.schema.names if name not in unwanted}
     if faults:
         reasons = rows.column(BROKEN).to_pylist()
@@ -84,8 +103,15 @@ def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
     if origin == KEY:
         return _as_text(rows.column(KEY))
     if origin.startswith(OF_HEADERS):
-        return _as_text(_last_header(rows.column(HEADERS), origin.removeprefix(OF_HEADERS)))
+        return header_text(rows, origin.removeprefix(OF_HEADERS))
+    if origin.startswith(OF_ENVELOPE):
+        return rows.column(origin), {}
     return _times_ms(rows.column(INGESTED), rows.column(STAMPED), _STAMPS[origin])
+
+
+def header_text(rows: pa.RecordBatch, name: str) -> tuple[pa.StringArray, Faults]:
+    """Return the text of a header in each message, null where it has none, and what is no text."""
+    return _as_text(_last_header(rows.column(HEADERS), name))
 
 
 def _last_header(headers: pa.ListArray, name: str) -> pa.BinaryArray:

@@ -13,8 +13,8 @@ AttributeType = Literal["string", "long", "boolean"]
 LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 KEY = "key"
-OF_HEADERS = "headers."
-Origin = Annotated[str, Field(pattern=r"^(key|headers\..+)$", max_length=200)]
+OF_HEADERS, OF_ENVELOPE = "headers.", "envelope."
+Origin = Annotated[str, Field(pattern=r"^(key|(headers|envelope)\..+)$", max_length=200)]
 
 
 BrokerTime = Literal["create_time", "log_append_time"]
@@ -98,8 +98,8 @@ class EventSchema(BaseModel):
         event_time: the field that says when it happened: its name alone, or a mapping.
         attributes: fields that rules group by and filter on, each with its type.
         measures: decimal fields that rules aggregate.
-        origins: where fields of messages lie that are not in their value: `key`, or `headers.` and the name
-            of one.
+        origins: where fields of messages lie that are not in their value: `key`, `headers.` and the name of
+            one, or `envelope.` and the path to what the source's envelope has beside the event.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -20,6 +20,7 @@ OUTCOMES = {
     "filtered": "filtered",
     "no_key": "no_key",
     "dead_letters": "dead_letter",
+    "skipped": "skipped",
 }
 """What becomes of an event in a group: the name in the accounts, and that of the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
@@ -117,6 +118,12 @@ JOB: tuple[Family, ...] = (
         "buckets_dead_letter_reasons",
         "Rows that were not scored: by the field that is wrong, unreadable, or overflow of a sum.",
         named(lambda s: s["dead_letters"]),
+        "reason",
+    ),
+    counter(
+        "buckets_skipped",
+        "Messages that are no events and not faulty, by why: deleted, tombstone, truncated, logged.",
+        named(lambda s: s.get("skipped", {})),
         "reason",
     ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),

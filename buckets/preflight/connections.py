@@ -227,15 +227,16 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
     if newest.schema.kind != AVRO:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
         raise BucketsError(message)
-    wanted = value_schema(job.event_schema).field_names
+    wanted, around = value_schema(job.event_schema).field_names, "after." if source.envelope == "debezium" else ""
+    paths = tuple(f"{around}{name}" for name in wanted)
     try:
         names = read_fields(newest.schema.text, newest.schema.references)
-        slots = decoder_of(newest.schema.text, newest.schema.references, tuple(wanted)).program.slot
+        slots = decoder_of(newest.schema.text, newest.schema.references, paths).program.slot
     except AvroSchemaError as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
     inside = [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
-    there = [*names, *inside, *job.event_schema.beside_value]
+    there = [*([] if around else names), *inside, *job.event_schema.beside_value]
     check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 

@@ -105,7 +105,7 @@ def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
     if not is_table(path):
         message = f"audit {folder} holds nothing yet; run `buckets audit CONF --once` first"
         raise BucketsError(message)
-    messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema))
+    messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
     rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
     values = TopicValues(source, job.checkpoint)
     return [values.read(piece, schema, None, job.avro_schema) for piece in rows.combine_chunks().to_batches()]

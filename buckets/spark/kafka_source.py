@@ -73,7 +73,7 @@ def open_topic(
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
-    beside = columns_beside_value(schema)
+    beside = columns_beside_value(schema, source.envelope)
     reader = reader.option("includeHeaders", HEADERS in beside)
     messages = reader.load().select(
         F.col("value").alias(RAW),

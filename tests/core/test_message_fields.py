@@ -2,17 +2,12 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from buckets.audit.rows import HEADERS_TYPE
-from buckets.checkpoint.topic_values import TopicValues
-from buckets.config.source import SourceSettings
-from buckets.events.arrivals import INGESTED, parse
-from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
-from buckets.events.schema import KEY, EventSchema
-from tests.core.avro_events import encoded, rows_of
+from buckets.events.schema import EventSchema
+from tests.core.avro_events import encoded
+from tests.core.read_messages import TestMessage, read_messages
 
 AT_MS = 1_700_000_000_123
 EVENTS = {
@@ -31,33 +26,14 @@ EVENTS = {
 BROKER = {"event_id": "id", "event_time": {"broker": "create_time"}, "attributes": {"country": "string"}}
 
 
-def read(tmp_path, *messages, events=EVENTS, source=None, avro_schema=None):
-    """Events as mappings, and reasons of dead letters by position; a message is key, value, headers, stamp and time."""
-    schema = EventSchema.model_validate(events)
-    keys, values, headers, stamps, times = zip(*messages, strict=True)
-    beside = {
-        KEY: pa.array(keys, pa.binary()),
-        HEADERS: pa.array(
-            [None if each is None else [{"key": name, "value": value} for name, value in each] for each in headers],
-            HEADERS_TYPE,
-        ),
-        STAMPED: pa.array(stamps, pa.int32()),
-    }
-    rows = rows_of(values).append_column(INGESTED, pa.array(times, pa.int64()))
-    for name in columns_beside_value(schema):
-        rows = rows.append_column(name, beside[name])
-    topic = SourceSettings.model_validate({"kind": "kafka", "topic": "payments"} | (source or {}))
-    found, dead = parse(TopicValues(topic, tmp_path).read(rows, schema, 1, avro_schema), schema, frozenset())
-    columns = {"id": found.event_id, "at": pa.array(found.times_ms)} | found.attributes | found.measures
-    events_found = [
-        dict(zip(columns, row, strict=True)) for row in zip(*(c.to_pylist() for c in columns.values()), strict=True)
-    ]
-    return events_found, {letter.position: letter.reason for letter in dead}
+def read(tmp_path, *messages, **given):
+    """Events, and reasons of dead letters by position."""
+    return read_messages(tmp_path, messages, **({"events": EVENTS} | given))[:2]
 
 
 def message(key=b"c1", headers=(), stamp=0, time_ms=AT_MS, **fields):
     value = {"id": "e1", "at": AT_MS, "country": "DE", "amount": "12.50"} | fields
-    return key, json.dumps(value).encode(), headers, stamp, time_ms
+    return TestMessage(json.dumps(value).encode(), key, headers, stamp, time_ms)
 
 
 PAID = {
@@ -121,7 +97,8 @@ def test_id_and_time_may_be_in_headers_and_nothing_in_the_value(tmp_path):
         "origins": {"id": "headers.id", "at": "headers.at", "country": "key"},
     }
     headers = [("id", b"e7"), ("at", b"2023-11-14T22:13:20.123Z")]
-    rows = [(b"DE", b"{}", headers, 0, 0), (b"DE", b"{", headers, 0, 0), (b"DE", b"{}", headers[:1], 0, 0)]
+    whole = TestMessage(b"{}", b"DE", headers)
+    rows = [whole, whole._replace(value=b"{"), whole._replace(headers=headers[:1])]
     found, dead = read(tmp_path, *rows, events=events)
     assert found == [{"id": "e7", "at": AT_MS, "country": "DE"}]
     assert dead == {
@@ -143,7 +120,7 @@ def test_the_time_of_the_broker_is_the_event_time_where_it_is_of_the_kind_that_i
     events = BROKER | {"event_time": {"broker": kind}}
     rows = [message(stamp=stamp), message(stamp=other), message(stamp=-1), message(stamp=None, time_ms=5)]
     found, dead = read(tmp_path, *rows, events=events)
-    assert found == [{"id": "e1", "at": AT_MS, "country": "DE"}, {"id": "e1", "at": 5, "country": "DE"}]
+    assert found == [{"id": "e1", kind: AT_MS, "country": "DE"}, {"id": "e1", kind: 5, "country": "DE"}]
     assert dead == {1: f"{kind}: {reason}", 2: f"{kind}: has no timestamp"}
 
 
@@ -151,7 +128,7 @@ def test_key_and_headers_lie_beside_values_in_avro_too(tmp_path):
     fields = [{"name": "id", "type": "string"}, {"name": "at", "type": "long"}, {"name": "country", "type": "string"}]
     avro = {"type": "record", "name": "payment", "fields": fields}
     value = encoded(avro, {"id": "e1", "at": AT_MS, "country": "DE"})
-    row = b"c1", value, [("x-channel", b"web")], 0, 0
+    row = TestMessage(value, b"c1", [("x-channel", b"web")])
     source = {"format": "avro", "schema_file": "payment.avsc"}
     found, dead = read(tmp_path, row, source=source, avro_schema=json.dumps(avro))
     assert (found, dead) == ([PAID | {"channel": "web", "amount": None}], {})

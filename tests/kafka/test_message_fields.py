@@ -12,6 +12,7 @@ from confluent_kafka import Message, Producer
 
 from buckets.archive.history import History
 from buckets.config.job import load_job
+from buckets.events.arrivals import DELETED, TOMBSTONE
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
@@ -117,3 +118,45 @@ def test_a_job_that_is_killed_reads_keys_headers_and_times_again_as_they_were(br
         command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
     assert comparable(job.messages(ALERTS)) == comparable(job.replay({})[ALERTS])
+
+
+class ChangesJob(AuditJob):
+    """A job whose payments are rows of a database, as Debezium writes them."""
+
+    def __init__(self, *given: Any, **changes: Any) -> None:
+        super().__init__(*given, archive={"path": "archive"}, **changes)
+        settings = yaml.safe_load(self.conf.read_text())
+        settings["source"]["envelope"] = "debezium"
+        self.conf.write_text(yaml.safe_dump(settings))
+        schema = SCHEMA | {"origins": {"kind": "envelope.source.table"}}
+        (self.root / "schema.yaml").write_text(yaml.safe_dump(schema))
+        self.job = load_job(self.conf)
+
+    def send(self, events: Iterable[Row]) -> None:
+        """Put payments into the topic, each as a change, which is followed by a deletion and a tombstone."""
+        for number, event in enumerate(events):
+            row = {name: value for name, value in event.items() if name != "kind"}
+            change = {"before": None, "after": row, "source": {"table": event["kind"]}, "op": "cru"[number % 3]}
+            deletion = change | {"before": row, "after": None, "op": "d"}
+            whole = {"schema": {"fields": [{"field": "after"}]}, "payload": change} if number % 2 else change
+            values = [json.dumps(whole), json.dumps(deletion), None]
+            self.broker.produce(self.topic, values, [event["payer"]] * len(values))
+
+
+def test_changes_of_a_database_are_scored_and_deletions_are_accounted_for_as_skipped(spark, broker, tmp_path):
+    job = ChangesJob(broker, tmp_path / "changes", trigger={"available_now": True})
+    plain = AuditJob(broker, tmp_path / "plain", trigger={"available_now": True})
+    events = payments(60)
+    job.send(events)
+    plain.send(events)
+    (report,), _ = run_to_end(spark, job), run_to_end(spark, plain)
+    for name in (ALERTS, EVALUATIONS, LATE_EVENTS, DEAD_LETTERS):
+        assert comparable(job.messages(name)) == comparable(plain.messages(name)), name
+    assert (report.account.events_in, report.account.malformed) == (180, 0)
+    assert report.account.facts.skipped == {"deleted": 60, "tombstone": 60}
+    assert {account.skipped for account in report.account.groups} == {120}
+    job.audit(spark)
+    history = History.open(load_job(job.conf))
+    faults = pa.concat_tables(history.archive.tables())["_fault"].to_pylist()
+    assert (faults.count(DELETED), faults.count(TOMBSTONE), faults.count(None)) == (60, 60, 60)
+    assert replay_history(history, ReplayRequest()).differences == []

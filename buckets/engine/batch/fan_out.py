@@ -27,7 +27,7 @@ from buckets.engine.batch.event_table import attribute_column, measure_column, s
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
 from buckets.engine.storage.text_column import strings_of
-from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse
+from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse, skipped_rows
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
@@ -88,6 +88,9 @@ def fan_out(
     counts |= {"no_key": no_key}
     if dead_letters:
         counts["reasons"] = _wrong_fields(dead_letters, schema)
+    skipped = skipped_rows(rows)
+    if skipped:
+        counts["skipped"] = skipped
     if len(events):
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:

@@ -57,6 +57,7 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_alerts_total", ("rule", "two"), ("state", "trial")), 1),
         (("buckets_dead_letters_total",), 3),
         (("buckets_dead_letter_reasons_total", ("reason", "amount")), 2),
+        (("buckets_skipped_total", ("reason", "deleted")), 4),
         (("buckets_batch_phase_seconds_sum", ("phase", "score")), 0.08),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.1"), ("phase", "score")), 1),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.05"), ("phase", "score")), 0),
