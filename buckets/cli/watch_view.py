@@ -31,6 +31,13 @@ def figures_table(data: Status) -> Table:
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
+    scattered = [
+        f"{counts['several']:,} of {counts['sampled']:,} sampled by {name}"
+        for name, counts in data.get("partitions", {}).items()
+        if counts["several"]
+    ]
+    if scattered:
+        table.add_row("keys in several partitions", ", ".join(scattered))
     return table
 
 

@@ -42,6 +42,10 @@ def _keys(change: str) -> Reader:
     return lambda status: [((group,), counts.get(change, 0)) for group, counts in status["keys"].items()]
 
 
+def _partitions(name: str) -> Reader:
+    return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
+
+
 def lag_by_partition(status: Status) -> Iterable[Sample]:
     """Read the lag of each partition."""
     return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
@@ -134,6 +138,18 @@ JOB: tuple[Family, ...] = (
         lag_by_partition,
         "topic",
         "partition",
+    ),
+    gauge(
+        "buckets_sampled_keys",
+        "Keys of a sample whose partitions of the topic are noted, since the start; 256 at most.",
+        _partitions("sampled"),
+        "group",
+    ),
+    gauge(
+        "buckets_sampled_keys_in_several_partitions",
+        "How many of these were seen in more than one partition, so that their events have no order of their own.",
+        _partitions("several"),
+        "group",
     ),
     counter("buckets_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
     # --- the state --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.engine.batch.key_partitions import SampledKeys
 from buckets.engine.stages.accounting import GroupAccount
 from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory
 from buckets.monitor.bounded import BoundedCounts, Histogram
@@ -45,6 +46,7 @@ class JobCounts:
         self._skipped: Counter[str] = Counter()
         self._keys = BoundedCounts(MOST_GROUPS)
         self._shards: dict[int, ShardMemory] = {}
+        self._partitions: dict[str, SampledKeys] = {}
         self._phases: dict[str, Histogram] = {}
         self._delay = Histogram(DELAY_BOUNDS_S)
         self._last_batch: dict[str, Any] | None = None
@@ -82,6 +84,9 @@ class JobCounts:
             for group, count in by_group.items():
                 self._keys.add(group, {kind: count})
         self._shards.update(facts.shards)
+        for group, seen in facts.partitions.items():
+            if group in self._partitions or len(self._partitions) < MOST_GROUPS:
+                self._partitions.setdefault(group, SampledKeys()).add(seen)
 
     def _add_times(self, batch: DoneBatch) -> None:
         for name, took_s in batch.phases_s.items():
@@ -102,6 +107,7 @@ class JobCounts:
                 "log_bytes": sum(shard.log_bytes for shard in self._shards.values()),
                 "cache_bytes": sum(shard.cache_bytes for shard in self._shards.values()),
             },
+            "partitions": {group: keys.to_json() for group, keys in self._partitions.items()},
             "phases": {name: histogram.to_json() for name, histogram in self._phases.items()},
             "delay": self._delay.to_json(),
             "last_batch": self._last_batch,

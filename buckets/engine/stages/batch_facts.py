@@ -5,10 +5,11 @@ The stages add it to the counts that each batch brings to the driver anyway (`ac
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from buckets.engine.batch.key_partitions import Seen, joined_seen
 from buckets.kernel.outcome import OVERFLOW
 
 OVERFLOWED = "overflow"
@@ -33,6 +34,7 @@ class BatchFacts:
         new_keys: by group, how many keys have a timeline that had none.
         evicted_keys: by group, how many keys have none any more.
         shards: by number, what a worker holds of the shards that had something to do.
+        partitions: by group, sampled keys and the partitions of the topic in which they were; empty of other sources.
     """
 
     rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class BatchFacts:
     new_keys: Mapping[str, int] = field(default_factory=dict)
     evicted_keys: Mapping[str, int] = field(default_factory=dict)
     shards: Mapping[int, ShardMemory] = field(default_factory=dict)
+    partitions: Mapping[str, Seen] = field(default_factory=dict)
 
 
 def evicted_count(by_group: Mapping[str, int]) -> bytes:
@@ -53,7 +56,7 @@ def shard_count(shard: int, held: ShardMemory) -> bytes:
     return json.dumps({"shard": shard, "held": held}).encode()
 
 
-def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
+def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
     """Add up what the stages of a batch have told.
 
     Args:
@@ -72,7 +75,8 @@ def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
         evicted_keys.update(count.get("evicted_keys", {}))
         if "shard" in count:
             shards[count["shard"]] = ShardMemory(*count["held"])
+    partitions = joined_seen(count["partitions"] for count in counts if "partitions" in count)
     overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
     if overflowed:
         dead_letters[OVERFLOWED] += overflowed
-    return BatchFacts(rules, dead_letters, skipped, new_keys, evicted_keys, shards)
+    return BatchFacts(rules, dead_letters, skipped, new_keys, evicted_keys, shards, partitions)

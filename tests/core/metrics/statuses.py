@@ -21,6 +21,7 @@ FACTS = BatchFacts(
     new_keys={"payer": 4},
     evicted_keys={"payer": 1},
     shards={0: ShardMemory(100, 10), 3: ShardMemory(50, 5)},
+    partitions={"payer": [(7, 0), (8, 1), (7, 1)]},
 )
 FILL = {"rule_ids": ["one"], "group": "payer", "events": 10, "of": 40, "chunk": 1, "chunks": 4, "waiting": 0}
 NEWS = QueryNews(

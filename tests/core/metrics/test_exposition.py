@@ -24,6 +24,8 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 NAMES = {f"{family.name}{suffix}" for family in FAMILIES for suffix in SUFFIXES[family.kind]}
 UNITS = ("_seconds", "_bytes", "_total", "_info")
 COUNTED = {
+    "buckets_sampled_keys",
+    "buckets_sampled_keys_in_several_partitions",
     "buckets_source_lag_messages", "buckets_rules_version", "buckets_rules", "buckets_rules_followed",
     "buckets_backfill_events", "buckets_backfill_events_expected", "buckets_process_threads",
     "buckets_process_open_fds", "buckets_shortages", "buckets_audit_lag_messages",
@@ -65,6 +67,8 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_delay_seconds_bucket", ("le", "+Inf")), 10),
         (("buckets_delay_seconds_sum",), 8.48),
         (("buckets_source_lag_messages", ("partition", "0"), ("topic", "t")), 7),
+        (("buckets_sampled_keys", ("group", "payer")), 2),
+        (("buckets_sampled_keys_in_several_partitions", ("group", "payer")), 1),
         (("buckets_new_keys_total", ("group", "payer")), 4),
         (("buckets_evicted_keys_total", ("group", "payer")), 1),
         (("buckets_state_log_bytes",), 150),
