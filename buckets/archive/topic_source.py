@@ -34,19 +34,34 @@ _MOST_MESSAGES = 1_000_000
 def topic_arrivals(
     job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of batches, by partition and offset; only of batches that the audit has reached.
+    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached.
 
     Raises:
         BucketsError: the configuration has no audit, or it has kept nothing yet.
     """
-    topic = job.settings.source.topic
-    assert topic is not None
+    source = job.settings.source
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
+    values, avro_of = TopicValues(source, job.checkpoint), _avro_schemas(job)
+    of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in source.all_topics]
+    # A topic that the audit has not read as far ends all of them.
+    for cut, *tables in zip(cuts, *of_topics, strict=False):
+        (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
+        for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, avro_of(cut.batch_id))
+
+
+def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    return rows.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)]).combine_chunks()
+
+
+def _of_topic(
+    job: Job, topic: str, before: Cut | None, cuts: Sequence[Cut], beside: frozenset[str]
+) -> Iterator[pa.Table]:
+    """Yield the messages of a topic in each batch, as arrivals before their values are read."""
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
-    envelope = job.settings.source.envelope
-    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, envelope))
-    values, avro_of = TopicValues(job.settings.source, job.checkpoint), _avro_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):
         own_cuts = _cuts_of(generations, number, cuts)
@@ -60,9 +75,7 @@ def topic_arrivals(
             messages = _messages(topic_range, last, _end(group[-1], topic))
             for cut in group:
                 end = _end(cut, topic)
-                rows = _between(messages, last, end)
-                for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-                    yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, avro_of(cut.batch_id))
+                yield _between(messages, last, end)
                 last = end
         if len(kept) < len(own_cuts):
             return
@@ -147,7 +160,7 @@ def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table
         for partition, offset in end.items()
     ]
     table = open_table(topic_range.table)
-    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges)}))"
+    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges or ['false'])}))"
     messages = kept_messages(table, topic_range.table, where, topic_range.beside)
     name = generation_name(topic_range.topic, topic_range.number)
     names = pc.binary_join_element_wise(f"{name}[", messages[SOURCE_ORDER].cast(pa.string()), "]", "")

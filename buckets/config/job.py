@@ -143,7 +143,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
-    if settings.source.topic is None:
+    if not settings.source.all_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
     elif settings.source.envelope is None:
         yield partial(_check_no_envelope, path, schema)

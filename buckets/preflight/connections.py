@@ -220,8 +220,12 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
     if not source.needs_registry:
         registry.newest(NO_SUBJECT)
         return "answers"
-    subject = f"{source.topic}-value"
-    newest = registry.newest(subject)
+    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in source.all_topics)
+
+
+def _subject(job: Job, registry: Registry, subject: str) -> str:
+    """Look for the fields that are needed in the newest schema of a subject."""
+    settings, source, newest = registry.settings, job.settings.source, registry.newest(subject)
     if newest is None:
         return f"answers; it has no subject {subject} yet"
     if newest.schema.kind != AVRO:
@@ -235,15 +239,16 @@ def _registry(job: Job, settings: RegistrySettings) -> str:
     except AvroSchemaError as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
-    inside = [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
-    there = [*([] if around else names), *inside, *job.event_schema.beside_value]
+    found = [name for slot, name in enumerate(wanted) if slot in slots]
+    there = [*found, *job.event_schema.beside_value, *([] if around else names)]
+    there = list(dict.fromkeys(there))
     check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
     """Return what knows whether a topic is still the one that was read."""
-    readers = [job.checkpoint] if topic == job.settings.source.topic else []
+    readers = [job.checkpoint] if topic in job.settings.source.all_topics else []
     if job.settings.audit is not None and topic in topics_of(job):
         readers.append(Path(job.settings.audit.checkpoint))
     return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]

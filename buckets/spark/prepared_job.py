@@ -158,7 +158,7 @@ class PreparedJob:
             evaluations=settings.output.evaluations,
             output=settings.output.kind,
             arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
             avro_schema=self.job.avro_schema,
         )
 
@@ -226,8 +226,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
         check_digits(output.path, job.event_schema)
-    if source.topic is not None and settings.kafka is not None:
-        Broker(settings.kafka).check_topics([source.topic])
+    if source.all_topics and settings.kafka is not None:
+        Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
     if guard is not None and new_topic is None:
         guard.check()
@@ -243,9 +243,9 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
 
 
 def _guard(job: Job) -> TopicGuard | None:
-    """Return what sees that the source topic of a job is still the same; None of other sources."""
-    kafka, topic = job.settings.kafka, job.settings.source.topic
-    return None if kafka is None or topic is None else TopicGuard(kafka, job.checkpoint, [topic])
+    """Return what sees that the source topics of a job are still the same; None of other sources."""
+    kafka, topics = job.settings.kafka, job.settings.source.all_topics
+    return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
 
 
 def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:

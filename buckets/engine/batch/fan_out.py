@@ -99,7 +99,7 @@ def fan_out(
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
         if dealt is not None:  # Only topics say when a message came, and have partitions.
             names = [group.name if group.fields else "" for group in rule_set.groups]
-            counts["partitions"] = seen_partitions(dealt, names, events.source_order)
+            counts["partitions"] = seen_partitions(dealt, names, events.source)
     yield ShardMessage(PASSING, payload.COUNTS + json.dumps(counts).encode())
 
 

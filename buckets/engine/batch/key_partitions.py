@@ -6,16 +6,18 @@ in it once is in it wherever it occurs, so no state is needed to see it again. I
 sample already.
 """
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from buckets.engine.batch.dealing import Dealt
 
 Int64s = npt.NDArray[np.int64]
 Seen = Sequence[Sequence[int]]
-"""Hashes of keys, each with a partition in which it was seen."""
+"""Hashes of keys, each with a hash of a partition in which it was seen."""
 SAMPLED_KEYS = 256
 """Keys that are looked at, of each group."""
 _SHARD = 0
@@ -23,13 +25,13 @@ _POWERS = np.cumprod(np.full(256, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint6
 _SEVERAL = -1
 
 
-def seen_partitions(dealt: Dealt, groups: Sequence[str], source_order: Int64s) -> dict[str, list[tuple[int, int]]]:
+def seen_partitions(dealt: Dealt, groups: Sequence[str], source: pa.StringArray) -> dict[str, list[tuple[int, int]]]:
     """Return sampled keys of each group, and the partitions in which a piece of a batch has them.
 
     Args:
         dealt: the keys of the piece.
         groups: the name of each group; empty of one that is left out.
-        source_order: int64 `(events,)`, the partition of each event.
+        source: the topic and partition of each event.
     """
     first, last = dealt.key_start[_SHARD], dealt.key_start[_SHARD + 1]
     if first == last:
@@ -37,7 +39,10 @@ def seen_partitions(dealt: Dealt, groups: Sequence[str], source_order: Int64s) -
     counts = dealt.key_events[first:last].astype(np.int64)
     ends = np.cumsum(counts)
     rows = dealt.rows[dealt.row_start[_SHARD] : dealt.row_start[_SHARD + 1]]
-    partitions = source_order[dealt.events[dealt.event_start[_SHARD] : dealt.event_start[_SHARD + 1]]]
+    named = source.take(pa.array(dealt.events[dealt.event_start[_SHARD] : dealt.event_start[_SHARD + 1]]))
+    encoded = named.dictionary_encode()
+    numbers = np.array([zlib.crc32(name.encode()) for name in encoded.dictionary.to_pylist()], np.int64)
+    partitions = numbers[encoded.indices.to_numpy()]
     # Events of a key are in the order of arrival, so the first and the last of them are of different partitions if any.
     ends_of_keys = partitions[rows[ends - counts]], partitions[rows[ends - 1]]
     hashes = _hashes(
