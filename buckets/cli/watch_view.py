@@ -29,6 +29,11 @@ def figures_table(data: Status) -> Table:
     since_start += f", {totals['skipped']:,} skipped" if totals.get("skipped") else ""
     table.add_row("since start", since_start)
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
+    if webhook := data["query"].get("webhook") if "query" in data else None:
+        table.add_row(
+            "webhook",
+            f"{webhook['delivered']:,} delivered, {webhook['waiting']:,} waiting, {webhook['undelivered']:,} given up",
+        )
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
     scattered = [

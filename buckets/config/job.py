@@ -28,7 +28,7 @@ from buckets.yaml_file import load_model, read_text
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
 AVRO_SCHEMA = "Avro schema"
-WITH_VARIABLES = ("console", "kafka", "spark")
+WITH_VARIABLES = ("console", "kafka", "output", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
     "source": ["path", "schema_file"],

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from buckets.config.kafka import TopicName
+from buckets.config.webhook import WebhookSettings
 from buckets.duration import DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 
@@ -47,6 +48,7 @@ class OutputSettings(TableSettings):
         path: the folder of the tables.
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
+        webhook: where alerts go over HTTP besides; left out: nowhere.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
 
@@ -54,6 +56,7 @@ class OutputSettings(TableSettings):
     path: str = ""
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
+    webhook: WebhookSettings | None = None
     message_version: Literal[1, 2] = 2
 
     @model_validator(mode="after")

@@ -46,6 +46,10 @@ def _partitions(name: str) -> Reader:
     return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
 
 
+def _webhook(name: str) -> Reader:
+    return lambda status: [((), counts[name]) for counts in [status["query"].get("webhook")] if counts]
+
+
 def lag_by_partition(status: Status) -> Iterable[Sample]:
     """Read the lag of each partition."""
     return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
@@ -131,6 +135,10 @@ JOB: tuple[Family, ...] = (
         "reason",
     ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
+    counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", _webhook("delivered")),
+    counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", _webhook("failed_attempts")),
+    counter("buckets_webhook_undelivered", "Alerts that were given up.", _webhook("undelivered")),
+    gauge("buckets_webhook_waiting", "Alerts that wait for the webhook.", _webhook("waiting")),
     # --- the source -------------------------------------------------------------------------------------------
     gauge(
         "buckets_source_lag_messages",

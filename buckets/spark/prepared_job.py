@@ -42,7 +42,9 @@ from buckets.spark.session import shuffle_partitions, start_session
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import watched_start
+from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
+from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,9 @@ class PreparedJob:
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job)
         upkeep = self._upkeep(listener.say) if sink is None else None
+        webhook = settings.output.webhook if sink is None else None
+        delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
+        results = sink or self._open_sink(upkeep)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -117,7 +122,7 @@ class PreparedJob:
             book=RuleBook(
                 checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
             ),
-            sink=sink or self._open_sink(upkeep),
+            sink=results if delivery is None else WebhookSink(results, delivery),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
@@ -126,6 +131,7 @@ class PreparedJob:
             backfills=backfills,
             guard=guard,
             upkeep=upkeep,
+            delivery=delivery,
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)

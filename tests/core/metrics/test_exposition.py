@@ -24,6 +24,7 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 NAMES = {f"{family.name}{suffix}" for family in FAMILIES for suffix in SUFFIXES[family.kind]}
 UNITS = ("_seconds", "_bytes", "_total", "_info")
 COUNTED = {
+    "buckets_webhook_waiting",
     "buckets_sampled_keys",
     "buckets_sampled_keys_in_several_partitions",
     "buckets_source_lag_messages", "buckets_rules_version", "buckets_rules", "buckets_rules_followed",
@@ -79,6 +80,10 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_rules_followed",), 1),
         (("buckets_rule_changes_refused_total",), 2),
         (("buckets_kafka_retries_total",), 1),
+        (("buckets_webhook_delivered_total",), 5),
+        (("buckets_webhook_failed_attempts_total",), 2),
+        (("buckets_webhook_undelivered_total",), 1),
+        (("buckets_webhook_waiting",), 3),
         (("buckets_backfill_events", ("group", "payer")), 10),
         (("buckets_backfill_events_expected", ("group", "payer")), 40),
         (("buckets_last_batch_timestamp_seconds",), 1_800_000_000),
