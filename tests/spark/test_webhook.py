@@ -53,7 +53,7 @@ def test_batches_go_on_while_the_receiver_is_away_and_the_next_start_delivers(tm
         webhook.behave = lambda request: 503
         first = run_command("run", job.conf)
         assert first.returncode == 0, first.stderr
-        assert "/alerts answers 503; alerts wait, and batches go on" in " ".join(first.stderr.split())
+        assert "/alerts answers 503; alerts wait in the checkpoint, and batches go on" in " ".join(first.stderr.split())
         assert len(written_batches(job.tables / "batches")) == 3
         assert webhook.taken == []
         webhook.behave = lambda request: 200
