@@ -43,11 +43,10 @@ def audit_settings(job: Job) -> AuditSettings:
 
 def topics_of(job: Job) -> dict[str, str]:
     """Return the topics that are kept, each with the name of its table."""
-    assert job.settings.source.topic is not None
     topics = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
     if job.settings.verdicts.topic is not None:
         topics[job.settings.verdicts.topic] = VERDICTS
-    return {job.settings.source.topic: TRANSACTIONS, **topics}
+    return dict.fromkeys(job.settings.source.all_topics, TRANSACTIONS) | topics
 
 
 def check_isolation(job: Job) -> None:

@@ -188,7 +188,7 @@ class JobSettings(BaseModel):
     @model_validator(mode="after")
     def _kafka_where_it_is_used(self) -> "JobSettings":
         uses = {
-            "source.kind": self.source.topic is not None,
+            "source.kind": bool(self.source.all_topics),
             "output.kind": self.output.folder is None,
             "rules.topic": self.rules.topic is not None,
             "verdicts.topic": self.verdicts.topic is not None,
@@ -210,7 +210,7 @@ class JobSettings(BaseModel):
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
-        if self.audit is not None and (self.source.topic is None or self.output.folder is not None):
+        if self.audit is not None and (not self.source.all_topics or self.output.folder is not None):
             faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
@@ -226,8 +226,9 @@ class JobSettings(BaseModel):
         """Return each topic that has two roles."""
         roles: dict[str, str] = {}
         named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
-        if self.source.topic is not None:
-            named["source.topic"] = self.source.topic
+        named |= {f"source topic {topic}": topic for topic in self.source.all_topics[1:]}
+        if self.source.all_topics:
+            named["source.topic"] = self.source.all_topics[0]
         if self.rules.topic is not None:
             named |= {
                 "rules.topic": self.rules.topic,

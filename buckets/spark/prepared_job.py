@@ -45,8 +45,10 @@ from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_settings import schemes_of
+from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
 from buckets.stores.store_path import StorePath
+from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,9 @@ class PreparedJob:
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job)
         upkeep = self._upkeep(listener.say) if sink is None else None
+        webhook = settings.output.webhook if sink is None else None
+        delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
+        results = sink or self._open_sink(upkeep)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -123,7 +128,7 @@ class PreparedJob:
             book=RuleBook(
                 checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
             ),
-            sink=sink or self._open_sink(upkeep),
+            sink=results if delivery is None else WebhookSink(results, delivery),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
@@ -132,6 +137,7 @@ class PreparedJob:
             backfills=backfills,
             guard=guard,
             upkeep=upkeep,
+            delivery=delivery,
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
@@ -164,7 +170,7 @@ class PreparedJob:
             evaluations=settings.output.evaluations,
             output=settings.output.kind,
             arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
             avro_schema=self.job.avro_schema,
             protobuf=self.protobuf,
         )
@@ -233,8 +239,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
         check_digits(output.path, job.event_schema)
-    if source.topic is not None and settings.kafka is not None:
-        Broker(settings.kafka).check_topics([source.topic])
+    if source.all_topics and settings.kafka is not None:
+        Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
     if guard is not None and new_topic is None:
         guard.check()
@@ -250,9 +256,9 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
 
 
 def _guard(job: Job) -> TopicGuard | None:
-    """Return what sees that the source topic of a job is still the same; None of other sources."""
-    kafka, topic = job.settings.kafka, job.settings.source.topic
-    return None if kafka is None or topic is None else TopicGuard(kafka, job.checkpoint, [topic])
+    """Return what sees that the source topics of a job are still the same; None of other sources."""
+    kafka, topics = job.settings.kafka, job.settings.source.all_topics
+    return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
 
 
 def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:

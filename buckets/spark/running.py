@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -310,10 +311,13 @@ def _is_idle(query: StreamingQuery) -> bool:
     return not query.status["isTriggerActive"] or has_nothing_new(query)
 
 
-def news_of(query: StreamingQuery, fills: Sequence[Mapping[str, Any]] = ()) -> QueryNews:
-    """Return what Spark says of a query, as of its latest batch; `fills` go along."""
+def news_of(
+    query: StreamingQuery, fills: Sequence[Mapping[str, Any]] = (), webhook: Mapping[str, int] = MappingProxyType({})
+) -> QueryNews:
+    """Return what Spark says of a query, as of its latest batch; `fills` and `webhook` go along."""
     latest = query.lastProgress
-    return QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query), fills)
+    news = QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query), fills)
+    return replace(news, webhook=webhook)
 
 
 def has_nothing_new(query: StreamingQuery) -> bool:
