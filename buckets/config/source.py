@@ -192,7 +192,7 @@ class KafkaSource(SourceSettings):
         return bool(self.all_topics)
 
     def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: a schema goes with values that have one, a message with several, topics have one list."""
+        """Return what is wrong with how values are read, and with topics."""
         if self.topic is not None and self.topics:
             yield "topics: goes without `topic`; leave one of them out"
         for name in sorted({name for name in self.topics if self.topics.count(name) > 1}):

@@ -53,7 +53,9 @@ def _subject(job: Job, registry: Registry, subject: str) -> str:
     except (AvroSchemaError, ProtobufSchemaError) as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
-    there = list(dict.fromkeys([*reachable, *job.event_schema.beside_value, *names]))
+    # In an envelope the fields of the schema are the envelope's.
+    there = [*reachable, *job.event_schema.beside_value, *([] if source.envelope == "debezium" else names)]
+    there = list(dict.fromkeys(there))
     check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
@@ -64,9 +66,7 @@ def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence
     around = "after." if job.settings.source.envelope == "debezium" else ""
     names = read_fields(schema.text, schema.references)
     slots = decoder_of(schema.text, schema.references, tuple(f"{around}{name}" for name in wanted)).program.slot
-    return [] if around else names, [
-        name for slot, name in enumerate(wanted) if slot in slots and (around or name not in names)
-    ]
+    return names, [name for slot, name in enumerate(wanted) if slot in slots]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
@@ -87,4 +87,4 @@ def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequ
             message = f"has {name}, which {field.fault}; take it out of the event schema"
             raise ProtobufSchemaError(message)
     names = [field.name for field in best.fields]
-    return names, [name for name in fields if name not in names]
+    return names, list(fields)
