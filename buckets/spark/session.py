@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from buckets.config.settings import START_PATIENCE_MS
 from buckets.errors import BucketsError
 from buckets.java.java import find_java
-from buckets.spark.jvm import jvm_has_ended, kill_jvm, under_spark_submit
+from buckets.spark.jvm import jvm_has_ended, kill_jvm, take_signals, under_spark_submit
 from buckets.spark.session_places import log_path, open_places
 from buckets.spark.session_settings import session_settings
 from buckets.spark.stall import watched_start
@@ -68,7 +68,12 @@ def start_session(
         builder = builder.config(key, value)
     try:
         with watched_start(patience_ms), places.inherited(), _own_interrupts():
+            if under_spark_submit():
+                SparkContext._ensure_initialized()
+                take_signals()
             session = builder.getOrCreate()
+            if not under_spark_submit():
+                take_signals()
     except PySparkRuntimeError as error:
         message = f"Spark's JVM does not start; {_probable_cause()}; details: {log_path()}"
         raise BucketsError(message) from error

@@ -56,6 +56,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # A batch that is abandoned gets so long to end; what has not is ended with the process.
+    "spark.sql.streaming.stopTimeout": "3s",
     # Streams are not re-planned while they run.
     "spark.sql.adaptive.enabled": "false",
     # Field names of users are told apart by case, as JSON does.
