@@ -19,9 +19,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS
 from buckets.duration import format_duration
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.monitor.query_news import QueryNews
+from buckets.spark.java_errors import last_error, missing_python
 from buckets.spark.jvm import check_not_ended
 from buckets.spark.session_places import log_path
 from buckets.spark.shutdown import Shutdown
@@ -45,8 +46,6 @@ _DAMAGED_STATE = (
 )
 """What Spark says where a file of the state is not as it was written."""
 _NO_DESCRIPTORS = "Too many open files"
-_FRAME = "at "
-"""How a line begins that names a place in a program."""
 LONGEST_RETRY_S = 60.0
 """The longest pause between two starts of a query; each is twice as long as the one before."""
 WAITING = "Waiting for "
@@ -264,7 +263,10 @@ class Running:
                 f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
             )
             return BucketsError(message)
-        detail = _last_error(cause)
+        missing = missing_python(f"{text} {cause}")
+        if missing is not None:
+            return BucketsError(missing)
+        detail = last_error(cause)
         if any(sign in text for sign in _DAMAGED_STATE):
             message = (
                 f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail}); "
@@ -274,13 +276,6 @@ class Running:
             return BucketsError(message)
         message = f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
         return BucketsError(message)
-
-
-def _last_error(cause: BaseException) -> str:
-    """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
-    lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
-    errors = [line for line in lines if not line.startswith(_FRAME)]
-    return (errors[-1].removeprefix("Caused by: ") if errors else first_line(cause))[:300]
 
 
 def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:

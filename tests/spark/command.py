@@ -41,12 +41,21 @@ class RunningCommand:
         self._arguments = [BUCKETS, *map(str, arguments)]
         self._log = log
         self._give_up_s = give_up_s
+        self._cwd: Path | None = None
+        self._environment: dict[str, str] | None = None
 
     def __enter__(self) -> Self:
         """Start it."""
         with self._log.open("wb") as log:
             stdout = log if self.logs_stdout else subprocess.DEVNULL
-            self._process = subprocess.Popen(self._arguments, stdout=stdout, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                self._arguments,
+                stdout=stdout,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._cwd,
+                env=self._environment,
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
