@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.spark.java_errors import last_error, missing_python
+from buckets.spark.stall import watched_start
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 _JAVA_OPTIONS = "spark.executor.extraJavaOptions"
@@ -40,11 +41,11 @@ def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell
     Args:
         session: the session.
         shards: of the engine, over as many partitions as the executors have cores; None: over what the user has set.
-        patience_ms: how long the first executor may take to come.
+        patience_ms: how long the first executor may take to come, and how long it may take to load the engine.
         tell: told what is done.
 
     Raises:
-        BucketsError: none has come in time.
+        BucketsError: none has come in time, or one cannot load the engine.
     """
     context = session.sparkContext
     if is_local(context.master or ""):
@@ -56,10 +57,11 @@ def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell
     if shards is not None:
         session.conf.set(PARTITIONS, str(min(shards, slots)))
     tell(f"loading the engine on {_executors(context)} executors, {slots} cores")
-    load_engine(context, slots)
+    with watched_start(patience_ms):
+        _load_engine(context, slots)
 
 
-def load_engine(context: SparkContext, slots: int) -> None:
+def _load_engine(context: SparkContext, slots: int) -> None:
     """Have the Python of each executor load the engine and its kernels, compiled if they are not yet.
 
     Raises:

@@ -269,6 +269,5 @@ def job_session(
     shards = settings.partitions or settings.engine.shards
     session = start_session("buckets", shards, settings.spark, logs, settings.start_patience)
     is_fixed = PARTITIONS in settings_of_user(settings.spark)
-    with watched_start(settings.start_patience):
-        make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
+    make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
     return session

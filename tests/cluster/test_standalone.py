@@ -5,11 +5,13 @@ Executors have a wheel in a packed environment, sent along with `--archives`, an
 
 import os
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from buckets.exit_codes import FAILED
 from buckets.java.jars import jar_paths
 from tests.cluster.standalone import StandaloneCluster
 from tests.spark.command import RunningCommand
@@ -81,6 +83,29 @@ def alone(spark, tmp_path_factory) -> Iterator[Callable[[str], JobFolder]]:
         return done[name]
 
     return of
+
+
+def fault(job: JobFolder, cluster: StandaloneCluster, tmp_path: Path, code: int = FAILED) -> str:
+    """The last line of a job that ends with an error."""
+    with RunningCommand("run", job.conf, "--master", cluster.url, log=tmp_path / "log") as command:
+        assert command.wait() == code
+    assert "Traceback" not in command.stderr
+    return command.stderr.splitlines()[-1]
+
+
+@pytest.mark.nightly
+def test_a_cluster_that_gives_no_executor_and_one_whose_python_lacks_the_wheel_are_one_line_each(tmp_path):
+    bare = tmp_path / "bare"
+    venv.create(bare)
+    job = plain(tmp_path / "job")
+    job.configure_also(start_patience="5s", spark=SMALL | {"spark.pyspark.python": str(bare / "bin" / "python")})
+    with StandaloneCluster(tmp_path / "cluster") as cluster:
+        assert fault(job, cluster, tmp_path).startswith(f"error: no executor of {cluster.url} has come within 5s")
+        cluster.add_worker()
+        job.configure_also(start_patience="2m")
+        assert fault(job, cluster, tmp_path).startswith("error: the Python of an executor has no buckets: send an")
+        job.configure_also(spark=SMALL | {"spark.pyspark.python": "./gone/python"})
+        assert fault(job, cluster, tmp_path).startswith("error: a machine has no ./gone/python, the Python for its")
 
 
 @pytest.mark.parametrize(
