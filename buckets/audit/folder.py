@@ -18,7 +18,7 @@ from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.files import holds_more_than, write_first, write_whole
 from buckets.outputs.columns import VERDICTS
 from buckets.stores.location import location
@@ -30,14 +30,14 @@ def audit_settings(job: Job) -> AuditSettings:
     """Return the `audit` part of a configuration.
 
     Raises:
-        BucketsError: there is none.
+        ConfigurationError: there is none.
     """
     if job.settings.audit is None:
         message = (
             "the configuration has no `audit`, which says where topics are kept as tables; "
             "add `audit: {path: audit, checkpoint: audit-checkpoint}`"
         )
-        raise BucketsError(message)
+        raise ConfigurationError(message)
     return job.settings.audit
 
 

@@ -1,6 +1,7 @@
 """A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -15,7 +16,7 @@ from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import SourceSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
@@ -82,11 +83,25 @@ class Job(BaseModel):
         )
 
 
+@contextlib.contextmanager
+def of_configuration() -> Iterator[None]:
+    """Take what is wrong for a fault of a configuration, so that a command ends with the code of that.
+
+    Raises:
+        ConfigurationError: something is wrong.
+    """
+    try:
+        yield
+    except BucketsError as error:
+        raise ConfigurationError(error.message) from error
+
+
+@of_configuration()
 def load_job(path: Path) -> Job:
     """Read a configuration, and the schema and rules that it names.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid; says which, where and why.
+        ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
     schema = load_event_schema(path.resolve().parent / settings.event_schema)
@@ -361,30 +376,33 @@ def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[
             raise BucketsError(message)
 
 
+@of_configuration()
 def load_engine_settings(path: Path) -> EngineSettings:
     """Read the `engine` part of a configuration; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or its engine part is not valid.
+        ConfigurationError: the file cannot be read, or its engine part is not valid.
     """
     return load_model(path, _EngineOnly, "configuration").engine
 
 
+@of_configuration()
 def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid.
+        ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
 
 
+@of_configuration()
 def load_registry_settings(path: Path) -> RegistrySettings:
     """Read how the schema registry of a configuration is reached; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or has no valid `kafka.registry`.
+        ConfigurationError: the file cannot be read, or has no valid `kafka.registry`.
     """
     registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
     if registry is None:

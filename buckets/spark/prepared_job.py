@@ -34,6 +34,7 @@ from buckets.monitor.file_watch import FileWatch
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.rules.revision import Refusal
+from buckets.spark.cluster import PARTITIONS, make_ready
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
@@ -41,6 +42,7 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import shuffle_partitions, start_session
+from buckets.spark.session_settings import settings_of_user
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
@@ -261,17 +263,26 @@ def _guard(job: Job) -> TopicGuard | None:
     return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
 
 
-def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
-    """Start the Spark session of a job.
+def job_session(
+    job: Job, checkpoint: Path | None = None, tell: Callable[[str], None] = lambda line: None
+) -> SparkSession:
+    """Start the Spark session of a job, and have its executors ready.
 
     Args:
         job: its configuration.
         checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None, or one
             in an object store: in the temporary folder.
+        tell: told what comes next, in a few words.
+
+    Raises:
+        BucketsError: it does not start, or no executor comes.
     """
     is_local = checkpoint is not None and not isinstance(checkpoint, StorePath)
     logs = records_folder(checkpoint) / "logs" if checkpoint is not None and is_local else None
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
     stores = schemes_of([job.checkpoint, *places_of(settings)])
-    return start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    is_fixed = PARTITIONS in settings_of_user(settings.spark)
+    make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
+    return session
