@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor
 
 from buckets.events.avro.avro_type import AvroType, read_schema
 from buckets.events.avro.reader import avro_value
-from buckets.events.avro.writer import avro_bytes
+from buckets.events.avro.writer import Write, avro_writer
 from buckets.events.protobuf import proto_schema
 from buckets.events.protobuf.plain_values import protobuf_bytes, protobuf_value
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named
@@ -42,7 +42,9 @@ def schema_text(output: str, written_in: BinaryFormat) -> str:
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:
     """Return the value of a message behind the number of its schema, from what JSON shows of it."""
     if written_in == "avro":
-        return avro_bytes(_avro(schema_text(output, "avro")), shown)
+        content = bytearray()
+        _writer(output)(shown, content)
+        return bytes(content)
     return _FIRST_MESSAGE + protobuf_bytes(_protobuf(output), shown)
 
 
@@ -101,6 +103,11 @@ def _term(written: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _avro(text: str) -> AvroType:
     return read_schema(text)
+
+
+@cache
+def _writer(output: str) -> Write:
+    return avro_writer(_avro(schema_text(output, "avro")))
 
 
 @cache

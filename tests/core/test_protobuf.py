@@ -237,6 +237,37 @@ def test_a_decimal_of_confluent_is_read_to_the_digit():
     assert dead == {0: "amount: a decimal has 0 bytes and a scale of 1,000,000"}
 
 
+def test_money_and_a_decimal_of_google_are_read_to_the_digit():
+    schema = proto(amount="google.type.Money amount = 6", visits="google.type.Decimal visits = 5").replace(
+        "import", 'import "google/type/money.proto"; import "google/type/decimal.proto"; import', 1
+    )
+    declared = EventSchema.model_validate(
+        EVENTS | {"attributes": {"amount.currency_code": "string", "visits": "long"}, "measures": EVENTS["measures"]}
+    )
+    amounts = [(12, 500_000_000), (-1, -10_000_000), (0, -990_000_000), (2**53, 0)]
+    rows = [
+        message(schema, amount={"currency_code": "EUR", "units": str(units), "nanos": nanos}, visits={"value": "7"})
+        for units, nanos in [*amounts, (1, -1), (0, 1)]
+    ]
+    found, dead = read(*rows, message(schema, amount=None), s1=schema, schema=declared)
+    assert [row["amount"] for row in found] == [1250, -101, -99, 2**53 * 100, None]
+    assert [row["amount.currency_code"] for row in found] == ["EUR"] * 4 + [None]
+    assert [row["visits"] for row in found] == [7] * 4 + [None]
+    assert dead == {
+        4: "amount: 1 units and -1 nanos is no amount",
+        5: "amount: 0.000000001 has more than 2 digits after the point",
+    }
+
+
+def test_a_field_that_is_written_in_another_type_than_a_schema_file_says_is_a_dead_letter_and_never_absent(tmp_path):
+    other = proto(amount="int64 amount = 6")
+    rows = rows_of([message(other, amount="5")[6:], message(PLAIN)[6:]])
+    read_rows = TopicValues(TOPIC, tmp_path).read(rows, SCHEMA, 0, Pinned(None, PinnedProtobuf(text=PLAIN)))
+    found, (letter,) = parse(read_rows, SCHEMA, frozenset())
+    assert found.event_id.to_pylist() == ["e1"]
+    assert letter.reason.startswith("broken Protobuf: a field is written in another type than the schema says at byte")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "what"),
     [

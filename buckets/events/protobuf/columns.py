@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from buckets.events.moment_text import Faults
 from buckets.events.protobuf.program import NO_SLOT, Slots
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, TIMESTAMP, WantedField
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
 from buckets.events.schema import EventSchema
 from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
 from buckets.numbers.fixed_point import format_scaled
@@ -23,7 +23,7 @@ from buckets.numbers.fixed_point import format_scaled
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NANOS_OF_MS = 1_000_000
-_MOST_NANOS = 999_999_999
+_NANOS_OF_UNIT, _DIGITS_OF_NANOS, _MOST_NANOS = 1_000_000_000, 9, 999_999_999
 _LARGEST_SCALE, _MOST_BYTES = 1000, 500
 """Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
@@ -124,6 +124,8 @@ def _column(field: FieldDescriptor, rows: _Rows, is_event_time: bool) -> tuple[p
             return _moments(rows, is_event_time)
         if field.message_type.full_name == CONFLUENT_DECIMAL:
             return _decimals(rows)
+        if field.message_type.full_name == MONEY:
+            return _money(rows)
         count = len(rows.values.numbers)
         return pa.nulls(count), dict.fromkeys(range(count), "is an object, and must be one value")
     if field.enum_type is not None:
@@ -226,4 +228,16 @@ def _decimals(rows: _Rows) -> tuple[pa.Array, Faults]:
         else:
             number = int.from_bytes(content, signed=True)
             texts.append(format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
+    return pa.array(texts, pa.string()), faults
+
+
+def _money(rows: _Rows) -> tuple[pa.Array, Faults]:
+    """Return amounts with nine digits after the point; their currency is a field of its own."""
+    units, nanos = (part.numbers for part in rows.parts)
+    wrong = (np.abs(nanos) > _MOST_NANOS) | ((units > 0) & (nanos < 0)) | ((units < 0) & (nanos > 0))
+    faults: Faults = {
+        int(row): f"{units[row]} units and {nanos[row]} nanos is no amount" for row in np.flatnonzero(wrong)
+    }
+    amounts = zip(units.tolist(), nanos.tolist(), strict=True)
+    texts = [format_scaled(unit * _NANOS_OF_UNIT + nano, _DIGITS_OF_NANOS) for unit, nano in amounts]
     return pa.array(texts, pa.string()), faults

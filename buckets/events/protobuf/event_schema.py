@@ -8,7 +8,7 @@ from buckets.errors import BucketsError
 from buckets.events.imported_schema import ImportedField
 from buckets.events.protobuf.proto_schema import message_named
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, TIMESTAMP, is_map, is_wrapper
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, is_map, is_wrapper
 from buckets.validation import did_you_mean
 
 _FLOATS = {FieldDescriptor.TYPE_FLOAT: "float", FieldDescriptor.TYPE_DOUBLE: "double"}
@@ -61,6 +61,9 @@ def _fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterato
             yield _single(name, inside.fields_by_name["value"])
         elif inside.full_name == TIMESTAMP:
             yield ImportedField(name, "string")
+        elif inside.full_name == MONEY:
+            yield ImportedField(f"{name}.currency_code", "string")
+            yield ImportedField(name, reason=f"is an amount; {_SCALE}")
         elif inside.full_name == CONFLUENT_DECIMAL:
             yield ImportedField(name, reason=f"is a decimal; {_SCALE}")
         elif inside.full_name in (*outer, message.full_name) or not inside.fields:

@@ -6,6 +6,7 @@ list that may be missing.
 """
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -50,32 +51,65 @@ def _class_of(message: Descriptor) -> Any:
     return message_factory.GetMessageClass(message)
 
 
+@lru_cache(maxsize=256)
+def _fillers(message: Descriptor) -> list[tuple[str, Callable[[Any, str, Any], None]]]:
+    """Return by field of a message what puts a value into it."""
+    return [(field.name, _filler(field)) for field in message.fields]
+
+
+def _filler(field: FieldDescriptor) -> Callable[[Any, str, Any], None]:
+    inside = field.message_type
+    if inside is None:
+        return _fill_list if field.is_repeated else _fill_plain
+    if field.is_repeated:
+        return _fill_entries if set(inside.fields_by_name) == _ENTRY else _fill_messages
+    if inside.full_name == TIMESTAMP:
+        return _fill_moment
+    return _fill_names if _NAMES in inside.fields_by_name else _fill_single
+
+
 def _fill(made: Any, value: dict[str, Any]) -> Any:
-    for field in made.DESCRIPTOR.fields:
-        given = value.get(field.name)
-        if given is None:
-            continue
-        inside = field.message_type
-        if isinstance(given, dict) and field.is_repeated:
-            for name, each in given.items():
-                entry = getattr(made, field.name).add(key=name)
-                _fill_scalar(entry.value, each)
-        elif field.is_repeated and inside is None:
-            getattr(made, field.name).extend(given)
-        elif field.is_repeated:
-            for each in given:
-                _fill(getattr(made, field.name).add(), each)
-        elif inside is None:
-            is_json = isinstance(given, dict | list)
-            setattr(made, field.name, json.dumps(given, ensure_ascii=False) if is_json else given)
-        elif inside.full_name == TIMESTAMP:
-            getattr(made, field.name).FromMilliseconds(given)
-        elif isinstance(given, list):
-            getattr(made, field.name).SetInParent()
-            getattr(made, field.name).names.extend(given)
-        else:
-            _fill_scalar(getattr(made, field.name), given)
+    for name, put in _fillers(made.DESCRIPTOR):
+        given = value.get(name)
+        if given is not None:
+            put(made, name, given)
     return made
+
+
+def _fill_plain(made: Any, name: str, given: Any) -> None:
+    setattr(made, name, json.dumps(given, ensure_ascii=False) if isinstance(given, dict | list) else given)
+
+
+def _fill_list(made: Any, name: str, given: Any) -> None:
+    getattr(made, name).extend(given)
+
+
+def _fill_entries(made: Any, name: str, given: Any) -> None:
+    entries = getattr(made, name)
+    for key, each in given.items():
+        _fill_scalar(entries.add(key=key).value, each)
+
+
+def _fill_messages(made: Any, name: str, given: Any) -> None:
+    messages = getattr(made, name)
+    for each in given:
+        _fill(messages.add(), each)
+
+
+def _fill_moment(made: Any, name: str, given: Any) -> None:
+    moment = getattr(made, name)
+    moment.seconds, moment.nanos = given // 1000, given % 1000 * 1_000_000
+    moment.SetInParent()
+
+
+def _fill_names(made: Any, name: str, given: Any) -> None:
+    fields = getattr(made, name)
+    fields.SetInParent()
+    fields.names.extend(given)
+
+
+def _fill_single(made: Any, name: str, given: Any) -> None:
+    _fill_scalar(getattr(made, name), given)
 
 
 def _fill_scalar(made: Any, value: Any) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, TIMESTAMP, WantedField
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ _CODES = {
     FieldDescriptor.TYPE_SINT64: SINT64,
 }
 """How a type is written; what the bits are beside that, the columns know."""
-_PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale")}
+_PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale"), MONEY: ("units", "nanos")}
 """Messages that are one value, with the fields that it is made of."""
 
 

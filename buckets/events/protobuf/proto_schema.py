@@ -33,12 +33,13 @@ _MODULES = (any_pb2, api_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mas
 _WELL_KNOWN: dict[str, FileDescriptor] = {
     module.DESCRIPTOR.name: module.DESCRIPTOR for module in (*_MODULES, timestamp_pb2, type_pb2, wrappers_pb2)
 }
-_CONFLUENT_DECIMAL = """syntax = "proto3";
-package confluent.type;
-message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
-"""
-_BUILT_IN = {"confluent/type/decimal.proto": _CONFLUENT_DECIMAL}
-"""What registries know without being told, beside the vendor's own files."""
+_BUILT_IN = {
+    "confluent/type/decimal.proto": "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+    "google/type/date.proto": "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }",
+    "google/type/decimal.proto": "message Decimal { string value = 1; }",
+    "google/type/money.proto": "message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }",
+}
+"""What registries know without being told, beside the vendor's own files: of those what payments have."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
 _NAME = "buckets.proto"
 """The file that a schema is; nothing imports it."""
@@ -152,7 +153,10 @@ def _imported(name: str, files: dict[str, FileDescriptorProto]) -> FileDescripto
         return files[name]
     if name in _WELL_KNOWN:
         return FileDescriptorProto.FromString(_WELL_KNOWN[name].serialized_pb)
-    return read_proto(_BUILT_IN[name], name) if name in _BUILT_IN else None
+    if name not in _BUILT_IN:
+        return None
+    package = name.rpartition("/")[0].replace("/", ".")
+    return read_proto(f'syntax = "proto3"; package {package}; {_BUILT_IN[name]}', name)
 
 
 def messages_of(file: FileDescriptor) -> list[Descriptor]:

@@ -12,11 +12,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from buckets.events.field_paths import path_of
 
 TIMESTAMP = "google.protobuf.Timestamp"
-CONFLUENT_DECIMAL = "confluent.type.Decimal"
-_WRAPPERS = frozenset(
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
+CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
+_WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
 Numbers = tuple[int, ...]
 NumbersOf = Mapping[str, Numbers]
 """By declared field the numbers of the fields on the way to it, and its own."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from buckets.compiled import compiled, inlined, leaf
+from buckets.compiled import compiled, inlined, leaf, read_word
 from buckets.events.protobuf.program import (
     BOOLEAN,
     BYTES,
@@ -117,9 +117,10 @@ def _as_kind(bits, kind):
 @inlined
 def _little_endian(data, at, kind):
     """Return a number of four or eight bytes; of floating point the bits."""
+    if kind == FIXED64:
+        return np.int64(read_word(data, at))
     number = np.int64(0)
-    width = 8 if kind == FIXED64 else 4
-    for byte in range(width - 1, -1, -1):
+    for byte in range(3, -1, -1):
         number = number << np.int64(8) | np.int64(data[at + byte])
     if kind == SFIXED32 and number > 0x7FFFFFFF:
         number -= np.int64(0x100000000)
@@ -160,12 +161,73 @@ def _place(program, node, number, hint):
     return low if low < end and program.number[low] == number else np.int64(-1)
 
 
-@leaf
-def _clear(program, place, row, there, values, lengths):
-    """Take out what other fields of a oneof have left, since this one comes later."""
+@inlined
+def _kind_of(program, place, wire_type):
+    """Return as what a value is read, whether its field has it, and whether it is a packed list of the field."""
+    if place < 0:
+        return np.int64(UNKNOWN), False, False
+    kind = program.kind[place]
+    if _wire_type(kind) == wire_type:
+        return kind, True, False
+    is_list = program.repeated[place] != 0 and wire_type == SIZED and kind not in (TEXT, BYTES, MESSAGE, GROUP)
+    return (kind if is_list else np.int64(UNKNOWN)), False, is_list
+
+
+@inlined
+def _sized(data, at, end, kind, is_list):
+    """Read a length and go over its bytes, but not over those of a message; returns as `_value`."""
+    start = at
+    size, at, code = _varint(data, at, end)
+    if code != SOUND:
+        return np.int64(0), np.int64(0), at, code
+    if size > np.uint64(end - at):
+        return np.int64(0), np.int64(0), start, BAD_LENGTH
+    length = np.int64(size)
+    if kind == TEXT and not is_text(data, at, at + length):
+        return np.int64(0), length, start, BAD_TEXT
+    if is_list and not _is_packed(data, at, at + length, kind):
+        return np.int64(0), length, start, BAD_LIST
+    return np.int64(at), length, at if kind == MESSAGE else at + length, SOUND
+
+
+@inlined
+def _value(data, at, end, wire_type, kind, is_list):
+    """Read a value; returns its number or where its bytes begin, their length, the position, and a code."""
+    if wire_type == VARINT:
+        bits, at, code = _varint(data, at, end)
+        return _as_kind(bits, kind), np.int64(0), at, code
+    if wire_type == SIZED:
+        return _sized(data, at, end, kind, is_list)
+    if wire_type == GROUP_BEGIN:
+        return np.int64(0), np.int64(0), at, SOUND
+    width = 8 if wire_type == EIGHT_BYTES else 4
+    if width > end - at:
+        return np.int64(0), np.int64(0), end, CUT
+    return _little_endian(data, at, kind), np.int64(0), at + width, SOUND
+
+
+@inlined
+def _put(program, place, row, value, length, there, values, lengths):
+    """Put a value down, and take out what other fields of its oneof have left, since this one comes later."""
     for at in range(program.clears[place, 0], program.clears[place, 1]):
         slot = program.cleared[at]
         there[slot, row], values[slot, row], lengths[slot, row] = False, 0, 0
+    slot = program.slot[place]
+    if slot != NO_SLOT:
+        there[slot, row], values[slot, row], lengths[slot, row] = True, value, length
+
+
+@inlined
+def _tag(data, at, end):
+    """Read the number of a field and how it is written; returns these, the position, and a code."""
+    start = at
+    tag, at, code = _varint(data, at, end)
+    number, wire_type = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
+    if code != SOUND:
+        return number, wire_type, at, code
+    if tag > np.uint64(0xFFFFFFFF) or at - start > 5 or number == 0 or wire_type > FOUR_BYTES:
+        return number, wire_type, start, BAD_TAG
+    return number, wire_type, at, SOUND
 
 
 @leaf
@@ -187,67 +249,33 @@ def _walk(program, data, begin, end, row, there, values, lengths, stack):
     nodes[0], ends[0], groups[0] = program.first.shape[0] - 2, end, 0
     depth, at, hint = 0, begin, np.int64(-1)
     while True:
-        if at == ends[depth]:
+        last = ends[depth]
+        if at == last:
             if groups[depth] != 0:
                 return CUT, at
             if depth == 0:
                 return SOUND, at
             depth -= 1
             continue
-        node, last = nodes[depth], ends[depth]
         tag_at = at
-        tag, at, code = _varint(data, at, last)
+        number, wire_type, at, code = _tag(data, at, last)
         if code != SOUND:
             return code, at
-        number, wire_type = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
-        if tag > np.uint64(0xFFFFFFFF) or at - tag_at > 5 or number == 0 or wire_type > FOUR_BYTES:
-            return BAD_TAG, tag_at
         if wire_type == GROUP_END:
             if groups[depth] != number:
                 return BAD_GROUP, tag_at
             depth -= 1
             continue
-        place = _place(program, node, number, hint)
+        place = _place(program, nodes[depth], number, hint)
         hint = place + 1
-        kind = np.int64(UNKNOWN) if place < 0 else program.kind[place]
-        is_known = place >= 0 and _wire_type(kind) == wire_type
-        if place >= 0 and not is_known:
-            is_list = program.repeated[place] != 0 and wire_type == SIZED and kind not in (TEXT, BYTES, MESSAGE, GROUP)
-            if not is_list and program.strict[place] != 0:
-                return OTHER_TYPE, tag_at
-            kind = kind if is_list else np.int64(UNKNOWN)
-        value, length, start = np.int64(0), np.int64(0), at
-        if wire_type == VARINT:
-            bits, at, code = _varint(data, at, last)
-            if code != SOUND:
-                return code, at
-            value = _as_kind(bits, kind)
-        elif wire_type in (EIGHT_BYTES, FOUR_BYTES):
-            width = 8 if wire_type == EIGHT_BYTES else 4
-            if width > last - at:
-                return CUT, last
-            if is_known and program.slot[place] != NO_SLOT:
-                value = _little_endian(data, at, kind)
-            at += width
-        elif wire_type == SIZED:
-            size, at, code = _varint(data, at, last)
-            if code != SOUND:
-                return code, at
-            if size > np.uint64(last - at):
-                return (CUT if last == end else BAD_LENGTH), start
-            value, length = np.int64(at), np.int64(size)
-            if kind == TEXT and not is_text(data, at, at + length):
-                return BAD_TEXT, start
-            if place >= 0 and not is_known and kind != UNKNOWN and not _is_packed(data, at, at + length, kind):
-                return BAD_LIST, start
-            if kind != MESSAGE:
-                at += length
+        kind, is_known, is_list = _kind_of(program, place, wire_type)
+        if place >= 0 and not is_known and not is_list and program.strict[place] != 0:
+            return OTHER_TYPE, tag_at
+        value, length, at, code = _value(data, at, last, wire_type, kind, is_list)
+        if code != SOUND:
+            return CUT if code == BAD_LENGTH and depth == 0 else code, at
         if is_known:
-            if program.clears[place, 0] < program.clears[place, 1]:
-                _clear(program, place, row, there, values, lengths)
-            slot = program.slot[place]
-            if slot != NO_SLOT:
-                there[slot, row], values[slot, row], lengths[slot, row] = True, value, length
+            _put(program, place, row, value, length, there, values, lengths)
         if wire_type == GROUP_BEGIN or kind == MESSAGE:
             if depth == DEEPEST - 1:
                 return DEEP, tag_at
