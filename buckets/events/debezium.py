@@ -15,6 +15,7 @@ import pyarrow as pa
 from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
 from buckets.events.json_members import kind_of, members
+from buckets.events.json_object import read_object
 from buckets.events.message_fields import part_of_schema, value_schema
 from buckets.events.schema import OF_ENVELOPE, EventSchema
 
@@ -48,14 +49,18 @@ def _open(text: bytes) -> Opened:
     except ValueError as error:
         return unopened(str(error))
     if op is None:
-        is_wrapped_null = payload is None and b'"payload"' in text
-        return unopened(TOMBSTONE if is_wrapped_null else _reason_of(None))
+        return unopened(TOMBSTONE if payload is None and _is_wrapped_null(text) else _reason_of(None))
     reason = None if op in _PLAIN else _reason_of(_text_of(op))
     if reason is None and after is None:
         reason = "after: is missing or null"
     elif reason is None and after is not None and not after.startswith(b"{"):
         reason = f"after: is {kind_of(after)}, and must be an object"
     return unopened(reason) if reason or after is None else Opened(after, inner)
+
+
+def _is_wrapped_null(text: bytes) -> bool:
+    """Return whether a text is `schema` and `payload` with nothing in it, as some converters write a tombstone."""
+    return b'"payload"' in text and dict(read_object(text.decode())) == {"schema": None, "payload": None}
 
 
 def _text_of(op: bytes) -> str:
