@@ -224,7 +224,7 @@ def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema
     for name, origin in schema.beside_value.items():
         message = (
             f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
-            f"of kind {source.kind} has no messages; leave it out of `origins` or `event_time` there"
+            f"of kind {source.kind} has none; leave it out of `origins` or `event_time` there"
         )
         raise BucketsError(message)
 

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -51,6 +52,9 @@ class WebhookSettings(BaseModel):
     def _secret_is_a_key(self) -> "WebhookSettings":
         if self.secret is not None and len(self.key or b"") < _LEAST_BYTES:
             message = f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
+            raise ValueError(message)
+        if self.ca_file is not None and not Path(self.ca_file).is_file():
+            message = f"{self.ca_file}: no such file"
             raise ValueError(message)
         return self
 

@@ -15,13 +15,18 @@ import pyarrow as pa
 from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
 from buckets.events.json_members import kind_of, members
+from buckets.events.json_object import read_object
 from buckets.events.message_fields import part_of_schema, value_schema
 from buckets.events.schema import OF_ENVELOPE, EventSchema
 
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
+_PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
 _AFTER = "after."
 _OP = "op"
+_WRAPPED = ("payload", _OP, "after")
+_INNER = _WRAPPED[1:]
+_QUOTED = tuple(f'"{name}"'.encode() for name in _INNER)
 
 
 def read_json_changes(texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema) -> pa.RecordBatch:
@@ -36,21 +41,31 @@ def read_json_changes(texts: pa.RecordBatch, is_null: np.ndarray, schema: EventS
 
 def _open(text: bytes) -> Opened:
     try:
-        (payload,) = members(text, ("payload",))
+        # Most have no schema around them, or one that names these fields too, so they are looked for at once.
+        payload, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
         inner = text if payload is None else payload
-        op, after = members(inner, (_OP, "after"))
+        if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
+            op, after = members(inner, _INNER)
     except ValueError as error:
         return unopened(str(error))
     if op is None:
-        is_wrapped_null = payload is None and b'"payload"' in text
-        return unopened(TOMBSTONE if is_wrapped_null else _reason_of(None))
-    operation = json.loads(op)
-    reason = _reason_of(operation if isinstance(operation, str) else op.decode())
+        return unopened(TOMBSTONE if payload is None and _is_wrapped_null(text) else _reason_of(None))
+    reason = None if op in _PLAIN else _reason_of(_text_of(op))
     if reason is None and after is None:
         reason = "after: is missing or null"
     elif reason is None and after is not None and not after.startswith(b"{"):
         reason = f"after: is {kind_of(after)}, and must be an object"
     return unopened(reason) if reason or after is None else Opened(after, inner)
+
+
+def _is_wrapped_null(text: bytes) -> bool:
+    """Return whether a text is `schema` and `payload` with nothing in it, as some converters write a tombstone."""
+    return b'"payload"' in text and dict(read_object(text.decode())) == {"schema": None, "payload": None}
+
+
+def _text_of(op: bytes) -> str:
+    operation = json.loads(op)
+    return operation if isinstance(operation, str) else op.decode()
 
 
 def _reason_of(operation: str | None) -> str | None:

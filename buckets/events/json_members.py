@@ -10,7 +10,7 @@ import msgspec
 from buckets.events.json_events import has_plain_names
 from buckets.events.json_object import DEEPEST, Fields, read_object
 
-_NULL = b"null"
+_NOTHING = (b"", b"null")
 
 
 @cache
@@ -20,21 +20,26 @@ def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=dict(zip(columns, names, strict=True))))
 
 
-def members(text: bytes, names: tuple[str, ...]) -> list[bytes | None]:
+def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
     """Return the JSON of members of an object; None for those that are missing or null.
+
+    Args:
+        text: the object.
+        names: of the members.
+        once: those that may be there only once; None for all. Of another one the last may be returned.
 
     Raises:
         ValueError: it is no object, or one of them is given twice; says why.
     """
-    if _is_simple(text, names):
+    if _is_simple(text, names if once is None else once):
         try:
             found = msgspec.structs.astuple(_decoder(names).decode(text))
         except (ValueError, RecursionError):
             pass
         else:
-            return [None if bytes(member) in (b"", _NULL) else bytes(member) for member in found]
+            return [None if member in _NOTHING else member for member in map(bytes, found)]
     event = read_object(text.decode())
-    return [_member(event, name) for name in names]
+    return [_member(event, name, once is None or name in once) for name in names]
 
 
 def _is_simple(text: bytes, names: Sequence[str]) -> bool:
@@ -44,12 +49,12 @@ def _is_simple(text: bytes, names: Sequence[str]) -> bool:
     return b"\\" not in text or has_plain_names(text)
 
 
-def _member(event: Fields, name: str) -> bytes | None:
+def _member(event: Fields, name: str, is_once: bool) -> bytes | None:
     found = [value for own, value in event if own == name]
-    if len(found) > 1:
+    if len(found) > 1 and is_once:
         message = f"{name}: is given twice"
         raise ValueError(message)
-    return None if not found or found[0] is None else _written(found[0]).encode()
+    return None if not found or found[-1] is None else _written(found[-1]).encode()
 
 
 def _written(value: Any) -> str:

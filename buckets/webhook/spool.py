@@ -52,7 +52,7 @@ class Spool:
         self._folder = self._records.folder / "webhook"
         self._file = self._folder / "position.json"
         self.undelivered = self._folder / "undelivered.jsonl"
-        self._settled = self._records.read_if_there(self._file, _position) or (-1, 0)
+        self._settled = self._records.read_if_there(self._file, _position) or (-1, 0, "")
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[tuple[str, str]]) -> int:
         """Keep the alerts of a batch, id and JSON of each, and return how many; once more if the batch is run again."""
@@ -67,21 +67,27 @@ class Spool:
 
     def waiting(self, batch_id: int) -> Iterator[WaitingAlert]:
         """Yield the alerts of a batch that are not settled."""
-        lines = (self._folder / f"{batch_id:0{_DIGITS}}.jsonl").read_text(encoding="utf-8").splitlines()
-        settled = self._settled[1] if self._settled[0] == batch_id else 0
-        for number, line in enumerate(lines[settled:], settled):
-            alert = json.loads(line)
-            yield WaitingAlert(batch_id, number, alert["id"], alert["decided_ms"], alert["body"])
+        file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
+        with self._records.reading(file):
+            written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            alerts = [
+                WaitingAlert(batch_id, number, alert["id"], alert["decided_ms"], alert["body"])
+                for number, alert in enumerate(written)
+            ]
+        batch, end, last_id = self._settled
+        # A batch that was given up with its topic has left its number to another one, whose alerts are others.
+        is_of_batch = batch == batch_id and 0 < end <= len(alerts) and alerts[end - 1].message_id == last_id
+        yield from alerts[end if is_of_batch else 0 :]
 
     def settle(self, alert: WaitingAlert) -> None:
         """Note that an alert needs nothing more; it is written with the next `keep`."""
-        self._settled = alert.batch_id, alert.line + 1
+        self._settled = alert.batch_id, alert.line + 1, alert.message_id
 
     def keep(self) -> None:
-        """Write which alerts are settled, and remove batches before them."""
-        batch_id, line = self._settled
+        """Write which alerts are settled."""
+        batch_id, line, last_id = self._settled
         if batch_id >= 0:
-            self._records.write(self._file, {"batch": batch_id, "line": line})
+            self._records.write(self._file, {"batch": batch_id, "line": line, "alert_id": last_id})
 
     def remove(self, batch_id: int) -> None:
         """Remove a batch whose alerts are all settled, and kept so."""
@@ -93,5 +99,5 @@ class Spool:
         append_whole(self.undelivered, (json.dumps(record, ensure_ascii=False) + "\n").encode())
 
 
-def _position(record: dict[str, Any]) -> tuple[int, int]:
-    return int(record["batch"]), int(record["line"])
+def _position(record: dict[str, Any]) -> tuple[int, int, str]:
+    return int(record["batch"]), int(record["line"]), str(record["alert_id"])

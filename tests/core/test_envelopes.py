@@ -10,6 +10,8 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-proto
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from buckets.events.arrivals import SKIPPED
 from tests.core.avro_events import encoded
@@ -96,7 +98,8 @@ def changes(*values):
 def test_the_published_changes_are_events_or_skipped_with_and_without_a_schema(tmp_path, is_wrapped):
     published = [CREATE, UPDATE, DELETE, TRUNCATE, LOGGED]
     values = [{"schema": ENVELOPE_SCHEMA, "payload": change} if is_wrapped else change for change in published]
-    read = read_messages(tmp_path, changes(*values, None), CUSTOMERS, DEBEZIUM)
+    nothing = {"schema": None, "payload": None} if is_wrapped else None
+    read = read_messages(tmp_path, changes(*values, nothing), CUSTOMERS, DEBEZIUM)
     assert read.events == [CREATED, UPDATED]
     assert read.dead == {}
     assert read.skipped == {"deleted": 1, "truncated": 1, "logged": 1, "tombstone": 1}
@@ -140,7 +143,7 @@ def test_a_change_that_is_broken_is_one_dead_letter_and_its_neighbours_are_read(
         b"",
         whole[:-1],
         b"[]",
-        json.dumps(ANNE).encode(),
+        json.dumps(ANNE | {"payload": None}).encode(),
         whole.replace(b'"op": "c"', b'"op": "x"'),
         whole.replace(b'"op": "c"', b'"op": "c", "op": "u"'),
         whole.replace(b'"after": {', b'"after": {"id": 2, '),
@@ -307,3 +310,69 @@ def test_data_in_avro_are_read_in_binary_mode(tmp_path):
 
 def test_no_reason_of_a_field_is_that_of_a_message_that_is_skipped():
     assert all(reason.startswith("skipped: ") and not reason.endswith("null") for reason in SKIPPED)
+
+
+# --- Laws -----------------------------------------------------------------------------------------------------
+
+PAYMENT = {
+    "event_id": "id",
+    "event_time": "t",
+    "attributes": {"op": "string", "after": "long", "customer.country": "string", "vip": "boolean"},
+    "measures": {"data": {"scale": 2}},
+}
+NAMES = ["id", "t", "op", "after", "customer", "country", "vip", "data", "payload", "specversion", "schema", "other"]
+ESCAPED = {'"op"': r'"\u006fp"', '"after"': r'"\u0061fter"', '"data"': r'"d\u0061ta"', '"payload"': r'"p\u0061yload"'}
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.decimals(-1000, 1000, places=2).map(float),
+    st.sampled_from(["c", "d", "1", "12.50", "true", "1.0", "op", 'a "quoted" op', "\ud800", "zoë"]),
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+)
+PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=9)
+
+
+def text_of(pairs, are_escaped):
+    """An object in JSON, whose names may be there twice or be written with escapes."""
+    written = ",".join(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=True)}" for name, value in pairs)
+    for plain, escaped in ESCAPED.items():
+        written = written.replace(plain, escaped) if are_escaped else written
+    return f"{{{written}}}"
+
+
+@given(PAIRS, PAIRS, st.sampled_from("cru"), st.booleans(), st.booleans())
+def test_an_event_in_an_envelope_is_the_event_or_the_dead_letter_that_it_is_alone(
+    tmp_path_factory, pairs, others, operation, are_escaped, is_wrapped
+):
+    folder, text, before = tmp_path_factory.getbasetemp(), text_of(pairs, are_escaped), text_of(others, are_escaped)
+    alone = read_messages(folder, [TestMessage(text.encode())], PAYMENT)
+    change = f'{{"before": {before}, "after": {text}, "op": "{operation}", "source": {{"op": "d"}}}}'
+    change = f'{{"schema": {{"field": "after"}}, "payload": {change}}}' if is_wrapped else change
+    changed = TestMessage(change.encode())
+    event = TestMessage(f'{{"specversion": "1.0", "other": {before}, "data": {text}}}'.encode())
+    assert read_messages(folder, [changed, changed], PAYMENT, DEBEZIUM) == _twice(alone)
+    assert read_messages(folder, [event, event], PAYMENT, CLOUD_EVENTS) == _twice(alone)
+
+
+def _twice(read):
+    dead = dict.fromkeys((0, 1), read.dead[0]) if read.dead else {}
+    return read.events * 2, dead, {}
+
+
+@given(st.binary(max_size=12), st.integers(0, 200), st.integers(0, 7))
+def test_damaged_envelopes_are_a_dead_letter_each_or_an_event_and_lose_no_neighbour(
+    tmp_path_factory, noise, place, kind
+):
+    folder = tmp_path_factory.getbasetemp()
+    for whole, source in ((json.dumps(CREATE), DEBEZIUM), (json.dumps(JSON_EVENT), CLOUD_EVENTS)):
+        good = whole.encode()
+        at = place % len(good)
+        damaged = [good[:at], good[:at] + noise, good[:at] + noise + good[at:], good[:at] + noise + good[at + 1 :]]
+        messages = [TestMessage(good), TestMessage(damaged[kind % 4]), TestMessage(good)]
+        schema = CUSTOMERS if source is DEBEZIUM else EVENTS
+        read = read_messages(folder, messages, schema, source)
+        assert len(read.events) + len(read.dead) + sum(read.skipped.values()) == 3
+        assert read.events[0] == read.events[-1] == (CREATED if source is DEBEZIUM else READ)

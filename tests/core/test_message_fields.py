@@ -3,8 +3,13 @@
 import json
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from buckets.checkpoint.basis import Basis
+from buckets.config.engine import EngineSettings
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import encoded
 from tests.core.read_messages import TestMessage, read_messages
@@ -154,3 +159,40 @@ def test_a_schema_reads_what_it_writes():
     for events in (EVENTS, BROKER):
         schema = EventSchema.model_validate(events)
         assert EventSchema.model_validate(schema.model_dump(mode="json")) == schema
+
+
+def test_a_source_of_files_has_no_messages_and_one_without_an_envelope_no_envelope(tmp_path):
+    counting = {"rule_id": "r", "group_by": ["country"], "aggregate": {"function": "count"}}
+    counting |= {"window": {"length": "1h"}, "limit": {"operator": ">", "value": "1"}}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": [counting]}))
+    (tmp_path / "in").mkdir()
+    conf = {"schema": "schema.yaml", "rules": "rules.yaml", "checkpoint": "c", "output": {"path": "tables"}}
+
+    def load(source, **changes):
+        (tmp_path / "schema.yaml").write_text(yaml.safe_dump(BROKER | {"event_time": "at"} | changes))
+        kafka = {"bootstrap_servers": "localhost:9092"}
+        (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf | {"source": source, "kafka": kafka}))
+        return load_job(tmp_path / "conf.yaml")
+
+    files, topic = {"kind": "json", "path": "in"}, {"kind": "kafka", "topic": "t"}
+    with pytest.raises(BucketsError, match="takes country from key of a message, and a source of kind json has none"):
+        load(files, origins={"country": "key"})
+    with pytest.raises(BucketsError, match="takes create_time from create_time of a message, and a source of kind"):
+        load(files, event_time={"broker": "create_time"})
+    with pytest.raises(BucketsError, match=r"takes country from envelope\.op, and the source has no envelope"):
+        load(topic, origins={"country": "envelope.op"})
+    assert load(topic | {"envelope": "debezium"}, origins={"country": "envelope.op"}).event_schema.origins
+
+
+def test_where_a_field_comes_from_stays_under_a_checkpoint():
+    def basis(**changes):
+        schema = EventSchema.model_validate(BROKER | changes)
+        return Basis("kafka t", schema, EngineSettings())
+
+    written = basis(origins={"country": "key"}).to_json()
+    assert basis(origins={"country": "key"}).conflict(written) is None
+    assert basis().conflict(written) == "was made with country from key of a message, not from the value"
+    later = basis(origins={"country": "key"}, event_time={"broker": "log_append_time", "field": "create_time"})
+    assert later.conflict(written) == (
+        "was made with create_time from create_time of a message, not from log_append_time"
+    )

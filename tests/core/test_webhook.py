@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from buckets.clock import epoch_ms
 from buckets.config.webhook import WebhookSettings
+from buckets.errors import BucketsError
 from buckets.kafka.port import free_port
 from buckets.webhook.delivery import Delivery
 from buckets.webhook.receiver import Receiver, signature
@@ -172,6 +174,26 @@ def test_a_process_that_is_killed_loses_none_and_delivers_again_what_was_not_not
     with after.running():
         pass
     assert webhook.ids == [f"a{number}" for number in range(10, 50)]
+
+
+def test_a_batch_that_takes_the_number_of_one_that_was_given_up_is_delivered_whole(tmp_path, webhook, said):
+    first = Delivery(tmp_path, settings(webhook.url), said.append)
+    first.put(4, epoch_ms(), alerts(1, 2))
+    with first.running():
+        pass
+    second = Delivery(tmp_path, settings(webhook.url), said.append)
+    second.put(4, epoch_ms(), alerts(7, 8, 9))
+    with second.running():
+        pass
+    assert webhook.ids == ["a1", "a2", "a7", "a8", "a9"]
+
+
+def test_a_damaged_file_of_alerts_is_named_in_one_line(tmp_path, webhook, said):
+    Spool(tmp_path).put(3, epoch_ms(), alerts(1))
+    (file,) = (tmp_path / "buckets" / "webhook").glob("*3.jsonl")
+    file.write_text(file.read_text()[:20])
+    with pytest.raises(BucketsError, match=re.escape(f"webhook/{file.name} cannot be read")):
+        Delivery(tmp_path, settings(webhook.url), said.append)
 
 
 def test_the_end_does_not_wait_for_a_receiver_that_is_away(tmp_path, webhook, said):
