@@ -75,10 +75,11 @@ def show_whole(path: Path, content: bytes) -> None:
 
 
 def append_whole(path: Path, content: bytes) -> None:
-    """Add to a file, to the disk; in a store, which cannot do that, the object is written anew."""
+    """Add to a file, if it is there, to the disk; in a store, which cannot do that, the object is written anew."""
     if isinstance(path, StorePath):
-        path.write_bytes(path.read_bytes() + content)
+        path.write_bytes((path.read_bytes() if path.is_file() else b"") + content)
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(content)
         file.flush()

@@ -122,7 +122,12 @@ RESULTS = (
         text="Live, held back by a policy, or of a rule on trial; the 15 that fire most.",
     ),
     lines("Events by outcome", "cps", Query(rate("buckets_group_events_total", "outcome"), "{{outcome}}")),
-    lines("Dead letters", "cps", Query(rate("buckets_dead_letter_reasons_total", "reason"), "{{reason}}")),
+    lines(
+        "Dead letters, and messages that are skipped",
+        "cps",
+        Query(rate("buckets_dead_letter_reasons_total", "reason"), "{{reason}}"),
+        Query(rate("buckets_skipped_total", "reason"), "skipped: {{reason}}"),
+    ),
     lines("Rules", "none", Query(value("buckets_rules"), "{{state}}")),
     lines(
         "Changes of rules not made",

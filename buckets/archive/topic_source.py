@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
+from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.pinned_schemas import pinned_schemas
@@ -17,10 +18,11 @@ from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job
-from buckets.delta.query import in_ms, query, sql_text
+from buckets.delta.query import sql_text
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
-from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
+from buckets.events.message_fields import columns_beside_value
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
 
@@ -31,17 +33,34 @@ _MOST_MESSAGES = 1_000_000
 def topic_arrivals(
     job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of batches, by partition and offset; only of batches that the audit has reached.
+    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached.
 
     Raises:
         BucketsError: the configuration has no audit, or it has kept nothing yet.
     """
-    topic = job.settings.source.topic
-    assert topic is not None
+    source = job.settings.source
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
+    values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
+    of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in source.all_topics]
+    # A topic that the audit has not read as far ends all of them.
+    for cut, *tables in zip(cuts, *of_topics, strict=False):
+        (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
+        for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
+
+
+def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    return rows.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)]).combine_chunks()
+
+
+def _of_topic(
+    job: Job, topic: str, before: Cut | None, cuts: Sequence[Cut], beside: frozenset[str]
+) -> Iterator[pa.Table]:
+    """Yield the messages of a topic in each batch, as arrivals before their values are read."""
     folder = AuditFolder(audit_settings(job))
     generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
     reached = _reached(folder, topic, generations)
-    values, pinned_of = TopicValues(job.settings.source, job.checkpoint), pinned_schemas(job)
     last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
     for number, generation in enumerate(generations, 1):
         own_cuts = _cuts_of(generations, number, cuts)
@@ -50,26 +69,28 @@ def topic_arrivals(
         if generation.first_batch == own_cuts[0].batch_id and number > 1:
             last = generation.begin
         kept = [cut for cut in own_cuts if _is_within(_end(cut, topic), reached[number - 1])]
-        topic_range = _TopicRange(folder.tables / TRANSACTIONS, topic, number, generation.topic_id)
+        topic_range = _TopicRange(folder.tables / TRANSACTIONS, topic, number, generation.topic_id, beside)
         for group in _groups(kept, topic, last):
             messages = _messages(topic_range, last, _end(group[-1], topic))
             for cut in group:
                 end = _end(cut, topic)
-                rows = _between(messages, last, end)
-                for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-                    yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
+                yield _between(messages, last, end)
                 last = end
         if len(kept) < len(own_cuts):
             return
 
 
 class _TopicRange(NamedTuple):
-    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known."""
+    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known.
+
+    With those of their columns that are needed beside the values.
+    """
 
     table: Path
     topic: str
     number: int
     topic_id: str
+    beside: frozenset[str]
 
 
 def _cuts_of(generations: Sequence[TopicGeneration], number: int, cuts: Sequence[Cut]) -> list[Cut]:
@@ -123,30 +144,17 @@ def _groups(cuts: Sequence[Cut], topic: str, before: Offsets) -> Iterator[list[C
 
 
 def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table:
-    """Return messages of a generation, as arrivals before their text is read, by partition and offset."""
+    """Return messages of a generation, as arrivals before their values are read, by partition and offset."""
     ranges = [
         f'"partition" = {partition} and "offset" >= {last.get(partition, 0)} and "offset" < {offset}'
         for partition, offset in end.items()
     ]
     table = open_table(topic_range.table)
-    sql = (
-        'select "partition", "offset", "published_at", "value", "value_bytes" from rows '
-        f'where {_is_of(topic_range, table)} and (({") or (".join(ranges)})) order by "partition", "offset"'
-    )
-    messages = in_ms(query(table, sql, f"audit {topic_range.table}"))
-    text = pc.coalesce(messages["value_bytes"], messages["value"].cast(pa.binary()), pa.scalar(b""))
-    partitions = messages["partition"].cast(pa.int64())
+    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges or ['false'])}))"
+    messages = kept_messages(table, topic_range.table, where, topic_range.beside)
     name = generation_name(topic_range.topic, topic_range.number)
-    names = pc.binary_join_element_wise(f"{name}[", partitions.cast(pa.string()), "]", "")
-    return pa.table(
-        {
-            RAW: text,
-            SOURCE: names.cast(pa.string()),
-            SOURCE_ORDER: partitions,
-            POSITION: messages["offset"],
-            INGESTED: messages["published_at"],
-        }
-    ).combine_chunks()
+    names = pc.binary_join_element_wise(f"{name}[", messages[SOURCE_ORDER].cast(pa.string()), "]", "")
+    return messages.append_column(SOURCE, names.cast(pa.string())).combine_chunks()
 
 
 def _is_of(topic_range: _TopicRange, table: DeltaTable) -> str:

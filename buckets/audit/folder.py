@@ -18,7 +18,7 @@ from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.files import holds_more_than, write_first, write_whole
 from buckets.outputs.columns import VERDICTS
 from buckets.stores.location import location
@@ -30,24 +30,23 @@ def audit_settings(job: Job) -> AuditSettings:
     """Return the `audit` part of a configuration.
 
     Raises:
-        BucketsError: there is none.
+        ConfigurationError: there is none.
     """
     if job.settings.audit is None:
         message = (
             "the configuration has no `audit`, which says where topics are kept as tables; "
             "add `audit: {path: audit, checkpoint: audit-checkpoint}`"
         )
-        raise BucketsError(message)
+        raise ConfigurationError(message)
     return job.settings.audit
 
 
 def topics_of(job: Job) -> dict[str, str]:
     """Return the topics that are kept, each with the name of its table."""
-    assert job.settings.source.topic is not None
     topics = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
     if job.settings.verdicts.topic is not None:
         topics[job.settings.verdicts.topic] = VERDICTS
-    return {job.settings.source.topic: TRANSACTIONS, **topics}
+    return dict.fromkeys(job.settings.source.all_topics, TRANSACTIONS) | topics
 
 
 def check_isolation(job: Job) -> None:

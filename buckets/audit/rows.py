@@ -12,15 +12,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.audit.binary_values import BinaryValues
-from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TOPIC, TOPIC_ID, UNREADABLE, Table
+from buckets.audit.tables import (
+    DAY,
+    OFFSET,
+    PARTITION,
+    PUBLISHED_AT,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    TOPIC_ID,
+    UNREADABLE,
+    Table,
+)
 from buckets.outputs.contract import MOMENT
 from buckets.outputs.output import Row
 
 TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
 _ORIGIN = pa.schema([(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (PUBLISHED_AT, MOMENT)])
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-MESSAGE_COLUMNS = pa.schema([*_ORIGIN, ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MESSAGE_COLUMNS = pa.schema(
+    [
+        *_ORIGIN,
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        (TIMESTAMP_TYPE, pa.int32()),
+    ]
+)
 """Messages as they are handed to a reader."""
 _RAW = pa.schema(
     [
@@ -28,7 +46,8 @@ _RAW = pa.schema(
         ("raw_key_bytes", pa.binary()),
         ("raw_value", pa.string()),
         ("raw_value_bytes", pa.binary()),
-        ("raw_headers", _HEADERS),
+        ("raw_headers", HEADERS_TYPE),
+        (f"raw_{TIMESTAMP_TYPE}", pa.int32()),
     ]
 )
 """A message as it came: outputs have fields `key` and `value` of their own."""
@@ -93,7 +112,8 @@ class MessageReader:
             DAY: pa.array([_moment(*each) // _MICROS_OF_DAY for each in moments], pa.date32()),
             TOPIC_ID: pa.array(map(self._topic_ids.get, topics), pa.string()),
             PUBLISHED_AT: published,
-            "raw_headers": batch.column("headers").cast(_HEADERS),
+            "raw_headers": batch.column("headers").cast(HEADERS_TYPE),
+            f"raw_{TIMESTAMP_TYPE}": batch.column(TIMESTAMP_TYPE),
         }
         columns |= {name: batch.column(name) for name in (TOPIC, PARTITION, OFFSET)}
         for field in self.schema:

@@ -15,6 +15,7 @@ UNREADABLE = "unreadable"
 DAY = "day"
 TOPIC, PARTITION, OFFSET, PUBLISHED_AT = "topic", "partition", "offset", "published_at"
 TOPIC_ID = "topic_id"
+TIMESTAMP_TYPE = "timestamp_type"
 _UNIT_OF_MOMENTS = " In ms since 1970-01-01T00:00:00Z."
 
 
@@ -72,6 +73,12 @@ _MESSAGE = (
     Column("value", pa.string(), True, "Value as text; bytes that are no UTF-8 are replaced."),
     Column("value_bytes", pa.binary(), True, "Value as bytes, where it is not valid UTF-8."),
     Column("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), True, "Headers, in order."),
+    Column(
+        TIMESTAMP_TYPE,
+        pa.int32(),
+        True,
+        "What `published_at` is: 0 when the producer made the message, 1 when the broker took it, -1 not known.",
+    ),
 )
 _PUBLISHED_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the message was published.")
 _EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction happened.")

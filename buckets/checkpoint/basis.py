@@ -95,6 +95,10 @@ class Basis:
                 return f"was made with {name} as {role}, which the event schema does not declare any more"
             if roles[name] != role:
                 return f"was made with {name} as {role}, not as {roles[name]}"
+        for name in written.field_names:
+            before, origin = (schema.beside_value.get(name, "the value") for schema in (written, self.schema))
+            if before != origin:
+                return f"was made with {name} from {before} of a message, not from {origin}"
         return None
 
     def carried_over(self, written: dict[str, Any]) -> str | None:

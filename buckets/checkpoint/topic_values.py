@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -9,10 +10,15 @@ import pyarrow as pa
 
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import SourceSettings
+from buckets.events.arrivals import RAW
 from buckets.events.avro import avro_events
 from buckets.events.avro.avro_events import AvroText
+from buckets.events.cloud_events import read_binary_events, read_json_events
+from buckets.events.debezium import read_changes, read_json_changes
 from buckets.events.decoded import UnknownSchema
+from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
+from buckets.events.message_fields import value_schema, with_message_fields
 from buckets.events.protobuf import protobuf_events
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText
@@ -41,10 +47,10 @@ class TopicValues:
     def read(
         self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, pinned: "PinnedSchemas"
     ) -> pa.RecordBatch:
-        """Read values into the declared fields.
+        """Read messages into the declared fields.
 
         Args:
-            rows: with `raw` (binary).
+            rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
             schema: the event schema.
             batch_id: the batch that they are of; None where it is not known.
             pinned: by what values of the batch are read, beside their own schemas: its terms, or the job.
@@ -52,10 +58,25 @@ class TopicValues:
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        if self.source.format == "json":
-            return read_events(as_text(rows), schema)
-        if self.source.format == "json_sr":
-            return read_events(text_behind_prefix(rows), schema)
+        return with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, pinned)), schema)
+
+    def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+        """Read what lies in values, and in an envelope around them."""
+        envelope = self.source.envelope
+        if envelope is None:
+            return read(rows, value_schema(schema))
+        if self.source.format in _TEXT:
+            is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
+            return _OF_JSON[envelope](_TEXT[self.source.format](_filled(rows)), is_null, schema)
+        return _OF_RECORDS[envelope](rows, schema, read)
+
+    def _fields(
+        self, batch_id: int | None, pinned: "PinnedSchemas", rows: pa.RecordBatch, schema: EventSchema
+    ) -> pa.RecordBatch:
+        """Read values into fields."""
+        rows = _filled(rows)
+        if self.source.format in _TEXT:
+            return read_events(_TEXT[self.source.format](rows), schema)
         schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask)
         if self.source.format == "protobuf":
             return _read_protobuf(rows, schema, schemas, pinned.protobuf or PinnedProtobuf())
@@ -74,6 +95,18 @@ class PinnedSchemas(Protocol):
     @property
     def protobuf(self) -> PinnedProtobuf | None:
         """What is pinned of values in Protobuf."""
+
+
+def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages with an empty value where they have none."""
+    return rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
+
+
+_TEXT = {"json": as_text, "json_sr": text_behind_prefix}
+"""By format, what makes text of values."""
+_OF_JSON = {"debezium": read_json_changes, "cloudevents": read_json_events}
+_OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
+"""By envelope, what reads messages in JSON, and in formats that have records."""
 
 
 @dataclass(frozen=True)

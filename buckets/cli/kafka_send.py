@@ -15,6 +15,7 @@ from buckets.cli.rules.request import rules_of
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.events.arrivals import DeadLetter
+from buckets.events.schema import OF_HEADERS
 from buckets.kafka.event_messages import event_messages
 from buckets.kafka.producer import FASTEST, paced_produce
 
@@ -87,12 +88,22 @@ def send(
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     kafka, topic = job.settings.kafka, job.settings.source.topic
+    if len(job.settings.source.all_topics) > 1:
+        message = f"configuration {conf}: its source has several topics, and events are sent to one; name one alone"
+        raise BucketsError(message)
     if kafka is None or topic is None:
         message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"
         raise BucketsError(message)
     if job.settings.source.format != "json":
         message = (
             f"configuration {conf}: source.format is {job.settings.source.format}, and only JSON is sent; let a "
+            "producer of your own write the topic"
+        )
+        raise BucketsError(message)
+    in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]
+    if in_headers:
+        message = (
+            f"configuration {conf}: its event schema takes {in_headers[0]} from a header, and none are sent; let a "
             "producer of your own write the topic"
         )
         raise BucketsError(message)

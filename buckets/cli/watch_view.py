@@ -26,10 +26,23 @@ def figures_table(data: Status) -> Table:
     for kind, held in data.get("processes", {}).items():
         table.add_row(kind, _held(held))
     since_start = f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed"
+    since_start += f", {totals['skipped']:,} skipped" if totals.get("skipped") else ""
     table.add_row("since start", since_start)
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
+    if webhook := data["query"].get("webhook") if "query" in data else None:
+        table.add_row(
+            "webhook",
+            f"{webhook['delivered']:,} delivered, {webhook['waiting']:,} waiting, {webhook['undelivered']:,} given up",
+        )
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
+    scattered = [
+        f"{counts['several']:,} of {counts['sampled']:,} sampled by {name}"
+        for name, counts in data.get("partitions", {}).items()
+        if counts["several"]
+    ]
+    if scattered:
+        table.add_row("keys in several partitions", ", ".join(scattered))
     return table
 
 

@@ -1,6 +1,7 @@
 """A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -14,13 +15,14 @@ from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
-from buckets.errors import BucketsError
+from buckets.config.source import SourceSettings
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import OF_ENVELOPE, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
@@ -32,7 +34,7 @@ from buckets.yaml_file import load_model, read_content, read_text
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
 AVRO_SCHEMA, PROTOBUF_SCHEMA = "Avro schema", "Protobuf schema"
-WITH_VARIABLES = ("console", "kafka", "spark")
+WITH_VARIABLES = ("console", "kafka", "output", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
     "source": ["path", "schema_file"],
@@ -81,17 +83,32 @@ class Job(BaseModel):
         )
 
 
+@contextlib.contextmanager
+def of_configuration() -> Iterator[None]:
+    """Take what is wrong for a fault of a configuration, so that a command ends with the code of that.
+
+    Raises:
+        ConfigurationError: something is wrong.
+    """
+    try:
+        yield
+    except BucketsError as error:
+        raise ConfigurationError(error.message) from error
+
+
+@of_configuration()
 def load_job(path: Path) -> Job:
     """Read a configuration, and the schema and rules that it names.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid; says which, where and why.
+        ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
     schema = load_event_schema(path.resolve().parent / settings.event_schema)
     rules = () if settings.rules.path is None else load_rule_files(Path(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
+        schema_checks(path, settings, schema),
         group_checks(path, settings, schema, rules),
         rule_checks(path, settings, schema, rules),
     )
@@ -193,6 +210,33 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
     for name, folder in written.items():
         if folder is not None:
             yield partial(_check_apart, path, source, name, location(str(folder)))
+
+
+def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
+    """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
+    if not settings.source.all_topics:
+        yield partial(_check_all_in_values, path, settings.source, schema)
+    elif settings.source.envelope is None:
+        yield partial(_check_no_envelope, path, schema)
+
+
+def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    for name, origin in schema.beside_value.items():
+        message = (
+            f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
+            f"of kind {source.kind} has none; leave it out of `origins` or `event_time` there"
+        )
+        raise BucketsError(message)
+
+
+def _check_no_envelope(path: Path, schema: EventSchema) -> None:
+    for name, origin in schema.origins.items():
+        if origin.startswith(OF_ENVELOPE):
+            message = (
+                f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}, and the source has no "
+                "envelope; name it as source.envelope, or correct `origins`"
+            )
+            raise BucketsError(message)
 
 
 def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
@@ -332,30 +376,33 @@ def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[
             raise BucketsError(message)
 
 
+@of_configuration()
 def load_engine_settings(path: Path) -> EngineSettings:
     """Read the `engine` part of a configuration; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or its engine part is not valid.
+        ConfigurationError: the file cannot be read, or its engine part is not valid.
     """
     return load_model(path, _EngineOnly, "configuration").engine
 
 
+@of_configuration()
 def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid.
+        ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
 
 
+@of_configuration()
 def load_registry_settings(path: Path) -> RegistrySettings:
     """Read how the schema registry of a configuration is reached; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or has no valid `kafka.registry`.
+        ConfigurationError: the file cannot be read, or has no valid `kafka.registry`.
     """
     registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
     if registry is None:

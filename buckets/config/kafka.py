@@ -3,15 +3,14 @@
 Any of them may be `${NAME}`, an environment variable, so that no file needs to hold a password.
 """
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from buckets.config.environment import from_environment
 from buckets.duration import DurationMs, format_duration
-from buckets.validation import VARIABLE
 
 SHORTEST_DELIVERY_MS = 2_000
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -22,21 +21,6 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-
-
-def _from_environment(value: Any) -> Any:
-    """Return text with each `${NAME}` replaced by that environment variable."""
-    if not isinstance(value, str):
-        return value
-
-    def look_up(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in os.environ:
-            message = f"environment variable {name} is not set; set it, or write the value itself"
-            raise ValueError(message)
-        return os.environ[name]
-
-    return VARIABLE.sub(look_up, value)
 
 
 class SecuritySettings(BaseModel):
@@ -67,7 +51,7 @@ class SecuritySettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        return _from_environment(value)
+        return from_environment(value)
 
     @model_validator(mode="after")
     def _whole(self) -> "SecuritySettings":
@@ -109,7 +93,7 @@ class RegistrySettings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        return _from_environment(value)
+        return from_environment(value)
 
     @field_validator("url")
     @classmethod
@@ -156,7 +140,7 @@ class KafkaSettings(BaseModel):
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        return _from_environment(value)
+        return from_environment(value)
 
     @field_validator("bootstrap_servers")
     @classmethod

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from buckets.config.kafka import TopicName
+from buckets.config.webhook import WebhookSettings
 from buckets.duration import DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 from buckets.stores.location import location
@@ -49,6 +50,7 @@ class OutputSettings(TableSettings):
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
         format: how messages in topics are written: `json`, or `avro` or `protobuf` with their schemas in a registry.
+        webhook: where alerts go over HTTP besides; left out: nowhere.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
 
@@ -57,6 +59,7 @@ class OutputSettings(TableSettings):
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
     format: Literal["json", "avro", "protobuf"] = "json"
+    webhook: WebhookSettings | None = None
     message_version: int = Field(default=2, ge=1, le=2)
 
     @model_validator(mode="after")

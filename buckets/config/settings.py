@@ -19,6 +19,8 @@ from buckets.duration import DurationMs, format_duration
 STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000
 START_PATIENCE_MS = 600_000
+SHUTDOWN_WITHIN_MS = 20_000
+"""With the end of Spark's session less than the 30 seconds after which Kubernetes kills."""
 
 
 class TriggerSettings(BaseModel):
@@ -137,6 +139,8 @@ class JobSettings(BaseModel):
         stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends; at
             least 1s.
         start_patience: for how long Python workers that do not answer in time are started again.
+        shutdown_within: how long the running micro-batch may take to end after Ctrl-C or SIGTERM; after that it is
+            abandoned, and done again at the next start.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -157,6 +161,7 @@ class JobSettings(BaseModel):
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS
     start_patience: DurationMs = START_PATIENCE_MS
+    shutdown_within: DurationMs = SHUTDOWN_WITHIN_MS
     engine: EngineSettings = EngineSettings()
     state: StateSettings = StateSettings()
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
@@ -188,7 +193,7 @@ class JobSettings(BaseModel):
     @model_validator(mode="after")
     def _kafka_where_it_is_used(self) -> "JobSettings":
         uses = {
-            "source.kind": self.source.topic is not None,
+            "source.kind": bool(self.source.all_topics),
             "output.kind": self.output.folder is None,
             "rules.topic": self.rules.topic is not None,
             "verdicts.topic": self.verdicts.topic is not None,
@@ -210,7 +215,7 @@ class JobSettings(BaseModel):
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
-        if self.audit is not None and (self.source.topic is None or self.output.folder is not None):
+        if self.audit is not None and (not self.source.all_topics or self.output.folder is not None):
             faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
@@ -226,8 +231,9 @@ class JobSettings(BaseModel):
         """Return each topic that has two roles."""
         roles: dict[str, str] = {}
         named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
-        if self.source.topic is not None:
-            named["source.topic"] = self.source.topic
+        named |= {f"source topic {topic}": topic for topic in self.source.all_topics[1:]}
+        if self.source.all_topics:
+            named["source.topic"] = self.source.all_topics[0]
         if self.rules.topic is not None:
             named |= {
                 "rules.topic": self.rules.topic,

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, mo
 from buckets.config.kafka import TopicName
 from buckets.events.source_files import FileFormat
 
-_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "message"})
+_OF_TOPICS = frozenset(
+    {"topic", "topics", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "message", "envelope"}
+)
 _WITH_SCHEMAS = ("avro", "protobuf")
 """Formats whose values cannot be read without a schema."""
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
@@ -27,10 +29,12 @@ class SourceSettings(BaseModel):
         kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic.
         path: a folder (or a Delta table); new files are picked up as they appear.
         topic: the topic.
+        topics: several topics as one source, in place of `topic`.
         starting_offsets: where a new checkpoint begins in the topic.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
             registry), `avro` or `protobuf`.
+        envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
         schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
             `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
         message: the message of a schema file of Protobuf that values are; it may be left out where there is only one.
@@ -55,17 +59,25 @@ class SourceSettings(BaseModel):
     subfolders: bool = False
     max_files_per_trigger: int = Field(default=1000, ge=1)
     topic: TopicName | None = None
+    topics: tuple[TopicName, ...] = ()
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
     format: Literal["json", "json_sr", "avro", "protobuf"] = "json"
     schema_file: str | None = None
     message: str | None = None
+    envelope: Literal["debezium", "cloudevents"] | None = None
 
     @property
     def name(self) -> str:
         """The kind and location of the source, and how it is written, which a checkpoint remembers."""
         written = "" if self.format == "json" else f" in {self.format}"
-        return f"{self.kind} {self.topic or self.path}{written}"
+        around = "" if self.envelope is None else f" as {self.envelope}"
+        return f"{self.kind} {', '.join(self.all_topics) or self.path}{written}{around}"
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics, by name; none of other sources."""
+        return tuple(sorted(self.topics)) if self.topic is None else (self.topic,)
 
     @property
     def needs_registry(self) -> bool:
@@ -75,12 +87,18 @@ class SourceSettings(BaseModel):
     @property
     def place(self) -> str:
         """Where the events are, in words."""
-        return self.path if self.topic is None else f"topic {self.topic}"
+        topics = self.all_topics
+        return f"topic{'s' if len(topics) > 1 else ''} {', '.join(topics)}" if topics else self.path
 
     @property
     def folder(self) -> Path | None:
         """The folder whose files are read, or the one file; None for sources that are not read file by file."""
         return None
+
+    @property
+    def _is_placed(self) -> bool:
+        """Whether it is said where the events are."""
+        return bool(getattr(self, self.needs))
 
     def own_faults(self) -> Iterator[str]:
         """Return what a kind finds wrong with fields that it has."""
@@ -100,7 +118,7 @@ class SourceSettings(BaseModel):
         return self
 
     def _faults(self) -> Iterator[str]:
-        if not getattr(self, self.needs):
+        if not self._is_placed:
             yield f"a source of kind {self.kind} needs `{self.needs}`"
         for name in sorted(self.model_fields_set & self.lacks):
             yield f"{name}: a source of kind {self.kind} has no such field"
@@ -163,14 +181,24 @@ class DeltaSource(SourceSettings):
 
 
 class KafkaSource(SourceSettings):
-    """A topic; its partitions have no order among them."""
+    """A topic, or several; their partitions have no order among them."""
 
     needs = "topic"
     lacks = _OF_PATHS
     is_ordered = False
 
+    @property
+    def _is_placed(self) -> bool:
+        return bool(self.all_topics)
+
     def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: a schema goes with values that have one, a message with a schema of several."""
+        """Return what is wrong with how values are read, and with topics."""
+        if self.topic is not None and self.topics:
+            yield "topics: goes without `topic`; leave one of them out"
+        for name in sorted({name for name in self.topics if self.topics.count(name) > 1}):
+            yield f"topics: {name!r} is there twice"
+        if self.envelope == "debezium" and self.format == "protobuf":
+            yield "envelope: changes of Debezium are read from JSON and Avro, not from protobuf"
         if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
             yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
         if self.message is not None and (self.format != "protobuf" or self.schema_file is None):

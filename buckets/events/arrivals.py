@@ -7,6 +7,7 @@ in the order of `EventSchema.field_names`.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,10 @@ from buckets.numbers.fixed_point import format_scaled
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
+DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
+TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
+SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
+"""Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
 LONGEST_RAW = 100_000
 """The most characters of a row that a dead letter keeps."""
 
@@ -113,11 +118,23 @@ class DeadLetter:
 
 
 def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, list[DeadLetter]]:
-    """Turn rows into events, and what is no event into dead letters; no field of `needed` may be null."""
+    """Turn rows into events, and what is no event into dead letters; no field of `needed` may be null.
+
+    Rows that are skipped are neither.
+    """
     events, faults = convert(rows, schema, needed)
     if not faults:
         return events, []
-    return _without(events, faults), _dead_letters(rows, faults, schema)
+    dead = {row: reason for row, reason in faults.items() if reason not in SKIPPED}
+    return _without(events, faults), _dead_letters(rows, dead, schema)
+
+
+def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
+    """Return how many rows are skipped, by the word for the reason."""
+    if BROKEN not in rows.schema.names or rows.column(BROKEN).null_count == rows.num_rows:
+        return Counter()
+    counts = {pair["values"]: pair["counts"] for pair in rows.column(BROKEN).value_counts().to_pylist()}
+    return Counter({word: counts[reason] for reason, word in SKIPPED.items() if reason in counts})
 
 
 def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, Faults]:

@@ -127,7 +127,7 @@ def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> 
     escaped = set[int]()
     if b"\\" in together:
         plain = all(written == f'"{name}"'.encode() for name, written in quoted.items())
-        escaped = {row for row, text in enumerate(texts) if b"\\" in text and not (plain and _has_plain_names(text))}
+        escaped = {row for row, text in enumerate(texts) if b"\\" in text and not (plain and has_plain_names(text))}
     rows, values = set(escaped), Counter[str]()
     for name, column in found:
         values[name] += len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
@@ -137,7 +137,8 @@ def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> 
     return rows
 
 
-def _has_plain_names(text: bytes) -> bool:
+def has_plain_names(text: bytes) -> bool:
+    """Return whether no name in a text is written with escapes."""
     return _ESCAPED_NAME.search(text) is None
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,6 +12,12 @@ from buckets.yaml_file import load_model
 AttributeType = Literal["string", "long", "boolean"]
 LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
+KEY = "key"
+OF_HEADERS, OF_ENVELOPE = "headers.", "envelope."
+Origin = Annotated[str, Field(pattern=r"^(key|(headers|envelope)\..+)$", max_length=200)]
+
+
+BrokerTime = Literal["create_time", "log_append_time"]
 
 
 class EventTime(BaseModel):
@@ -19,6 +25,9 @@ class EventTime(BaseModel):
 
     Attributes:
         field: the name of the field.
+        broker: takes the time from the broker's timestamp of a message, not from a field: `create_time`, when its
+            producer made it, or `log_append_time`, when the broker took it. Then `field` is what the time is called,
+            that same word if it is left out.
         unit: milliseconds (ms) or seconds (s) since 1970-01-01T00:00:00Z, or text in ISO 8601.
         earliest: the first time that is accepted.
         latest: the first time that is too far ahead.
@@ -27,9 +36,22 @@ class EventTime(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     field: FieldName
+    broker: BrokerTime | None = None
     unit: Literal["ms", "s", "iso8601"] = "ms"
     earliest: datetime = datetime(1900, 1, 1, tzinfo=UTC)
     latest: datetime = datetime(2200, 1, 1, tzinfo=UTC)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _broker_time_has_a_name(cls, value: Any) -> Any:
+        return {"field": value["broker"]} | value if isinstance(value, dict) and value.get("broker") else value
+
+    @model_validator(mode="after")
+    def _broker_time_is_in_ms(self) -> "EventTime":
+        if self.broker is not None and self.unit != "ms":
+            message = f"unit: the time of a broker is in ms, not {self.unit}; leave it out"
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _some_time_is_accepted(self) -> "EventTime":
@@ -76,6 +98,8 @@ class EventSchema(BaseModel):
         event_time: the field that says when it happened: its name alone, or a mapping.
         attributes: fields that rules group by and filter on, each with its type.
         measures: decimal fields that rules aggregate.
+        origins: where fields of messages lie that are not in their value: `key`, `headers.` and the name of
+            one, or `envelope.` and the path to what the source's envelope has beside the event.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,6 +110,7 @@ class EventSchema(BaseModel):
     event_time: EventTime
     attributes: dict[FieldName, AttributeType] = Field(default_factory=dict)
     measures: dict[FieldName, Measure] = Field(default_factory=dict)
+    origins: dict[FieldName, Origin] = Field(default_factory=dict)
 
     @field_validator("event_time", mode="before")
     @classmethod
@@ -101,10 +126,27 @@ class EventSchema(BaseModel):
             raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _origins_are_of_fields(self) -> "EventSchema":
+        for name in self.origins:
+            if name not in self.field_names:
+                message = f"origins: {name!r} is no field of the schema; declare it as an attribute or a measure"
+                raise ValueError(message)
+            if self.event_time.broker is not None and name == self.event_time.field:
+                message = f"origins: {name!r} is the time of the broker, and comes from nowhere else; leave it out"
+                raise ValueError(message)
+        return self
+
     @property
     def field_names(self) -> list[str]:
         """All declared fields: id, time, attributes, measures."""
         return [self.event_id, self.event_time.field, *self.attributes, *self.measures]
+
+    @property
+    def beside_value(self) -> dict[str, str]:
+        """What does not lie in the value of a message, and where it lies instead."""
+        of_broker = {} if self.event_time.broker is None else {self.event_time.field: self.event_time.broker}
+        return of_broker | self.origins
 
     @property
     def roles(self) -> dict[str, str]:

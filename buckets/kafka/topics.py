@@ -51,8 +51,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
     settings = job.settings
     rules = settings.rules
     partitioned: list[str] = []
-    if settings.source.topic is not None:
-        partitioned.append(settings.source.topic)
+    partitioned += settings.source.all_topics
     partitioned += settings.output.topics_in_use().values()
     if settings.verdicts.topic is not None:
         partitioned.append(settings.verdicts.topic)

@@ -20,6 +20,7 @@ OUTCOMES = {
     "filtered": "filtered",
     "no_key": "no_key",
     "dead_letters": "dead_letter",
+    "skipped": "skipped",
 }
 """What becomes of an event in a group: the name in the accounts, and that of the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
@@ -39,6 +40,14 @@ def _alerts(status: Status) -> Iterable[Sample]:
 
 def _keys(change: str) -> Reader:
     return lambda status: [((group,), counts.get(change, 0)) for group, counts in status["keys"].items()]
+
+
+def _partitions(name: str) -> Reader:
+    return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
+
+
+def _webhook(name: str) -> Reader:
+    return lambda status: [((), counts[name]) for counts in [status["query"].get("webhook")] if counts]
 
 
 def lag_by_partition(status: Status) -> Iterable[Sample]:
@@ -119,7 +128,17 @@ JOB: tuple[Family, ...] = (
         named(lambda s: s["dead_letters"]),
         "reason",
     ),
+    counter(
+        "buckets_skipped",
+        "Messages that are no events and not faulty, by why: deleted, tombstone, truncated, logged.",
+        named(lambda s: s.get("skipped", {})),
+        "reason",
+    ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
+    counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", _webhook("delivered")),
+    counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", _webhook("failed_attempts")),
+    counter("buckets_webhook_undelivered", "Alerts that were given up.", _webhook("undelivered")),
+    gauge("buckets_webhook_waiting", "Alerts that wait for the webhook.", _webhook("waiting")),
     # --- the source -------------------------------------------------------------------------------------------
     gauge(
         "buckets_source_lag_messages",
@@ -127,6 +146,18 @@ JOB: tuple[Family, ...] = (
         lag_by_partition,
         "topic",
         "partition",
+    ),
+    gauge(
+        "buckets_sampled_keys",
+        "Keys of a sample whose partitions of the topic are noted, since the start; 256 at most.",
+        _partitions("sampled"),
+        "group",
+    ),
+    gauge(
+        "buckets_sampled_keys_in_several_partitions",
+        "How many of these were seen in more than one partition, so that their events have no order of their own.",
+        _partitions("several"),
+        "group",
     ),
     counter("buckets_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
     # --- the state --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.engine.batch.key_partitions import SampledKeys
 from buckets.engine.stages.accounting import GroupAccount
 from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory
 from buckets.monitor.bounded import BoundedCounts, Histogram
@@ -27,7 +28,7 @@ MOST_RULES, MOST_GROUPS = 200, 200
 """So many rules and groups are counted one by one."""
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
-_TOTALS = ("batches", "events", "malformed", "dead_letters", "alerts", "held_alerts")
+_TOTALS = ("batches", "events", "malformed", "skipped", "dead_letters", "alerts", "held_alerts")
 _OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
 
 
@@ -42,8 +43,10 @@ class JobCounts:
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)
         self._dead_letters: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
         self._keys = BoundedCounts(MOST_GROUPS)
         self._shards: dict[int, ShardMemory] = {}
+        self._partitions: dict[str, SampledKeys] = {}
         self._phases: dict[str, Histogram] = {}
         self._delay = Histogram(DELAY_BOUNDS_S)
         self._last_batch: dict[str, Any] | None = None
@@ -53,6 +56,7 @@ class JobCounts:
         account, latest = batch.account, _latest(batch.alerts, LATEST_ALERTS)
         self._minute.add(batch)
         sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed}
+        sizes["skipped"] = sum(account.facts.skipped.values())
         sizes["dead_letters"] = sum(account.facts.dead_letters.values())
         sizes |= {name: sum(getattr(group, name) for group in account.groups) for name in ("alerts", "held_alerts")}
         self._totals.update(sizes)
@@ -75,10 +79,14 @@ class JobCounts:
             for rule_id, count in by_rule.items():
                 self._rules.add(rule_id, {STATES[output]: count})
         self._dead_letters.update(facts.dead_letters)
+        self._skipped.update(facts.skipped)
         for kind, by_group in (("new", facts.new_keys), ("evicted", facts.evicted_keys)):
             for group, count in by_group.items():
                 self._keys.add(group, {kind: count})
         self._shards.update(facts.shards)
+        for group, seen in facts.partitions.items():
+            if group in self._partitions or len(self._partitions) < MOST_GROUPS:
+                self._partitions.setdefault(group, SampledKeys()).add(seen)
 
     def _add_times(self, batch: DoneBatch) -> None:
         for name, took_s in batch.phases_s.items():
@@ -92,12 +100,14 @@ class JobCounts:
             "groups": self._groups.to_json(),
             "rule_alerts": self._rules.to_json(),
             "dead_letters": dict(self._dead_letters),
+            "skipped": dict(self._skipped),
             "keys": self._keys.to_json(),
             "shards": {
                 "count": len(self._shards),
                 "log_bytes": sum(shard.log_bytes for shard in self._shards.values()),
                 "cache_bytes": sum(shard.cache_bytes for shard in self._shards.values()),
             },
+            "partitions": {group: keys.to_json() for group, keys in self._partitions.items()},
             "phases": {name: histogram.to_json() for name, histogram in self._phases.items()},
             "delay": self._delay.to_json(),
             "last_batch": self._last_batch,

@@ -26,6 +26,7 @@ class QueryNews:
         state: bytes of the state store, in memory and on the disk.
         phases_s: by Spark's name, how long the phases of its latest batch took.
         fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
+        webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
     """
 
     behind: Mapping[Partition, int] | None = None
@@ -33,6 +34,7 @@ class QueryNews:
     state: Mapping[str, int] = field(default_factory=dict)
     phases_s: Mapping[str, float] = field(default_factory=dict)
     fills: Sequence[Mapping[str, Any]] = ()
+    webhook: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class QueryNews:
             "state": dict(self.state),
             "phases_s": dict(self.phases_s),
             "fills": list(self.fills),
+            "webhook": dict(self.webhook),
         }
 
 

@@ -213,6 +213,7 @@ BATCH_COLUMNS = pa.schema(
         pa.field("held_alerts", pa.int64()),
         pa.field("latest_event_time", TIME),
         pa.field("no_key", pa.int64()),
+        pa.field("skipped", pa.int64()),
     ]
 )
 

@@ -10,6 +10,7 @@ from buckets.config.job import (
     Job,
     group_checks,
     rule_checks,
+    schema_checks,
     settings_checks,
     with_absolute_paths,
 )
@@ -44,6 +45,8 @@ def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
     rules: tuple[Rule, ...] = ()
     if schema_path is not None:
         schema, of_schema = read_model(schema_path, EventSchema, "event schema")
+        if schema is not None and settings is not None:
+            faults += _failed(schema_checks(path, settings, schema))
         others.append(wrong("event schema", schema_path, of_schema) if schema is None else _schema(schema_path, schema))
     if rules_path is not None:
         rules, of_rules = read_rules(rules_path, schema)

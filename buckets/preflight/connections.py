@@ -218,7 +218,7 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
 
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
     """Return what knows whether a topic is still the one that was read."""
-    readers = [job.checkpoint] if topic == job.settings.source.topic else []
+    readers = [job.checkpoint] if topic in job.settings.source.all_topics else []
     if job.settings.audit is not None and topic in topics_of(job):
         readers.append(location(job.settings.audit.checkpoint))
     return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]

@@ -10,6 +10,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.message_fields import value_schema
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
@@ -35,8 +36,12 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
     if not source.needs_registry:
         registry.newest(NO_SUBJECT)
         return "answers"
-    subject = f"{source.topic}-value"
-    newest = registry.newest(subject)
+    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in source.all_topics)
+
+
+def _subject(job: Job, registry: Registry, subject: str) -> str:
+    """Look for the fields that are needed in the newest schema of a subject."""
+    settings, source, newest = registry.settings, job.settings.source, registry.newest(subject)
     if newest is None:
         return f"answers; it has no subject {subject} yet"
     wanted_kind = AVRO if source.format == "avro" else PROTOBUF
@@ -48,18 +53,20 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
     except (AvroSchemaError, ProtobufSchemaError) as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
-    check_columns(
-        [*names, *reachable], job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}"
-    )
+    # In an envelope the fields of the schema are the envelope's.
+    there = [*reachable, *job.event_schema.beside_value, *([] if source.envelope == "debezium" else names)]
+    there = list(dict.fromkeys(there))
+    check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 
 def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and those declared ones that lie inside of them."""
-    wanted = job.event_schema.field_names
+    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
+    wanted = value_schema(job.event_schema).field_names
+    around = "after." if job.settings.source.envelope == "debezium" else ""
     names = read_fields(schema.text, schema.references)
-    slots = decoder_of(schema.text, schema.references, tuple(wanted)).program.slot
-    return names, [name for slot, name in enumerate(wanted) if slot in slots and name not in names]
+    slots = decoder_of(schema.text, schema.references, tuple(f"{around}{name}" for name in wanted)).program.slot
+    return names, [name for slot, name in enumerate(wanted) if slot in slots]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
@@ -68,7 +75,7 @@ def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequ
     Raises:
         ProtobufSchemaError: it is none, or a declared field is a list or a map, which no event has.
     """
-    wanted, pinned = job.event_schema.field_names, newest_pinned(job).protobuf or PinnedProtobuf()
+    wanted, pinned = value_schema(job.event_schema).field_names, newest_pinned(job).protobuf or PinnedProtobuf()
     messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))
     found = [(message, pinned.fields_of(message, wanted)) for message in messages]
     if not found:
@@ -80,4 +87,4 @@ def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequ
             message = f"has {name}, which {field.fault}; take it out of the event schema"
             raise ProtobufSchemaError(message)
     names = [field.name for field in best.fields]
-    return names, [name for name in fields if name not in names]
+    return names, list(fields)

@@ -8,22 +8,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.pinned_schemas import newest_pinned
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
+from buckets.delta.query import is_table
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, field_column, parse
+from buckets.events.arrivals import SOURCE, field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.message_fields import columns_beside_value
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
 from buckets.outputs.alert_ids import full_alert_id
-from buckets.outputs.reader import read_rows
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
 from buckets.rule_tests.event_rows import EventRow, written_events
+from buckets.stores.location import location
 
 _COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]
 
@@ -91,27 +95,22 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     if file is not None:
         return file_arrivals(open_event_file(file, schema, frozenset()), schema)
     if settings.audit is not None:
-        return [_of_audit(job, settings.audit.path)]
+        return _of_audit(job, location(settings.audit.path))
     if not isinstance(settings.source, FileSource):
         message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
         raise BucketsError(message)
     return _of_files(settings.source, schema)
 
 
-def _of_audit(job: Job, folder: str) -> pa.RecordBatch:
-    rows = read_rows(folder, TRANSACTIONS, ["partition", "offset", "value", "value_bytes"])
-    rows.sort(key=lambda row: (row["partition"], row["offset"]))
-    values = [row["value_bytes"] or (row["value"] or "").encode() for row in rows]
-    source = job.settings.source
-    messages = pa.record_batch(
-        {
-            RAW: pa.array(values, pa.binary()),
-            SOURCE: pa.repeat(pa.scalar(source.name), len(rows)),
-            SOURCE_ORDER: pa.array([row["partition"] for row in rows], pa.int64()),
-            POSITION: pa.array([row["offset"] for row in rows], pa.int64()),
-        }
-    )
-    return TopicValues(source, job.checkpoint).read(messages, job.event_schema, None, newest_pinned(job))
+def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
+    path, source, schema = folder / TRANSACTIONS, job.settings.source, job.event_schema
+    if not is_table(path):
+        message = f"audit {folder} holds nothing yet; run `buckets audit CONF --once` first"
+        raise BucketsError(message)
+    messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
+    rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
+    values, pinned = TopicValues(source, job.checkpoint), newest_pinned(job)
+    return [values.read(piece, schema, None, pinned) for piece in rows.combine_chunks().to_batches()]
 
 
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.audit.binary_values import BinaryValues
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
+from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, Table, audit_tables
 from buckets.audit.writer import AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import Job
@@ -171,7 +171,8 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
-        messages = messages.withColumnRenamed("timestamp", PUBLISHED_AT).select(MESSAGE_COLUMNS.names)
+        named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
+        messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
         # One task a core, not one a partition of each topic.
         messages = messages.coalesce(self._spark.sparkContext.defaultParallelism)
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()

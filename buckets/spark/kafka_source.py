@@ -1,10 +1,10 @@
 """A topic as a stream of arrivals."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.checkpoint.topic_generations import generation_name
@@ -12,7 +12,8 @@ from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.source import KafkaSource
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.events.schema import EventSchema
+from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
+from buckets.events.schema import KEY, EventSchema
 from buckets.kafka.registry import Registry
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import batch_of_task, terms_of_task
@@ -35,6 +36,10 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
     }
 
 
+_BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
+"""The columns of Spark that have what lies beside the value of a message."""
+
+
 def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettings | None) -> TopicValues:
     """Return what reads the values of a topic in the tasks, which ask the registry for schemas that are not known yet.
 
@@ -46,15 +51,21 @@ def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettin
     return TopicValues(source, checkpoint, None if registry is None else Registry(registry).schema)
 
 
-def open_topic(
+def _names(generations: Mapping[str, int]) -> Column:
+    """Return a map from topics to what their generations are called."""
+    named = ((topic, generation_name(topic, number)) for topic, number in generations.items())
+    return F.create_map(*(F.lit(text) for pair in named for text in pair))
+
+
+def open_topics(
     spark: SparkSession,
     source: KafkaSource,
     kafka: KafkaSettings,
     values: TopicValues,
     schema: EventSchema,
-    generation: int,
+    generations: Mapping[str, int],
 ) -> ArrivalStream:
-    """Open a topic: messages in the order of partition and offset; a value is one event.
+    """Open topics: messages in the order of partition, topic and offset; a value is one event.
 
     Args:
         spark: the session.
@@ -62,18 +73,21 @@ def open_topic(
         kafka: how Kafka is reached.
         values: what reads its values.
         schema: what an event is.
-        generation: the number of the topic's generation, from 1.
+        generations: by topic, the number of its generation, from 1.
     """
-    assert source.topic is not None
-    reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
+    reader = reader.option("subscribe", ",".join(generations))
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+    beside = columns_beside_value(schema, source.envelope)
+    reader = reader.option("includeHeaders", HEADERS in beside)
     messages = reader.load().select(
-        F.coalesce(F.col("value"), F.lit(b"")).alias(RAW),
-        F.format_string(f"{generation_name(source.topic, generation)}[%d]", "partition").alias(SOURCE),
+        F.col("value").alias(RAW),
+        F.format_string("%s[%d]", _names(generations)[F.col("topic")], "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),
+        *(F.col(_BESIDE_VALUE[name]).alias(name) for name in beside),
     )
 
     def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

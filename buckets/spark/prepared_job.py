@@ -34,6 +34,7 @@ from buckets.monitor.file_watch import FileWatch
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.rules.revision import Refusal
+from buckets.spark.cluster import PARTITIONS, make_ready
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
@@ -41,12 +42,15 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import shuffle_partitions, start_session
+from buckets.spark.session_settings import settings_of_user
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_settings import schemes_of
+from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
 from buckets.stores.store_path import StorePath
+from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,9 @@ class PreparedJob:
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job)
         upkeep = self._upkeep(listener.say) if sink is None else None
+        webhook = settings.output.webhook if sink is None else None
+        delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
+        results = sink or self._open_sink(upkeep)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -123,7 +130,7 @@ class PreparedJob:
             book=RuleBook(
                 checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
             ),
-            sink=sink or self._open_sink(upkeep),
+            sink=results if delivery is None else WebhookSink(results, delivery),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
@@ -132,6 +139,7 @@ class PreparedJob:
             backfills=backfills,
             guard=guard,
             upkeep=upkeep,
+            delivery=delivery,
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
@@ -164,7 +172,7 @@ class PreparedJob:
             evaluations=settings.output.evaluations,
             output=settings.output.kind,
             arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
             avro_schema=self.job.avro_schema,
             protobuf=self.protobuf,
         )
@@ -233,8 +241,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
         check_digits(output.path, job.event_schema)
-    if source.topic is not None and settings.kafka is not None:
-        Broker(settings.kafka).check_topics([source.topic])
+    if source.all_topics and settings.kafka is not None:
+        Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
     if guard is not None and new_topic is None:
         guard.check()
@@ -250,22 +258,31 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
 
 
 def _guard(job: Job) -> TopicGuard | None:
-    """Return what sees that the source topic of a job is still the same; None of other sources."""
-    kafka, topic = job.settings.kafka, job.settings.source.topic
-    return None if kafka is None or topic is None else TopicGuard(kafka, job.checkpoint, [topic])
+    """Return what sees that the source topics of a job are still the same; None of other sources."""
+    kafka, topics = job.settings.kafka, job.settings.source.all_topics
+    return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
 
 
-def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
-    """Start the Spark session of a job.
+def job_session(
+    job: Job, checkpoint: Path | None = None, tell: Callable[[str], None] = lambda line: None
+) -> SparkSession:
+    """Start the Spark session of a job, and have its executors ready.
 
     Args:
         job: its configuration.
         checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None, or one
             in an object store: in the temporary folder.
+        tell: told what comes next, in a few words.
+
+    Raises:
+        BucketsError: it does not start, or no executor comes.
     """
     is_local = checkpoint is not None and not isinstance(checkpoint, StorePath)
     logs = records_folder(checkpoint) / "logs" if checkpoint is not None and is_local else None
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
     stores = schemes_of([job.checkpoint, *places_of(settings)])
-    return start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    is_fixed = PARTITIONS in settings_of_user(settings.spark)
+    make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
+    return session

@@ -45,6 +45,7 @@ from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import windows_stage
 from buckets.spark.worker import start_workers
 from buckets.state.layer import Bounds
+from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Scoring:
         backfills: what fills in the history of rules; None where there is no archive.
         guard: sees that the source topic is still the same; None of other sources.
         upkeep: what looks after the tables of results while batches run; None where there are none.
+        delivery: what hands over alerts to a webhook; None where there is none.
     """
 
     arrivals: ArrivalStream
@@ -82,6 +84,7 @@ class Scoring:
     backfills: Backfills | None = None
     guard: TopicGuard | None = None
     upkeep: Upkeep | None = None
+    delivery: Delivery | None = None
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,10 @@ class ScoringQuery:
             self._phases.tell(self._phases.following)
             try:
                 self._scoring.book.start()
-                with contextlib.nullcontext() if self._scoring.upkeep is None else self._scoring.upkeep.running():
+                with contextlib.ExitStack() as beside:
+                    for helper in (self._scoring.upkeep, self._scoring.delivery):
+                        if helper is not None:
+                            beside.enter_context(helper.running())
                     yield
             finally:
                 self._scoring.book.stop()
@@ -252,7 +258,8 @@ class ScoringQuery:
             return QueryNews()
         scoring = self._scoring
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
-        return news_of(self._query, [fill.to_json() for fill in fills])
+        delivered = {} if scoring.delivery is None else scoring.delivery.counts()
+        return news_of(self._query, [fill.to_json() for fill in fills], delivered)
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""

@@ -8,7 +8,7 @@ from buckets.config.source import DeltaSource, KafkaSource, ParquetSource, TextS
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.delta_source import open_delta
-from buckets.spark.kafka_source import open_topic, topic_values
+from buckets.spark.kafka_source import open_topics, topic_values
 from buckets.spark.parquet_source import open_parquet
 from buckets.spark.text_source import open_text
 
@@ -23,10 +23,10 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
     match job.settings.source:
         case KafkaSource() as source:
             assert job.settings.kafka is not None
-            assert source.topic is not None
-            generation = max(1, len(TopicGenerations(job.checkpoint).of(source.topic)))
+            generations = TopicGenerations(job.checkpoint)
+            numbers = {topic: max(1, len(generations.of(topic))) for topic in source.all_topics}
             values = topic_values(source, job.checkpoint, job.settings.kafka.registry)
-            return open_topic(spark, source, job.settings.kafka, values, schema, generation)
+            return open_topics(spark, source, job.settings.kafka, values, schema, numbers)
         case DeltaSource() as source:
             return open_delta(spark, source, schema, needed)
         case ParquetSource() as source:

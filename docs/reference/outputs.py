@@ -45,6 +45,7 @@ _SAID_HERE = {
     "alerts": "How many alerts came out.",
     "held_alerts": "How many alerts a policy held back.",
     "latest_event_time": "The latest event time of the batch.",
+    "skipped": "How many messages were neither events nor faulty, such as a deletion.",
     "no_key": "How many have a null in a field by which the group groups.",
     "terms": "The features of the rule with their values, as JSON.",
 }

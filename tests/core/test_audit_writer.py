@@ -54,6 +54,7 @@ def batch(topic: str, values: Sequence[str], first_offset: int, published_ms: in
         "key": [b"k"] * len(values),
         "value": [value.encode() for value in values],
         "headers": [None] * len(values),
+        "timestamp_type": [1] * len(values),
     }
     return pa.Table.from_batches(READER([pa.RecordBatch.from_pydict(columns, schema=MESSAGE_COLUMNS)]))
 

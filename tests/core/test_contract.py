@@ -228,6 +228,7 @@ def batch_of(messages: Sequence[tuple[str, bytes | None]]) -> pa.RecordBatch:
         "key": [b"k"] * count,
         "value": [value for _, value in messages],
         "headers": [[{"key": "id", "value": b"h"}]] * count,
+        "timestamp_type": [0] * count,
     }
     return pa.RecordBatch.from_pydict(columns, schema=MESSAGE_COLUMNS)
 

@@ -20,6 +20,7 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
 ELSEWHERE = {
     "customer",
+    "envelope",
     "audit",
     "delta",
     "spark",

@@ -37,6 +37,7 @@ def folder(tmp_path, monkeypatch, payments, buckets) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")
     monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    monkeypatch.setenv("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     for name in ("conf", "schemas"):
         shutil.copytree(resource(name), tmp_path / name)
     for path in payments.iterdir():

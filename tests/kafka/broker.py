@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import client_settings
@@ -104,6 +111,15 @@ class TestBroker:
         admin = AdminClient(client_settings(self.kafka))
         found = admin.describe_configs([wanted])[wanted].result(WITHIN_S)
         return {name: entry.value for name, entry in found.items()}
+
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        admin = AdminClient(client_settings(self.kafka))
+        admin.incremental_alter_configs([resource])[resource].result(WITHIN_S)
 
     def topics(self) -> dict[str, int]:
         """How many partitions each topic has, those of Kafka itself left out."""

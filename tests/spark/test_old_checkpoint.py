@@ -36,6 +36,7 @@ COLUMNS_SINCE = {
     "held_back",
     "held_alerts",
     "no_key",
+    "skipped",
 }
 """Columns that tables have got since, which are null in the rows of that release."""
 

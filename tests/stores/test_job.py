@@ -110,8 +110,8 @@ def test_through_a_store_that_refuses_loses_cuts_and_dawdles_nothing_is_lost_or_
 
 def test_what_cannot_lie_in_a_store_and_what_is_not_there_is_said_in_a_line(store: Store, tmp_path: Path):
     job = JobFolder(tmp_path, source={"kind": "json", "path": "s3://bucket/source"})
-    assert "source.path: s3://bucket/source lies in an object store" in one_line(run_command("run", job.conf), 1)
+    assert "source.path: s3://bucket/source lies in an object store" in one_line(run_command("run", job.conf), 2)
     job = JobFolder(tmp_path, checkpoint="s3://not-there/checkpoint")
     assert "there is no bucket not-there" in one_line(run_command("run", job.conf), 1)
     job = JobFolder(tmp_path, checkpoint="ftp://somewhere/checkpoint")
-    assert "begins with a scheme, ftp:" in one_line(run_command("run", job.conf), 1)
+    assert "begins with a scheme, ftp:" in one_line(run_command("run", job.conf), 2)

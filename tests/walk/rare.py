@@ -34,6 +34,7 @@ PATHS = {
 NOT_ALWAYS = {
     "a generation that came back": "a group of the rules with another generation than it had before",
     "a sum of a feature past 64 bits": "a rule with features on trial that has no result for a payment",
+    "an alert delivered again": "an id that came twice to the webhook: the job was killed before it was noted",
     "a batch replayed that was only begun": "killed in a batch that had its rules and nothing written: the third kill",
 }
 """Those that are counted, and need longer walks."""

@@ -20,6 +20,7 @@ from tests.walk.found import Difference
 from tests.walk.life import Life
 from tests.walk.plan import Plan, Step, moment
 from tests.walk.rare import RarePaths
+from tests.walk.receiver import alert_receiver
 from tests.walk.recorded import Records
 from tests.walk.rule_feed import RuleFile, RulesOf, RuleTopic, put
 from tests.walk.source import Files, Source, Topic
@@ -89,15 +90,17 @@ class Walk:
         Raises:
             WalkFailed: a difference; says the seed, the step and the first rows.
         """
-        steps = self._plan.steps[:most_steps]
-        try:
-            for step in steps:
-                self._do(step)
-            if self._life is not None:
-                self._do(Step(len(steps) + 1, "stop", settled=True))
-        finally:
-            if self._life is not None:
-                self._life.close()
+        steps = [*self._plan.steps[:most_steps]]
+        with alert_receiver(self._plan.seed) as self._receiver:
+            try:
+                for step in steps:
+                    self._do(step)
+                if self._life is not None:
+                    self._do(Step(len(steps) + 1, "stop", settled=True))
+                self._do(Step(len(steps) + 2, "look_at_webhook"))
+            finally:
+                if self._life is not None:
+                    self._life.close()
 
     def _do(self, step: Step) -> None:
         self._say(str(step))
@@ -122,6 +125,7 @@ class Walk:
             **self._fixed,
             state=state,
             trigger={"interval": "50ms"},
+            output={"path": "tables", "evaluations": True, "webhook": self._receiver.settings},
             engine={**self._plan.engine, "precision": precision},
         )
 
@@ -197,6 +201,13 @@ class Walk:
 
     def _look_at_state(self) -> None:
         look_at_state(self._spark, self._job.checkpoint, self.rare)
+
+    def _look_at_webhook(self) -> None:
+        if (self._job.tables / "alerts").exists():
+            alert_ids = [row["alert_id"] for row in self._job.rows("alerts")]
+            self._receiver.check(alert_ids, list(self._root.glob("checkpoint*")))
+        if self._receiver.has_repeats:
+            self.rare.saw("an alert delivered again")
 
     def _backfill(self, rule: Written) -> None:
         """Put a rule in force whose history is filled in while the job runs."""

@@ -24,10 +24,11 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.dealing import Dealt, deal
 from buckets.engine.batch.event_table import attribute_column, measure_column, stored_table
+from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
 from buckets.engine.storage.text_column import strings_of
-from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse
+from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse, skipped_rows
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
@@ -73,7 +74,8 @@ def fan_out(
     shards = engine.shards
     events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
-    yield from _messages(events, rule_set.groups, passed, shards)
+    dealt = _dealt(events, rule_set.groups, passed, shards)
+    yield from _messages(events, rule_set.groups, dealt)
     counted = zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True)
     filtered, no_key = dict[str, int](), dict[str, int]()
     for group, keyed, kept in counted:
@@ -88,10 +90,16 @@ def fan_out(
     counts |= {"no_key": no_key}
     if dead_letters:
         counts["reasons"] = _wrong_fields(dead_letters, schema)
+    skipped = skipped_rows(rows)
+    if skipped:
+        counts["skipped"] = skipped
     if len(events):
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
+        if dealt is not None:  # Only topics say when a message came, and have partitions.
+            names = [group.name if group.fields else "" for group in rule_set.groups]
+            counts["partitions"] = seen_partitions(dealt, names, events.source)
     yield ShardMessage(PASSING, payload.COUNTS + json.dumps(counts).encode())
 
 
@@ -117,7 +125,7 @@ def fan_out_group(
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
-    for message in _messages(events, [group], passed, shards):
+    for message in _messages(events, [group], _dealt(events, [group], passed, shards)):
         arrived = ShardEvents.of([unpack_shard(message.payload)], [group.group_id]).by_key(0)
         yield ShardMessage(message.shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
 
@@ -152,16 +160,22 @@ def _sample(values: np.ndarray) -> list[int]:
     return ordered.tolist()
 
 
-def _messages(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Iterator[ShardMessage]:
-    """Yield the events of groups, a message for each shard that gets some."""
+def _dealt(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Dealt | None:
+    """Return which shards get the events of groups; None if none does."""
     if not passed.any():
-        return
-    layout = _layout(tuple((group.group_id, group.key_fields) for group in groups))
+        return None
+    layout = _layout_of(groups)
     columns = events.attributes | events.measures
     texts = [strings_of(pc.cast(columns[field], pa.string())) for field in layout.fields]
-    dealt = Dealt(*deal(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
+    return Dealt(*deal(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
+
+
+def _messages(events: EventColumns, groups: Sequence[Group], dealt: Dealt | None) -> Iterator[ShardMessage]:
+    """Yield the events of groups, a message for each shard that gets some."""
+    if dealt is None:
+        return
     table = _columns(events).take(pa.array(dealt.events))
-    for shard, packed in pack_shards(dealt, layout.group_ids, table):
+    for shard, packed in pack_shards(dealt, _layout_of(groups).group_ids, table):
         yield ShardMessage(shard, packed)
 
 
@@ -181,6 +195,10 @@ class _Layout(NamedTuple):
     indices: Int64s
     starts: Int64s
     seeds: Int64s
+
+
+def _layout_of(groups: Sequence[Group]) -> _Layout:
+    return _layout(tuple((group.group_id, group.key_fields) for group in groups))
 
 
 @lru_cache(maxsize=64)

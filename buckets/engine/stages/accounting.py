@@ -1,8 +1,10 @@
 """The accounting of a batch: every event that came in came out in exactly one way.
 
     events in = no key + filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
+                + skipped
 
-*No key* are events that do not belong to the group: a field that it groups by is null.
+*No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that are
+no events and not faulty, such as a deletion.
 
 The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
 of alerts have accounts too: what went into them is counted by `alert_stage`.
@@ -38,11 +40,12 @@ class GroupAccount:
     alerts: int
     held_alerts: int
     no_key: int
+    skipped: int = 0
 
     @property
     def balance(self) -> int:
         """Events that went in and did not come out; 0 or the engine is broken."""
-        out = self.no_key + self.filtered + self.evaluated + self.late + self.too_late
+        out = self.no_key + self.filtered + self.evaluated + self.late + self.too_late + self.skipped
         return self.events_in - out - self.duplicates - self.collisions_not_kept - self.dead_letters
 
 
@@ -105,7 +108,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), of `alert_stage` (alerts that arrived), and of
             other stages what `batch_facts` knows.
     """
-    arrivals = malformed = 0
+    arrivals = malformed = skipped = 0
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
@@ -119,6 +122,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         if "arrivals" in count:
             arrivals += count["arrivals"]
             malformed += count["malformed"]
+            skipped += sum(count.get("skipped", {}).values())
             arrived += [Stretch(*each) for each in count["arrived"]]
             orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
@@ -141,6 +145,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         _account(
             group,
             alerts_in.get(group.group_id, (arrivals, malformed)),
+            0 if group.group_id in alerts_in else skipped,
             (no_key[group.group_id], filtered[group.group_id]),
             outcomes[group.group_id],
             alerts[group.group_id],
@@ -165,6 +170,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
 def _account(
     group: Group,
     came_in: tuple[int, int],
+    skipped: int,
     left_out: tuple[int, int],
     outcomes: Sequence[int],
     alerts: int,
@@ -175,6 +181,7 @@ def _account(
     Args:
         group: the group.
         came_in: how many events or alerts came in, and how many of these were malformed.
+        skipped: how many of what came in were neither events nor malformed.
         left_out: how many do not belong to it, and how many its filter has left out.
         outcomes: how many came to each outcome.
         alerts: how many alerts there were.
@@ -195,4 +202,5 @@ def _account(
         alerts=alerts,
         held_alerts=held_alerts,
         no_key=no_key,
+        skipped=skipped,
     )

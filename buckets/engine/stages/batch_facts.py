@@ -5,10 +5,11 @@ The stages add it to the counts that each batch brings to the driver anyway (`ac
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from buckets.engine.batch.key_partitions import Seen, joined_seen
 from buckets.kernel.outcome import OVERFLOW
 
 OVERFLOWED = "overflow"
@@ -29,16 +30,20 @@ class BatchFacts:
     Attributes:
         rules: by output (`alerts`, `shadow_alerts`, `held_alerts`), how many rows each rule has in it.
         dead_letters: events by what is wrong with them: the name of a field, `unreadable` or `overflow`.
+        skipped: messages that are neither events nor faulty, by a word that says why.
         new_keys: by group, how many keys have a timeline that had none.
         evicted_keys: by group, how many keys have none any more.
         shards: by number, what a worker holds of the shards that had something to do.
+        partitions: by group, sampled keys and the partitions of the topic in which they were; empty of other sources.
     """
 
     rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
     new_keys: Mapping[str, int] = field(default_factory=dict)
     evicted_keys: Mapping[str, int] = field(default_factory=dict)
     shards: Mapping[int, ShardMemory] = field(default_factory=dict)
+    partitions: Mapping[str, Seen] = field(default_factory=dict)
 
 
 def evicted_count(by_group: Mapping[str, int]) -> bytes:
@@ -51,7 +56,7 @@ def shard_count(shard: int, held: ShardMemory) -> bytes:
     return json.dumps({"shard": shard, "held": held}).encode()
 
 
-def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
+def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
     """Add up what the stages of a batch have told.
 
     Args:
@@ -60,8 +65,9 @@ def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
     """
     rules: dict[str, Counter[str]] = {}
     dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
-    new_keys, evicted_keys = Counter[str](), Counter[str]()
+    skipped, new_keys, evicted_keys = Counter[str](), Counter[str](), Counter[str]()
     for count in counts:
+        skipped.update(count.get("skipped", {}))
         dead_letters.update(count.get("reasons", {}))
         for output, by_rule in count.get("rules", {}).items():
             rules.setdefault(output, Counter()).update(by_rule)
@@ -69,7 +75,8 @@ def facts_of(counts: Iterable[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
         evicted_keys.update(count.get("evicted_keys", {}))
         if "shard" in count:
             shards[count["shard"]] = ShardMemory(*count["held"])
+    partitions = joined_seen(count["partitions"] for count in counts if "partitions" in count)
     overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
     if overflowed:
         dead_letters[OVERFLOWED] += overflowed
-    return BatchFacts(rules, dead_letters, new_keys, evicted_keys, shards)
+    return BatchFacts(rules, dead_letters, skipped, new_keys, evicted_keys, shards, partitions)

@@ -17,9 +17,11 @@ RULES = first_rule_set([rule("one"), rule("two", state="SHADOW")])
 FACTS = BatchFacts(
     rules={ALERTS: {"one": 3}, HELD_ALERTS: {"one": 2}, SHADOW_ALERTS: {"two": 1}},
     dead_letters={"amount": 2, "unreadable": 1},
+    skipped={"deleted": 4},
     new_keys={"payer": 4},
     evicted_keys={"payer": 1},
     shards={0: ShardMemory(100, 10), 3: ShardMemory(50, 5)},
+    partitions={"payer": [(7, 0), (8, 1), (7, 1)]},
 )
 FILL = {"rule_ids": ["one"], "group": "payer", "events": 10, "of": 40, "chunk": 1, "chunks": 4, "waiting": 0}
 NEWS = QueryNews(
@@ -27,6 +29,7 @@ NEWS = QueryNews(
     state={"memory_bytes": 1000, "disk_bytes": 2000},
     phases_s={"addBatch": 0.12},
     fills=[FILL],
+    webhook={"delivered": 5, "failed_attempts": 2, "undelivered": 1, "waiting": 3},
 )
 BATCH = batch(10, facts=FACTS, ingested=[(NOW_MS - 80, 6), (NOW_MS - 2_000, 4)])
 

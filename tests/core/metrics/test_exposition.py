@@ -24,6 +24,9 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 NAMES = {f"{family.name}{suffix}" for family in FAMILIES for suffix in SUFFIXES[family.kind]}
 UNITS = ("_seconds", "_bytes", "_total", "_info")
 COUNTED = {
+    "buckets_webhook_waiting",
+    "buckets_sampled_keys",
+    "buckets_sampled_keys_in_several_partitions",
     "buckets_source_lag_messages", "buckets_rules_version", "buckets_rules", "buckets_rules_followed",
     "buckets_backfill_events", "buckets_backfill_events_expected", "buckets_process_threads",
     "buckets_process_open_fds", "buckets_shortages", "buckets_audit_lag_messages",
@@ -57,6 +60,7 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_alerts_total", ("rule", "two"), ("state", "trial")), 1),
         (("buckets_dead_letters_total",), 3),
         (("buckets_dead_letter_reasons_total", ("reason", "amount")), 2),
+        (("buckets_skipped_total", ("reason", "deleted")), 4),
         (("buckets_batch_phase_seconds_sum", ("phase", "score")), 0.08),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.1"), ("phase", "score")), 1),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.05"), ("phase", "score")), 0),
@@ -64,6 +68,8 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_delay_seconds_bucket", ("le", "+Inf")), 10),
         (("buckets_delay_seconds_sum",), 8.48),
         (("buckets_source_lag_messages", ("partition", "0"), ("topic", "t")), 7),
+        (("buckets_sampled_keys", ("group", "payer")), 2),
+        (("buckets_sampled_keys_in_several_partitions", ("group", "payer")), 1),
         (("buckets_new_keys_total", ("group", "payer")), 4),
         (("buckets_evicted_keys_total", ("group", "payer")), 1),
         (("buckets_state_log_bytes",), 150),
@@ -74,6 +80,10 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_rules_followed",), 1),
         (("buckets_rule_changes_refused_total",), 2),
         (("buckets_kafka_retries_total",), 1),
+        (("buckets_webhook_delivered_total",), 5),
+        (("buckets_webhook_failed_attempts_total",), 2),
+        (("buckets_webhook_undelivered_total",), 1),
+        (("buckets_webhook_waiting",), 3),
         (("buckets_backfill_events", ("group", "payer")), 10),
         (("buckets_backfill_events_expected", ("group", "payer")), 40),
         (("buckets_last_batch_timestamp_seconds",), 1_800_000_000),

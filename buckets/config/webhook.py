@@ -1,0 +1,75 @@
+"""Where alerts go over HTTP."""
+
+import base64
+import binascii
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from buckets.config.environment import from_environment
+from buckets.duration import DAY_MS, DurationMs
+
+SECRET_PREFIX = "whsec_"
+_ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@#]*)?")
+_LEAST_BYTES = 24
+
+
+class WebhookSettings(BaseModel):
+    """Where alerts go over HTTP, each in a request of its own, signed as Standard Webhooks says.
+
+    Attributes:
+        url: where they are posted.
+        secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
+            not signed.
+        timeout: how long an answer may take.
+        give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
+        ca_file: PEM file of the authorities that may sign the receiver's certificate; the system's if it is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    secret: SecretStr | None = None
+    timeout: DurationMs = Field(default=10_000, ge=100)
+    give_up_after: DurationMs = DAY_MS
+    ca_file: str | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _expand(cls, value: object) -> object:
+        return from_environment(value)
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if not _ADDRESS.fullmatch(value):
+            message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _secret_is_a_key(self) -> "WebhookSettings":
+        if self.secret is not None and len(self.key or b"") < _LEAST_BYTES:
+            message = f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
+            raise ValueError(message)
+        if self.ca_file is not None and not Path(self.ca_file).is_file():
+            message = f"{self.ca_file}: no such file"
+            raise ValueError(message)
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where alerts are posted, without what a query may hold."""
+        return self.url.partition("?")[0]
+
+    @property
+    def key(self) -> bytes | None:
+        """The bytes of the secret; None if there is none, or it is no secret."""
+        written = "" if self.secret is None else self.secret.get_secret_value()
+        if not written.startswith(SECRET_PREFIX):
+            return None
+        try:
+            return base64.b64decode(written.removeprefix(SECRET_PREFIX), validate=True)
+        except binascii.Error:
+            return None

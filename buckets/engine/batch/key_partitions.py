@@ -1,0 +1,105 @@
+"""In which partitions of a topic keys are seen: those of a sample, so that somebody notices that keys are in several.
+
+The order of one key's events is that of their partition. Where a key is in several, nobody knows an order of all its
+events but that in which batches take them. The sample is of keys whose hashes are the least (bottom-k): a key that is
+in it once is in it wherever it occurs, so no state is needed to see it again. It is taken from one shard, which is a
+sample already.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.engine.batch.dealing import Dealt
+
+Int64s = npt.NDArray[np.int64]
+Seen = Sequence[Sequence[int]]
+"""Hashes of keys, each with a hash of a partition in which it was seen."""
+SAMPLED_KEYS = 256
+"""Keys that are looked at, of each group."""
+_SHARD = 0
+_POWERS = np.cumprod(np.full(256, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint64)
+_SEVERAL = -1
+
+
+def seen_partitions(dealt: Dealt, groups: Sequence[str], source: pa.StringArray) -> dict[str, list[tuple[int, int]]]:
+    """Return sampled keys of each group, and the partitions in which a piece of a batch has them.
+
+    Args:
+        dealt: the keys of the piece.
+        groups: the name of each group; empty of one that is left out.
+        source: the topic and partition of each event.
+    """
+    first, last = dealt.key_start[_SHARD], dealt.key_start[_SHARD + 1]
+    if first == last:
+        return {}
+    counts = dealt.key_events[first:last].astype(np.int64)
+    ends = np.cumsum(counts)
+    rows = dealt.rows[dealt.row_start[_SHARD] : dealt.row_start[_SHARD + 1]]
+    named = source.take(pa.array(dealt.events[dealt.event_start[_SHARD] : dealt.event_start[_SHARD + 1]]))
+    encoded = named.dictionary_encode()
+    numbers = np.array([zlib.crc32(name.encode()) for name in encoded.dictionary.to_pylist()], np.int64)
+    partitions = numbers[encoded.indices.to_numpy()]
+    # Events of a key are in the order of arrival, so the first and the last of them are of different partitions if any.
+    ends_of_keys = partitions[rows[ends - counts]], partitions[rows[ends - 1]]
+    hashes = _hashes(
+        dealt.key_data[dealt.data_start[_SHARD] : dealt.data_start[_SHARD + 1]],
+        dealt.key_bytes[first:last].astype(np.int64),
+    )
+    found: dict[str, list[tuple[int, int]]] = {}
+    bounds = np.cumsum([0, *dealt.keys[_SHARD]])
+    for group, begin, end in zip(groups, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if group and begin < end:
+            least = begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]
+            keys, oldest, newest = (column[least].tolist() for column in (hashes, *ends_of_keys))
+            found[group] = list(zip(keys, oldest, strict=True))
+            if oldest != newest:
+                found[group] += zip(keys, newest, strict=True)
+    return found
+
+
+def _hashes(data: npt.NDArray[np.uint8], lengths: Int64s) -> Int64s:
+    """Return a hash of each key, 48 bits of a polynomial of its bytes."""
+    hashes = np.zeros(len(lengths), np.uint64)
+    if len(data):
+        starts = np.cumsum(lengths) - lengths
+        place = np.arange(len(data)) - np.repeat(starts, lengths)
+        terms = (data.astype(np.uint64) + np.uint64(1)) * _POWERS[place & 255]
+        has_bytes = lengths > 0
+        hashes[has_bytes] = np.add.reduceat(terms, starts[has_bytes])
+    hashes ^= hashes >> np.uint64(31)
+    hashes *= np.uint64(0xBF58476D1CE4E5B9)
+    return (hashes >> np.uint64(16)).astype(np.int64)
+
+
+class SampledKeys:
+    """The sampled keys of a group, as long as they are looked at."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._partition: dict[int, int] = {}
+
+    def add(self, seen: Iterable[Sequence[int]]) -> None:
+        """Take what a batch has seen."""
+        for key, partition in seen:
+            if self._partition.setdefault(key, partition) != partition:
+                self._partition[key] = _SEVERAL
+        if len(self._partition) > SAMPLED_KEYS:
+            self._partition = {key: self._partition[key] for key in sorted(self._partition)[:SAMPLED_KEYS]}
+
+    def to_json(self) -> dict[str, int]:
+        """Return how many keys there are, and how many of them were in several partitions."""
+        several = sum(partition == _SEVERAL for partition in self._partition.values())
+        return {"sampled": len(self._partition), "several": several}
+
+
+def joined_seen(several: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
+    """Join what pieces of a batch have seen."""
+    joined: dict[str, list[Sequence[int]]] = {}
+    for seen in several:
+        for group, pairs in seen.items():
+            joined.setdefault(group, []).extend(pairs)
+    return dict(joined)

@@ -1,0 +1,106 @@
+"""Changes of rows of a database, as Debezium writes them: the row as it is from then on is the event.
+
+A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event. One that was deleted (`d`), a table
+that was emptied (`t`), a message in the log of the database (`m`) and a tombstone are none, and skipped. In JSON there
+may be `schema` and `payload` around it all, as Kafka Connect writes it.
+
+Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
+"""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
+from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
+from buckets.events.json_members import kind_of, members
+from buckets.events.json_object import read_object
+from buckets.events.message_fields import part_of_schema, value_schema
+from buckets.events.schema import OF_ENVELOPE, EventSchema
+
+_EVENTS = frozenset("cru")
+_SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
+_PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
+_AFTER = "after."
+_OP = "op"
+_WRAPPED = ("payload", _OP, "after")
+_INNER = _WRAPPED[1:]
+_QUOTED = tuple(f'"{name}"'.encode() for name in _INNER)
+
+
+def read_json_changes(texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema) -> pa.RecordBatch:
+    """Read changes in JSON, as `envelope.read_opened` does; those without a value, bool `(rows,)`, are tombstones."""
+    written = zip(texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), is_null.tolist(), strict=True)
+    opened = [
+        unopened(TOMBSTONE if is_tombstone else reason) if is_tombstone or reason else _open(text.encode())
+        for text, reason, is_tombstone in written
+    ]
+    return read_opened(texts, opened, schema)
+
+
+def _open(text: bytes) -> Opened:
+    try:
+        # Most have no schema around them, or one that names these fields too, so they are looked for at once.
+        payload, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
+        inner = text if payload is None else payload
+        if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
+            op, after = members(inner, _INNER)
+    except ValueError as error:
+        return unopened(str(error))
+    if op is None:
+        return unopened(TOMBSTONE if payload is None and _is_wrapped_null(text) else _reason_of(None))
+    reason = None if op in _PLAIN else _reason_of(_text_of(op))
+    if reason is None and after is None:
+        reason = "after: is missing or null"
+    elif reason is None and after is not None and not after.startswith(b"{"):
+        reason = f"after: is {kind_of(after)}, and must be an object"
+    return unopened(reason) if reason or after is None else Opened(after, inner)
+
+
+def _is_wrapped_null(text: bytes) -> bool:
+    """Return whether a text is `schema` and `payload` with nothing in it, as some converters write a tombstone."""
+    return b'"payload"' in text and dict(read_object(text.decode())) == {"schema": None, "payload": None}
+
+
+def _text_of(op: bytes) -> str:
+    operation = json.loads(op)
+    return operation if isinstance(operation, str) else op.decode()
+
+
+def _reason_of(operation: str | None) -> str | None:
+    """Return why a change of an operation is no event; None if it is one."""
+    if operation is None:
+        return "op: is missing or null, and Debezium says there what has changed"
+    if operation in _EVENTS:
+        return None
+    return _SKIPPED.get(operation, f"op: {operation!r} is no operation of Debezium")
+
+
+def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+    """Read changes in a format that has records, as `envelope.read_opened` does.
+
+    Args:
+        rows: messages with `raw` (binary), null in tombstones.
+        schema: the event schema.
+        read: reads values.
+    """
+    fields = value_schema(schema)
+    inside = {name: f"{_AFTER}{name}" for name in fields.field_names}
+    paths = paths_in_envelope(schema)
+    wanted = part_of_schema(schema, inside | paths, {_OP})
+    is_tombstone = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
+    read_rows = read(rows, wanted)
+    columns = {name: read_rows.column(field_column(index)) for index, name in enumerate(wanted.field_names)}
+    found = {name: read_rows.column(name) for name in read_rows.schema.names}
+    for index in range(len(columns)):
+        del found[field_column(index)]
+    reasons = [
+        TOMBSTONE if is_null else (reason.removeprefix(_AFTER) if reason else _reason_of(operation))
+        for reason, operation, is_null in zip(
+            found[BROKEN].to_pylist(), columns[_OP].cast(pa.string()).to_pylist(), is_tombstone.tolist(), strict=True
+        )
+    ]
+    found |= {BROKEN: pa.array(reasons, pa.string())}
+    found |= {field_column(index): columns[inside[name]] for index, name in enumerate(fields.field_names)}
+    return pa.record_batch(found | {f"{OF_ENVELOPE}{path}": columns[path] for path in paths.values()})

@@ -1,0 +1,37 @@
+"""The alerts of a batch for a webhook, beside where its results go."""
+
+from dataclasses import dataclass
+
+from buckets.clock import epoch_ms
+from buckets.outputs.columns import ALERTS
+from buckets.outputs.messages import Messages
+from buckets.spark.scored_batch import ScoredBatch, Sink
+from buckets.webhook.delivery import Delivery
+
+
+@dataclass(frozen=True)
+class WebhookSink:
+    """Writes results where they go, and hands the alerts to what delivers them.
+
+    Attributes:
+        results: where results go.
+        delivery: what delivers alerts.
+    """
+
+    results: Sink
+    delivery: Delivery
+
+    @property
+    def on_driver(self) -> bool:
+        """It works where results are written."""
+        return self.results.on_driver
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""
+        self.results.write(batch)
+        if not batch.has(ALERTS):
+            return
+        decided_ms = epoch_ms()
+        messages = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
+        alerts = ((message.identity, message.value) for message in messages)
+        self.delivery.put(batch.account.batch_id, decided_ms, alerts)

@@ -1,0 +1,103 @@
+"""Alerts that wait to be handed over, in the checkpoint: a file a batch, and how far they have been.
+
+    CHECKPOINT/buckets/webhook/00000000000000000017.jsonl   the alerts of a batch, a line each
+    CHECKPOINT/buckets/webhook/position.json                the batch of the last one that was settled, and its line
+    CHECKPOINT/buckets/webhook/undelivered.jsonl            those that were given up, each with the reason
+
+A batch is there before it counts as written, and an alert is settled once it was taken, or is in the last file. So a
+process that is killed loses none, and may hand over some again.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.files import append_whole, write_whole
+
+_DIGITS = 20
+
+
+@dataclass(frozen=True)
+class WaitingAlert:
+    """An alert that waits.
+
+    Attributes:
+        batch_id: its batch.
+        line: its line in the file of the batch, from 0.
+        message_id: its id.
+        decided_ms: when it was raised.
+        body: its JSON.
+    """
+
+    batch_id: int
+    line: int
+    message_id: str
+    decided_ms: int
+    body: str
+
+
+class Spool:
+    """The alerts of a checkpoint that wait."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Read how far they have been handed over.
+
+        Raises:
+            BucketsError: that record is damaged.
+        """
+        self._records = RecordFiles(checkpoint)
+        self._folder = self._records.folder / "webhook"
+        self._file = self._folder / "position.json"
+        self.undelivered = self._folder / "undelivered.jsonl"
+        self._settled = self._records.read_if_there(self._file, _position) or (-1, 0, "")
+
+    def put(self, batch_id: int, decided_ms: int, alerts: Iterable[tuple[str, str]]) -> int:
+        """Keep the alerts of a batch, id and JSON of each, and return how many; once more if the batch is run again."""
+        lines = [json.dumps({"id": name, "decided_ms": decided_ms, "body": body}) for name, body in alerts]
+        if lines and batch_id >= self._settled[0]:
+            write_whole(self._folder / f"{batch_id:0{_DIGITS}}.jsonl", "".join(f"{line}\n" for line in lines))
+        return len(lines)
+
+    def batches(self) -> list[int]:
+        """Return the batches that have alerts, in order."""
+        return sorted(int(file.stem) for file in self._folder.glob("[0-9]*.jsonl"))
+
+    def waiting(self, batch_id: int) -> Iterator[WaitingAlert]:
+        """Yield the alerts of a batch that are not settled."""
+        file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
+        with self._records.reading(file):
+            written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            alerts = [
+                WaitingAlert(batch_id, number, alert["id"], alert["decided_ms"], alert["body"])
+                for number, alert in enumerate(written)
+            ]
+        batch, end, last_id = self._settled
+        # A batch that was given up with its topic has left its number to another one, whose alerts are others.
+        is_of_batch = batch == batch_id and 0 < end <= len(alerts) and alerts[end - 1].message_id == last_id
+        yield from alerts[end if is_of_batch else 0 :]
+
+    def settle(self, alert: WaitingAlert) -> None:
+        """Note that an alert needs nothing more; it is written with the next `keep`."""
+        self._settled = alert.batch_id, alert.line + 1, alert.message_id
+
+    def keep(self) -> None:
+        """Write which alerts are settled."""
+        batch_id, line, last_id = self._settled
+        if batch_id >= 0:
+            self._records.write(self._file, {"batch": batch_id, "line": line, "alert_id": last_id})
+
+    def remove(self, batch_id: int) -> None:
+        """Remove a batch whose alerts are all settled, and kept so."""
+        (self._folder / f"{batch_id:0{_DIGITS}}.jsonl").unlink(missing_ok=True)
+
+    def give_up(self, alert: WaitingAlert, reason: str, at_ms: int) -> None:
+        """Write an alert to those that were given up."""
+        record = {"alert_id": alert.message_id, "reason": reason, "given_up_ms": at_ms, "alert": json.loads(alert.body)}
+        append_whole(self.undelivered, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+
+
+def _position(record: dict[str, Any]) -> tuple[int, int, str]:
+    return int(record["batch"]), int(record["line"]), str(record["alert_id"])

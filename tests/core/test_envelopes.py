@@ -1,0 +1,378 @@
+"""Messages in the envelopes of Debezium and of CloudEvents; their published examples are the golden cases.
+
+Sources: the example events of the PostgreSQL connector,
+https://github.com/debezium/debezium/blob/6c5b02b0/documentation/modules/ROOT/pages/connectors/postgresql.adoc, whose
+`schema` is cut short; and the examples of
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md and
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets.events.arrivals import SKIPPED
+from tests.core.avro_events import encoded
+from tests.core.read_messages import TestMessage, read_messages
+
+DEBEZIUM, CLOUD_EVENTS = {"envelope": "debezium"}, {"envelope": "cloudevents"}
+
+# --- Debezium -------------------------------------------------------------------------------------------------
+
+SOURCE = {
+    "version": "2.4.0.Final",
+    "connector": "postgresql",
+    "name": "PostgreSQL_server",
+    "ts_ms": 1559033904863,
+    "snapshot": True,
+    "db": "postgres",
+    "sequence": '["24023119","24023128"]',
+    "schema": "public",
+    "table": "customers",
+    "txId": 555,
+    "lsn": 24023128,
+    "xmin": None,
+}
+ANNE = {"id": 1, "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
+CREATE = {"before": None, "after": ANNE, "source": SOURCE, "op": "c", "ts_ms": 1559033904863}
+UPDATE = {
+    "before": {"id": 1},
+    "after": ANNE | {"first_name": "Anne Marie"},
+    "source": SOURCE | {"snapshot": False, "txId": 556},
+    "op": "u",
+    "ts_ms": 1465584025523,
+}
+DELETE = {
+    "before": {"id": 1},
+    "after": None,
+    "source": SOURCE | {"snapshot": False, "txId": 556, "lsn": 46523128},
+    "op": "d",
+    "ts_ms": 1465581902461,
+}
+TRUNCATE = {"source": SOURCE | {"txId": 556, "lsn": 46523128}, "op": "t", "ts_ms": 1559033904961}
+LOGGED = {
+    "source": SOURCE | {"schema": "", "table": "", "txId": 556, "lsn": 46523128},
+    "op": "m",
+    "ts_ms": 1559033904961,
+    "message": {"prefix": "foo", "content": "Ymfy"},
+}
+ENVELOPE_SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"type": "struct", "fields": [{"type": "int32", "optional": False, "field": "id"}], "field": "before"},
+        {"type": "struct", "fields": [{"type": "int32", "optional": False, "field": "id"}], "field": "after"},
+        {"type": "string", "optional": False, "field": "op"},
+    ],
+    "name": "PostgreSQL_server.inventory.customers.Envelope",
+}
+CUSTOMERS = {
+    "event_id": "id",
+    "event_time": "changed",
+    "attributes": {"first_name": "string", "email": "string", "op": "string", "table": "string", "snapshot": "boolean"},
+    "origins": {
+        "changed": "envelope.source.ts_ms",
+        "op": "envelope.op",
+        "table": "envelope.source.table",
+        "snapshot": "envelope.source.snapshot",
+    },
+}
+CREATED = {
+    "id": "1",
+    "changed": 1559033904863,
+    "first_name": "Anne",
+    "email": "annek@noanswer.org",
+    "op": "c",
+    "table": "customers",
+    "snapshot": True,
+}
+UPDATED = CREATED | {"first_name": "Anne Marie", "op": "u", "snapshot": False}
+
+
+def changes(*values):
+    return [TestMessage(None if value is None else json.dumps(value).encode()) for value in values]
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_the_published_changes_are_events_or_skipped_with_and_without_a_schema(tmp_path, is_wrapped):
+    published = [CREATE, UPDATE, DELETE, TRUNCATE, LOGGED]
+    values = [{"schema": ENVELOPE_SCHEMA, "payload": change} if is_wrapped else change for change in published]
+    nothing = {"schema": None, "payload": None} if is_wrapped else None
+    read = read_messages(tmp_path, changes(*values, nothing), CUSTOMERS, DEBEZIUM)
+    assert read.events == [CREATED, UPDATED]
+    assert read.dead == {}
+    assert read.skipped == {"deleted": 1, "truncated": 1, "logged": 1, "tombstone": 1}
+
+
+def test_the_published_changes_are_read_from_avro_too(tmp_path):
+    value = {"type": "record", "name": "Value", "fields": [_field("id", "int"), _field("first_name"), _field("email")]}
+    source = [_field("ts_ms", "long"), _field("table"), _field("snapshot", ["null", "boolean"])]
+    fields = [
+        _field("before", ["null", value]),
+        _field("after", ["null", "Value"]),
+        _field("source", {"type": "record", "name": "Source", "fields": source}),
+        _field("op"),
+    ]
+    avro = {"type": "record", "name": "Envelope", "fields": fields}
+
+    def message(change):
+        before = None if change["before"] is None else ANNE | change["before"]
+        return TestMessage(encoded(avro, change | {"before": before}))
+
+    messages = [message(CREATE), message(UPDATE), message(DELETE), TestMessage(None), TestMessage(b"\x07")]
+    messages.append(message(CREATE | {"op": "x"}))
+    source = DEBEZIUM | {"format": "avro", "schema_file": "envelope.avsc"}
+    read = read_messages(tmp_path, messages, CUSTOMERS, source, json.dumps(avro))
+    assert read.events == [CREATED, UPDATED]
+    assert read.dead == {
+        4: "broken Avro: a union has no such branch at byte 1",
+        5: "op: 'x' is no operation of Debezium",
+    }
+    assert read.skipped == {"deleted": 1, "tombstone": 1}
+
+
+def _field(name, kind="string"):
+    return {"name": name, "type": kind}
+
+
+def test_a_change_that_is_broken_is_one_dead_letter_and_its_neighbours_are_read(tmp_path):
+    whole = json.dumps(CREATE).encode()
+    values = [
+        whole,
+        b"",
+        whole[:-1],
+        b"[]",
+        json.dumps(ANNE | {"payload": None}).encode(),
+        whole.replace(b'"op": "c"', b'"op": "x"'),
+        whole.replace(b'"op": "c"', b'"op": "c", "op": "u"'),
+        whole.replace(b'"after": {', b'"after": {"id": 2, '),
+        json.dumps(CREATE | {"after": None}).encode(),
+        json.dumps(CREATE | {"after": [1]}).encode(),
+        json.dumps(CREATE | {"source": 5}).encode(),
+        b"\xff" + whole,
+        whole.replace(b'"first_name": "Anne"', b'"first_name": ["Anne"]'),
+        whole,
+    ]
+    read = read_messages(tmp_path, [TestMessage(value) for value in values], CUSTOMERS, DEBEZIUM)
+    assert read.events == [CREATED, CREATED]
+    assert read.dead == {
+        1: "broken JSON: Expecting value at character 1",
+        2: "broken JSON: Expecting ',' delimiter at character 433",
+        3: "broken JSON: not an object",
+        4: "op: is missing or null, and Debezium says there what has changed",
+        5: "op: 'x' is no operation of Debezium",
+        6: "op: is given twice",
+        7: "id: is given twice",
+        8: "after: is missing or null",
+        9: "after: is a list, and must be an object",
+        10: "source: is one value, and must be an object",
+        11: "is not valid UTF-8",
+        12: "first_name: is a list, and must be one value",
+    }
+
+
+def test_numbers_and_texts_of_a_change_are_read_to_the_digit_however_it_is_written(tmp_path):
+    events = {"event_id": "id", "event_time": "t", "attributes": {"kind": "string"}, "measures": {"v": {"scale": 4}}}
+    row = rb'{"id":"\u00e9", "t":1, "v":12345678901234.5670, "kind":"op", "after":{"op":1}}'
+    written = [b'{"op":"c","after":' + row + b"}", b'{"\\u006fp":"c","after":' + row + b',"other":"\\ud800"}']
+    read = read_messages(tmp_path, [TestMessage(value) for value in written], events, DEBEZIUM)
+    one = {"id": "é", "t": 1, "kind": "op", "v": 123456789012345670}
+    assert (read.events, read.dead) == ([one, one], {})
+
+
+# --- CloudEvents ----------------------------------------------------------------------------------------------
+
+JSON_EVENT = {
+    "specversion": "1.0",
+    "type": "com.example.someevent",
+    "source": "/mycontext",
+    "subject": None,
+    "id": "C234-1234-1234",
+    "time": "2018-04-05T17:31:00Z",
+    "comexampleextension1": "value",
+    "comexampleothervalue": 5,
+    "datacontenttype": "application/json",
+    "data": {"appinfoA": "abc", "appinfoB": 123, "appinfoC": True},
+}
+XML_EVENT = JSON_EVENT | {"id": "B234-1234-1234", "datacontenttype": "application/xml", "data": '<much wow="xml"/>'}
+BYTES_EVENT = {name: value for name, value in JSON_EVENT.items() if name != "data"} | {
+    "id": "A234-1234-1234",
+    "datacontenttype": "application/vnd.apache.thrift.binary",
+    "data_base64": "... base64 encoded string ...",
+}
+TEXT_EVENT = JSON_EVENT | {"id": "D234-1234-1234", "data": "I'm just a string"}
+EVENTS = {
+    "event_id": "id",
+    "event_time": {"field": "time", "unit": "iso8601"},
+    "attributes": {
+        "type": "string",
+        "comexampleothervalue": "long",
+        "content": "string",
+        "appinfoA": "string",
+        "appinfoC": "boolean",
+    },
+    "measures": {"appinfoB": {"scale": 0}},
+    "origins": {
+        "id": "envelope.id",
+        "time": "envelope.time",
+        "type": "envelope.type",
+        "comexampleothervalue": "envelope.comexampleothervalue",
+        "content": "envelope.datacontenttype",
+    },
+}
+READ = {
+    "id": "C234-1234-1234",
+    "time": 1522949460000,
+    "type": "com.example.someevent",
+    "comexampleothervalue": 5,
+    "content": "application/json",
+    "appinfoA": "abc",
+    "appinfoC": True,
+    "appinfoB": 123,
+}
+
+
+def structured(event, content_type=b"application/cloudevents+json; charset=UTF-8"):
+    headers = [] if content_type is None else [("content-type", content_type)]
+    return TestMessage(json.dumps(event).encode(), headers=headers)
+
+
+def binary(event, content_type=b"application/json", **others):
+    named = {"id", "time", "type", "source", "specversion", "comexampleextension1", "comexampleothervalue"}
+    headers = [(f"ce_{name}", str(value).encode()) for name, value in (event | others).items() if name in named]
+    value = None if "data" not in event else json.dumps(event["data"]).encode()
+    return TestMessage(value, headers=[*headers, ("content-type", content_type)])
+
+
+def test_the_published_events_are_read_in_both_modes_of_one_topic(tmp_path):
+    messages = [
+        structured(JSON_EVENT),
+        structured(JSON_EVENT, None),
+        structured(JSON_EVENT, b"Application/CloudEvents"),
+        binary(JSON_EVENT),
+    ]
+    assert read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS) == ([READ] * 4, {}, {})
+
+
+def test_published_events_whose_data_are_no_object_in_json_are_dead_letters(tmp_path):
+    messages = [structured(BYTES_EVENT), structured(XML_EVENT), structured(TEXT_EVENT), binary(TEXT_EVENT)]
+    messages += [binary(XML_EVENT, b"application/xml"), structured(JSON_EVENT, b"application/cloudevents+avro")]
+    messages += [structured([JSON_EVENT, JSON_EVENT], b"application/cloudevents-batch+json")]
+    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
+    assert read.events == []
+    assert read.dead == {
+        0: "data_base64: bytes are not read, only data in JSON is",
+        1: "data: is one value, and must be an object",
+        2: "data: is one value, and must be an object",
+        3: "broken JSON: not an object",
+        4: "content-type: 'application/xml' is not read, only JSON is",
+        5: "content-type: 'application/cloudevents+avro' is not read, only application/cloudevents+json is",
+        6: "content-type: 'application/cloudevents-batch+json' is not read, only application/cloudevents+json is",
+    }
+
+
+def test_events_without_data_have_their_attributes_and_a_message_of_nothing_is_a_tombstone(tmp_path):
+    nothing = {name: value for name, value in JSON_EVENT.items() if name != "data"}
+    messages = [structured(nothing), binary(nothing), TestMessage(None), TestMessage(None, headers=[])]
+    messages += [TestMessage(b"{}"), TestMessage(b"{", headers=[])]
+    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
+    assert read.events == [READ | dict.fromkeys(["appinfoA", "appinfoB", "appinfoC"])] * 2
+    assert read.skipped == {"tombstone": 2}
+    assert read.dead == {
+        4: "specversion: is missing or null, and a CloudEvent has it",
+        5: "broken JSON: Expecting property name enclosed in double quotes at character 2",
+    }
+
+
+def test_an_attribute_that_does_not_fit_is_one_dead_letter(tmp_path):
+    messages = [structured(JSON_EVENT | {"time": "today"}), binary(JSON_EVENT, time="today"), binary(JSON_EVENT)]
+    messages.append(binary(JSON_EVENT, id="")._replace(headers=[("ce_specversion", b"1.0"), ("ce_id", b"\xff")]))
+    read = read_messages(tmp_path, messages, EVENTS, CLOUD_EVENTS)
+    assert read.events == [READ]
+    assert read.dead == {
+        0: "time: 'today' is not an ISO-8601 time",
+        1: "time: 'today' is not an ISO-8601 time",
+        3: "ce_id: is not valid UTF-8",
+    }
+
+
+def test_data_in_avro_are_read_in_binary_mode(tmp_path):
+    fields = [_field("appinfoA"), _field("appinfoB", "int"), _field("appinfoC", "boolean")]
+    avro = {"type": "record", "name": "data", "fields": fields}
+    whole = binary(JSON_EVENT, b"application/json")._replace(value=encoded(avro, JSON_EVENT["data"]))
+    messages = [whole, whole._replace(headers=[]), whole._replace(value=None), structured(JSON_EVENT)]
+    source = CLOUD_EVENTS | {"format": "avro", "schema_file": "data.avsc"}
+    read = read_messages(tmp_path, messages, EVENTS, source, json.dumps(avro))
+    missing = "ce_specversion: is missing, and in structured mode only JSON is read"
+    assert read == ([READ], {1: missing, 3: missing}, {"tombstone": 1})
+
+
+def test_no_reason_of_a_field_is_that_of_a_message_that_is_skipped():
+    assert all(reason.startswith("skipped: ") and not reason.endswith("null") for reason in SKIPPED)
+
+
+# --- Laws -----------------------------------------------------------------------------------------------------
+
+PAYMENT = {
+    "event_id": "id",
+    "event_time": "t",
+    "attributes": {"op": "string", "after": "long", "customer.country": "string", "vip": "boolean"},
+    "measures": {"data": {"scale": 2}},
+}
+NAMES = ["id", "t", "op", "after", "customer", "country", "vip", "data", "payload", "specversion", "schema", "other"]
+ESCAPED = {'"op"': r'"\u006fp"', '"after"': r'"\u0061fter"', '"data"': r'"d\u0061ta"', '"payload"': r'"p\u0061yload"'}
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.decimals(-1000, 1000, places=2).map(float),
+    st.sampled_from(["c", "d", "1", "12.50", "true", "1.0", "op", 'a "quoted" op', "\ud800", "zoë"]),
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+)
+PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=9)
+
+
+def text_of(pairs, are_escaped):
+    """An object in JSON, whose names may be there twice or be written with escapes."""
+    written = ",".join(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=True)}" for name, value in pairs)
+    for plain, escaped in ESCAPED.items():
+        written = written.replace(plain, escaped) if are_escaped else written
+    return f"{{{written}}}"
+
+
+@given(PAIRS, PAIRS, st.sampled_from("cru"), st.booleans(), st.booleans())
+def test_an_event_in_an_envelope_is_the_event_or_the_dead_letter_that_it_is_alone(
+    tmp_path_factory, pairs, others, operation, are_escaped, is_wrapped
+):
+    folder, text, before = tmp_path_factory.getbasetemp(), text_of(pairs, are_escaped), text_of(others, are_escaped)
+    alone = read_messages(folder, [TestMessage(text.encode())], PAYMENT)
+    change = f'{{"before": {before}, "after": {text}, "op": "{operation}", "source": {{"op": "d"}}}}'
+    change = f'{{"schema": {{"field": "after"}}, "payload": {change}}}' if is_wrapped else change
+    changed = TestMessage(change.encode())
+    event = TestMessage(f'{{"specversion": "1.0", "other": {before}, "data": {text}}}'.encode())
+    assert read_messages(folder, [changed, changed], PAYMENT, DEBEZIUM) == _twice(alone)
+    assert read_messages(folder, [event, event], PAYMENT, CLOUD_EVENTS) == _twice(alone)
+
+
+def _twice(read):
+    dead = dict.fromkeys((0, 1), read.dead[0]) if read.dead else {}
+    return read.events * 2, dead, {}
+
+
+@given(st.binary(max_size=12), st.integers(0, 200), st.integers(0, 7))
+def test_damaged_envelopes_are_a_dead_letter_each_or_an_event_and_lose_no_neighbour(
+    tmp_path_factory, noise, place, kind
+):
+    folder = tmp_path_factory.getbasetemp()
+    for whole, source in ((json.dumps(CREATE), DEBEZIUM), (json.dumps(JSON_EVENT), CLOUD_EVENTS)):
+        good = whole.encode()
+        at = place % len(good)
+        damaged = [good[:at], good[:at] + noise, good[:at] + noise + good[at:], good[:at] + noise + good[at + 1 :]]
+        messages = [TestMessage(good), TestMessage(damaged[kind % 4]), TestMessage(good)]
+        schema = CUSTOMERS if source is DEBEZIUM else EVENTS
+        read = read_messages(folder, messages, schema, source)
+        assert len(read.events) + len(read.dead) + sum(read.skipped.values()) == 3
+        assert read.events[0] == read.events[-1] == (CREATED if source is DEBEZIUM else READ)

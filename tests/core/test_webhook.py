@@ -1,0 +1,231 @@
+"""Alerts over HTTP: signed, tried again, given up, and none lost whatever the receiver does."""
+
+import base64
+import json
+import re
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from buckets.clock import epoch_ms
+from buckets.config.webhook import WebhookSettings
+from buckets.errors import BucketsError
+from buckets.kafka.port import free_port
+from buckets.webhook.delivery import Delivery
+from buckets.webhook.receiver import Receiver, signature
+from buckets.webhook.spool import Spool
+from tests.webhook_server import CLOSE, DROP, HANG, webhook_server
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+KEY = base64.b64decode(SECRET.removeprefix("whsec_"))
+WITHIN_S = 20
+
+
+def alerts(*numbers):
+    return [(f"a{number}", json.dumps({"alert_id": f"a{number}", "rule": "Zoë"})) for number in numbers]
+
+
+def settings(address, **changes):
+    return WebhookSettings.model_validate({"url": address, "secret": SECRET, "timeout": "500ms"} | changes)
+
+
+def wait_until(condition):
+    given_up_s = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < given_up_s
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def webhook():
+    with webhook_server() as server:
+        yield server
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def delivery(tmp_path, webhook, said):
+    return Delivery(tmp_path, settings(webhook.url), said.append, first_pause_s=0.01)
+
+
+def test_the_signature_is_that_of_the_published_example():
+    """Source: https://docs.svix.com/receiving/verifying-payloads/how-manual."""
+    body = b'{"test": 2432232314}'
+    signed = signature(KEY, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_alerts_are_delivered_in_order_signed_with_their_ids(delivery, webhook):
+    begun_s = int(time.time())
+    with delivery.running():
+        delivery.put(3, epoch_ms(), alerts(1, 2))
+        delivery.put(5, epoch_ms(), alerts(3))
+        wait_until(lambda: len(webhook.taken) == 3)
+    assert webhook.ids == ["a1", "a2", "a3"]
+    for request in webhook.taken:
+        at_s = int(request.headers["webhook-timestamp"])
+        assert begun_s <= at_s <= time.time()
+        assert request.headers["webhook-signature"] == signature(KEY, request.alert["alert_id"], at_s, request.body)
+        assert request.headers["Content-Type"] == "application/json"
+    assert delivery.counts() == {"delivered": 3, "failed_attempts": 0, "undelivered": 0, "waiting": 0}
+
+
+def test_without_a_secret_alerts_are_not_signed(webhook):
+    receiver = Receiver(settings(webhook.url, secret=None))
+    assert receiver.post("a1", 5, b"{}").outcome == "taken"
+    receiver.close()
+    assert "webhook-signature" not in webhook.taken[0].headers
+
+
+@pytest.mark.parametrize("behaviour", [503, 500, 429, 404, 401, 301, (503, {"Retry-After": "0"}), HANG, DROP])
+def test_an_alert_is_tried_again_until_it_is_taken_and_those_behind_it_wait(delivery, webhook, said, behaviour):
+    webhook.behave = lambda request: behaviour if len(webhook.asked) <= 2 else 200
+    with delivery.running():
+        delivery.put(1, epoch_ms(), alerts(1, 2))
+        wait_until(lambda: len(webhook.taken) == 2)
+    assert [request.headers["webhook-id"] for request in webhook.asked] == ["a1", "a1", "a1", "a2"]
+    assert delivery.counts()["failed_attempts"] == 2
+    assert [line.split(" ")[2] for line in said] == ["does" if isinstance(behaviour, str) else "answers", "takes"]
+
+
+def test_a_connection_that_was_closed_since_the_last_alert_is_no_failure(delivery, webhook, said):
+    webhook.behave = lambda request: CLOSE
+    with delivery.running():
+        for number in range(3):
+            delivery.put(number, epoch_ms(), alerts(number))
+            wait_until(lambda number=number: len(webhook.taken) == number + 1)
+    assert (webhook.ids, said) == (["a0", "a1", "a2"], [])
+    assert delivery.counts()["failed_attempts"] == 0
+
+
+def test_a_receiver_that_is_not_there_is_waited_for(tmp_path, said):
+    port = free_port()
+    delivery = Delivery(tmp_path, settings(f"http://127.0.0.1:{port}/alerts"), said.append, first_pause_s=0.01)
+    with delivery.running():
+        delivery.put(1, epoch_ms(), alerts(1))
+        wait_until(lambda: delivery.counts()["failed_attempts"] > 1)
+        with webhook_server(port) as webhook:
+            wait_until(lambda: webhook.ids == ["a1"])
+
+
+@pytest.mark.parametrize("code", [400, 413, 415, 422])
+def test_an_alert_that_is_refused_is_given_up_at_once_and_kept_with_the_reason(delivery, webhook, said, tmp_path, code):
+    webhook.behave = lambda request: code if request.alert["alert_id"] == "a1" else 200
+    with delivery.running():
+        delivery.put(1, epoch_ms(), alerts(1, 2))
+        wait_until(lambda: webhook.ids == ["a2"])
+    (given_up,) = map(json.loads, Spool(tmp_path).undelivered.read_text().splitlines())
+    assert given_up["alert_id"] == "a1"
+    assert given_up["reason"] == f"answers {code}"
+    assert given_up["alert"] == {"alert_id": "a1", "rule": "Zoë"}
+    assert delivery.counts() == {"delivered": 1, "failed_attempts": 1, "undelivered": 1, "waiting": 0}
+    assert said[1] == f"alert a1 was given up: webhook answers {code}; it is in {Spool(tmp_path).undelivered}"
+
+
+def test_an_alert_that_is_too_old_is_given_up_and_the_next_ones_are_not_held_up(tmp_path, webhook, said):
+    old = settings(webhook.url, give_up_after="1h")
+    webhook.behave = lambda request: 503 if request.alert["alert_id"] in ("a1", "a2") else 200
+    delivery = Delivery(tmp_path, old, said.append, first_pause_s=WITHIN_S)
+    with delivery.running():
+        delivery.put(1, epoch_ms() - 3_600_000, alerts(1, 2))
+        delivery.put(2, epoch_ms(), alerts(3))
+        wait_until(lambda: webhook.ids == ["a3"])
+    assert delivery.counts()["undelivered"] == 2
+
+
+def test_what_waits_at_the_end_is_delivered_after_the_next_start_and_nothing_twice_that_was_settled(
+    tmp_path, webhook, said
+):
+    first = Delivery(tmp_path, settings(webhook.url), said.append, first_pause_s=WITHIN_S)
+    webhook.behave = lambda request: 200 if request.alert["alert_id"] in ("a1", "a2") else 503
+    with first.running():
+        first.put(7, epoch_ms(), alerts(1, 2, 3))
+        first.put(8, epoch_ms(), alerts(4))
+        wait_until(lambda: len(webhook.asked) == 3)
+    webhook.behave = lambda request: 200
+    second = Delivery(tmp_path, settings(webhook.url), said.append)
+    assert second.counts()["waiting"] == 2
+    second.put(8, epoch_ms(), alerts(4))  # a batch that is run again
+    with second.running():
+        pass
+    assert webhook.ids == ["a1", "a2", "a3", "a4"]
+    third = Delivery(tmp_path, settings(webhook.url), said.append)
+    third.put(8, epoch_ms(), alerts(4))
+    third.put(9, epoch_ms(), [])
+    with third.running():
+        pass
+    assert webhook.ids == ["a1", "a2", "a3", "a4"]
+    assert Spool(tmp_path).batches() == []
+
+
+def test_a_process_that_is_killed_loses_none_and_delivers_again_what_was_not_noted(tmp_path, webhook, said):
+    killed = Delivery(tmp_path, settings(webhook.url), said.append)
+    killed.put(1, epoch_ms(), alerts(*range(50)))
+    spool = Spool(tmp_path)
+    for alert in [*spool.waiting(1)][:10]:  # taken by the receiver, and only the first ones noted
+        spool.settle(alert)
+    spool.keep()
+    after = Delivery(tmp_path, settings(webhook.url), said.append)
+    with after.running():
+        pass
+    assert webhook.ids == [f"a{number}" for number in range(10, 50)]
+
+
+def test_a_batch_that_takes_the_number_of_one_that_was_given_up_is_delivered_whole(tmp_path, webhook, said):
+    first = Delivery(tmp_path, settings(webhook.url), said.append)
+    first.put(4, epoch_ms(), alerts(1, 2))
+    with first.running():
+        pass
+    second = Delivery(tmp_path, settings(webhook.url), said.append)
+    second.put(4, epoch_ms(), alerts(7, 8, 9))
+    with second.running():
+        pass
+    assert webhook.ids == ["a1", "a2", "a7", "a8", "a9"]
+
+
+def test_a_damaged_file_of_alerts_is_named_in_one_line(tmp_path, webhook, said):
+    Spool(tmp_path).put(3, epoch_ms(), alerts(1))
+    (file,) = (tmp_path / "buckets" / "webhook").glob("*3.jsonl")
+    file.write_text(file.read_text()[:20])
+    with pytest.raises(BucketsError, match=re.escape(f"webhook/{file.name} cannot be read")):
+        Delivery(tmp_path, settings(webhook.url), said.append)
+
+
+def test_the_end_does_not_wait_for_a_receiver_that_is_away(tmp_path, webhook, said):
+    delivery = Delivery(tmp_path, settings(webhook.url), said.append, first_pause_s=60)
+    webhook.behave = lambda request: 503
+    begun_s = time.monotonic()
+    with delivery.running():
+        delivery.put(1, epoch_ms(), alerts(1, 2))
+        wait_until(lambda: len(webhook.asked) == 1)
+    assert time.monotonic() - begun_s < WITHIN_S
+    assert delivery.counts()["waiting"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"url": "cases.example.com"},
+        {"url": "https://ann:secret@cases.example.com/alerts"},
+        {"secret": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+        {"secret": "whsec_c2hvcnQ="},
+        {"secret": "whsec_ä"},
+        {"timeout": "1ms"},
+    ],
+)
+def test_settings_say_what_is_wrong_and_never_show_the_secret(changes):
+    with pytest.raises(ValidationError) as refused:
+        settings("https://cases.example.com/alerts", **changes)
+    assert "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" not in str(refused.value.errors(include_input=False))
+
+
+def test_a_secret_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
+    read = settings("https://cases.example.com/alerts", secret="${WEBHOOK_SECRET}")
+    assert read.key == KEY
+    assert SECRET not in repr(read)

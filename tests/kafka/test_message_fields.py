@@ -1,0 +1,162 @@
+"""Scoring from a topic whose payments lie in keys, headers and timestamps too, on a real broker."""
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from confluent_kafka import Message, Producer
+
+from buckets.archive.history import History
+from buckets.config.job import load_job
+from buckets.events.arrivals import DELETED, TOMBSTONE
+from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.kafka.faults import client_settings
+from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
+from buckets.rule_tests.alert_events import events_of_alert, past_alert
+from tests.kafka.audit_job import AuditJob
+from tests.kafka.broker import WITHIN_S
+from tests.kafka.kafka_job import Row, comparable
+from tests.kafka.test_crash import LOOK_EVERY_S, all_scored
+from tests.kafka.test_scoring import run_to_end
+from tests.spark.command import RunningCommand
+from tests.spark.payments import SCHEMA, payments
+
+pytestmark = pytest.mark.spark
+BEGIN_MS = round(time.time() - 86_400) * 1000
+"""The times of payments begin here: Kafka has none before 1970."""
+
+
+class HeadersJob(AuditJob):
+    """A job whose payments have the payer as key, the kind in a header, and the time of the message as theirs."""
+
+    def __init__(self, *given: Any, **changes: Any) -> None:
+        super().__init__(*given, archive={"path": "archive"}, **changes)
+        origins = {"payer": "key", "kind": "headers.x-kind"}
+        schema = SCHEMA | {"event_time": {"broker": "create_time", "field": "t"}, "origins": origins}
+        (self.root / "schema.yaml").write_text(yaml.safe_dump(schema))
+        self.job = load_job(self.conf)
+
+    def send(self, events: Iterable[Row]) -> None:
+        """Put payments into the topic; every header is given twice."""
+        producer = Producer({**client_settings(self.broker.kafka), "max.in.flight.requests.per.connection": 1})
+        for event in events:
+            value = json.dumps({"id": event["id"], "amount": event["amount"]})
+            headers = [("x-kind", b"\xff"), ("trace", b"\xfe"), ("x-kind", event["kind"])]
+            producer.produce(self.topic, value, event["payer"], timestamp=BEGIN_MS + event["t"], headers=headers)
+        assert producer.flush(WITHIN_S) == 0
+
+    def written(self, message: Message) -> Row:
+        """A payment as it was sent."""
+        kind = dict(message.headers())["x-kind"].decode()
+        beside = {"payer": message.key().decode(), "kind": kind, "t": message.timestamp()[1]}
+        return json.loads(message.value()) | beside
+
+
+def test_payments_are_scored_archived_explained_and_replayed_by_key_headers_and_the_time_of_the_broker(
+    spark, broker, buckets, tmp_path
+):
+    job = HeadersJob(broker, tmp_path, trigger={"available_now": True})
+    events = payments(80)
+    job.send(events[:50])
+    run_to_end(spark, job)
+    job.send(events[50:])
+    run_to_end(spark, job)
+    expected = job.replay({})
+    for name in (ALERTS, EVALUATIONS, LATE_EVENTS, DEAD_LETTERS):
+        assert comparable(job.messages(name)) == comparable(expected[name]), name
+    job.audit(spark)
+    assert {row["timestamp_type"] for row in job.rows("transactions")} == {0}
+    history = History.open(load_job(job.conf))
+    table = pa.concat_tables(history.archive.tables())
+    written = [job.written(message) for message in broker.read(job.topic)]
+    assert sorted(table["kind"].to_pylist()) == sorted(row["kind"] for row in written)
+    assert table["_fault"].null_count == len(events)
+    replayed = replay_history(history, ReplayRequest())
+    assert (replayed.differences, bool(replayed.compared[ALERTS])) == ([], True)
+    alert = next(each for each in job.messages(ALERTS) if each["rule_id"] == "payer-sum")
+    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
+    assert ran.code == 0, ran.err
+    searched = load_job(job.conf)
+    last = events_of_alert(past_alert(searched, alert["alert_id"]), searched, None)[-1]
+    assert (last["id"], last["payer"]) == (alert["event_id"], alert["key"]["payer"])
+
+
+def test_a_message_of_another_timestamp_or_with_a_broken_header_is_one_dead_letter_in_a_replay_too(
+    spark, broker, tmp_path
+):
+    job = HeadersJob(broker, tmp_path, trigger={"available_now": True})
+    job.send(payments(20))
+    broker.produce(job.topic, ['{"id": "x1", "amount": 1}'], [b"\xff"])
+    broker.configure(job.topic, {"message.timestamp.type": "LogAppendTime"})
+    job.send([payments(1)[0] | {"id": "x2"}])
+    run_to_end(spark, job)
+    reasons = [letter["reason"] for letter in job.messages(DEAD_LETTERS)]
+    assert reasons == ["payer: is not valid UTF-8", "t: was stamped by the broker, as log_append_time"]
+    job.audit(spark)
+    history = History.open(load_job(job.conf))
+    assert [reason for reason in pa.concat_tables(history.archive.tables())["_fault"].to_pylist() if reason] == reasons
+    assert replay_history(history, ReplayRequest()).differences == []
+
+
+@pytest.mark.nightly
+def test_a_job_that_is_killed_reads_keys_headers_and_times_again_as_they_were(broker, tmp_path):
+    job = HeadersJob(broker, tmp_path, trigger={"interval": "0ms"})
+    events = payments(120)
+    for number, chunk in enumerate((events[:40], events[40:80])):
+        with RunningCommand("run", job.conf, log=tmp_path / f"{number}.log") as command:
+            alerts = len(job.messages(ALERTS))
+            job.send(chunk[:20])
+            command.wait_until(lambda alerts=alerts: len(job.messages(ALERTS)) > alerts, LOOK_EVERY_S)
+            job.send(chunk[20:])
+            command.kill_all()
+    job.send(events[80:])
+    with RunningCommand("run", job.conf, log=tmp_path / "last.log") as command:
+        command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
+        command.interrupt()
+    assert comparable(job.messages(ALERTS)) == comparable(job.replay({})[ALERTS])
+
+
+class ChangesJob(AuditJob):
+    """A job whose payments are rows of a database, as Debezium writes them."""
+
+    def __init__(self, *given: Any, **changes: Any) -> None:
+        super().__init__(*given, archive={"path": "archive"}, **changes)
+        settings = yaml.safe_load(self.conf.read_text())
+        settings["source"]["envelope"] = "debezium"
+        self.conf.write_text(yaml.safe_dump(settings))
+        schema = SCHEMA | {"origins": {"kind": "envelope.source.table"}}
+        (self.root / "schema.yaml").write_text(yaml.safe_dump(schema))
+        self.job = load_job(self.conf)
+
+    def send(self, events: Iterable[Row]) -> None:
+        """Put payments into the topic, each as a change, which is followed by a deletion and a tombstone."""
+        for number, event in enumerate(events):
+            row = {name: value for name, value in event.items() if name != "kind"}
+            change = {"before": None, "after": row, "source": {"table": event["kind"]}, "op": "cru"[number % 3]}
+            deletion = change | {"before": row, "after": None, "op": "d"}
+            whole = {"schema": {"fields": [{"field": "after"}]}, "payload": change} if number % 2 else change
+            values = [json.dumps(whole), json.dumps(deletion), None]
+            self.broker.produce(self.topic, values, [event["payer"]] * len(values))
+
+
+def test_changes_of_a_database_are_scored_and_deletions_are_accounted_for_as_skipped(spark, broker, tmp_path):
+    job = ChangesJob(broker, tmp_path / "changes", trigger={"available_now": True})
+    plain = AuditJob(broker, tmp_path / "plain", trigger={"available_now": True})
+    events = payments(60)
+    job.send(events)
+    plain.send(events)
+    (report,), _ = run_to_end(spark, job), run_to_end(spark, plain)
+    for name in (ALERTS, EVALUATIONS, LATE_EVENTS, DEAD_LETTERS):
+        assert comparable(job.messages(name)) == comparable(plain.messages(name)), name
+    assert (report.account.events_in, report.account.malformed) == (180, 0)
+    assert report.account.facts.skipped == {"deleted": 60, "tombstone": 60}
+    assert {account.skipped for account in report.account.groups} == {120}
+    job.audit(spark)
+    history = History.open(load_job(job.conf))
+    faults = pa.concat_tables(history.archive.tables())["_fault"].to_pylist()
+    assert (faults.count(DELETED), faults.count(TOMBSTONE), faults.count(None)) == (60, 60, 60)
+    assert replay_history(history, ReplayRequest()).differences == []
