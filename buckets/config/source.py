@@ -197,8 +197,6 @@ class KafkaSource(SourceSettings):
             yield "topics: goes without `topic`; leave one of them out"
         for name in sorted({name for name in self.topics if self.topics.count(name) > 1}):
             yield f"topics: {name!r} is there twice"
-        if self.envelope == "debezium" and self.format == "protobuf":
-            yield "envelope: changes of Debezium are read from JSON and Avro, not from protobuf"
         if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
             yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
         if self.message is not None and (self.format != "protobuf" or self.schema_file is None):

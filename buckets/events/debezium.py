@@ -22,7 +22,8 @@ from buckets.events.schema import OF_ENVELOPE, EventSchema
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
 _PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
-_AFTER = "after."
+AFTER = "after."
+"""What stands before the path to a field of the event."""
 _OP = "op"
 _WRAPPED = ("payload", _OP, "after")
 _INNER = _WRAPPED[1:]
@@ -86,7 +87,7 @@ def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) ->
         read: reads values.
     """
     fields = value_schema(schema)
-    inside = {name: f"{_AFTER}{name}" for name in fields.field_names}
+    inside = {name: f"{AFTER}{name}" for name in fields.field_names}
     paths = paths_in_envelope(schema)
     wanted = part_of_schema(schema, inside | paths, {_OP})
     is_tombstone = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
@@ -96,7 +97,7 @@ def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) ->
     for index in range(len(columns)):
         del found[field_column(index)]
     reasons = [
-        TOMBSTONE if is_null else (reason.removeprefix(_AFTER) if reason else _reason_of(operation))
+        TOMBSTONE if is_null else (reason.removeprefix(AFTER) if reason else _reason_of(operation))
         for reason, operation, is_null in zip(
             found[BROKEN].to_pylist(), columns[_OP].cast(pa.string()).to_pylist(), is_tombstone.tolist(), strict=True
         )

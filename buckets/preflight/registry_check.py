@@ -10,11 +10,11 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
 from buckets.events.avro.decoder import decoder_of
-from buckets.events.message_fields import value_schema
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.output_schemas import check_compatible
+from buckets.kafka.pinned_fields import fields_in_values
 from buckets.kafka.registry import NO_SUBJECT, Registry
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
@@ -62,11 +62,10 @@ def _subject(job: Job, registry: Registry, subject: str) -> str:
 
 def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
-    wanted = value_schema(job.event_schema).field_names
-    around = "after." if job.settings.source.envelope == "debezium" else ""
+    wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
-    slots = decoder_of(schema.text, schema.references, tuple(f"{around}{name}" for name in wanted)).program.slot
-    return names, [name for slot, name in enumerate(wanted) if slot in slots]
+    slots = decoder_of(schema.text, schema.references, tuple(wanted)).program.slot
+    return names, [name for slot, name in enumerate(wanted.values()) if slot in slots]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
@@ -75,9 +74,9 @@ def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequ
     Raises:
         ProtobufSchemaError: it is none, or a declared field is a list or a map, which no event has.
     """
-    wanted, pinned = value_schema(job.event_schema).field_names, newest_pinned(job).protobuf or PinnedProtobuf()
+    wanted, pinned = fields_in_values(job), newest_pinned(job).protobuf or PinnedProtobuf()
     messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))
-    found = [(message, pinned.fields_of(message, wanted)) for message in messages]
+    found = [(message, pinned.fields_of(message, list(wanted))) for message in messages]
     if not found:
         message = "has no message"
         raise ProtobufSchemaError(message)
@@ -87,4 +86,4 @@ def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequ
             message = f"has {name}, which {field.fault}; take it out of the event schema"
             raise ProtobufSchemaError(message)
     names = [field.name for field in best.fields]
-    return names, list(fields)
+    return names, [wanted[name] for name in fields]

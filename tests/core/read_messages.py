@@ -13,6 +13,7 @@ from buckets.events.arrivals import INGESTED, parse, skipped_rows
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema
 from tests.core.avro_events import rows_of
+from tests.core.pinned import NOTHING_PINNED, Pinned
 
 
 class ReadMessages(NamedTuple):
@@ -39,7 +40,7 @@ def read_messages(
     messages: Sequence[TestMessage],
     events: Mapping[str, Any],
     source: Mapping[str, Any] | None = None,
-    avro_schema: str | None = None,
+    pinned: Pinned = NOTHING_PINNED,
     ask: Ask | None = None,
 ) -> ReadMessages:
     """Read messages by an event schema."""
@@ -58,7 +59,7 @@ def read_messages(
     rows = rows_of([each.value for each in messages]).append_column(INGESTED, times)
     for name in columns_beside_value(schema, topic.envelope):
         rows = rows.append_column(name, beside[name])
-    read = TopicValues(topic, folder, ask).read(rows, schema, 1, avro_schema)
+    read = TopicValues(topic, folder, ask).read(rows, schema, 1, pinned)
     found, dead = parse(read, schema, frozenset())
     columns = {schema.event_id: found.event_id, schema.event_time.field: pa.array(found.times_ms)}
     columns |= found.attributes | found.measures

@@ -1,7 +1,6 @@
 """MessageBytes in Avro as events: what each type becomes, what changes of a schema do, and what is no event."""
 
 import json
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -14,10 +13,10 @@ from buckets.events.arrivals import BROKEN, RAW, parse
 from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields, read_schema
 from buckets.events.decoded import UnknownSchema
-from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX, text_behind_prefix
 from tests.core.avro_events import encoded, rows_of
+from tests.core.pinned import Pinned
 
 EVENTS = {
     "event_id": "id",
@@ -381,14 +380,6 @@ class Asked:
         self.numbers.append(number)
         schema = self.schemas.get(f"s{number}")
         return None if schema is None else WriterSchema("AVRO", json.dumps(schema))
-
-
-@dataclass(frozen=True)
-class Pinned:
-    """What the terms of a batch say of schemas."""
-
-    avro_schema: str | None = None
-    protobuf: PinnedProtobuf | None = None
 
 
 def reasons(values, batch_id, *messages):

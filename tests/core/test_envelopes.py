@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.events.arrivals import SKIPPED
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from tests.core.avro_events import encoded
+from tests.core.pinned import Pinned
+from tests.core.protobuf_events import encoded as encoded_protobuf
 from tests.core.read_messages import TestMessage, read_messages
 
 DEBEZIUM, CLOUD_EVENTS = {"envelope": "debezium"}, {"envelope": "cloudevents"}
@@ -123,11 +126,40 @@ def test_the_published_changes_are_read_from_avro_too(tmp_path):
     messages = [message(CREATE), message(UPDATE), message(DELETE), TestMessage(None), TestMessage(b"\x07")]
     messages.append(message(CREATE | {"op": "x"}))
     source = DEBEZIUM | {"format": "avro", "schema_file": "envelope.avsc"}
-    read = read_messages(tmp_path, messages, CUSTOMERS, source, json.dumps(avro))
+    read = read_messages(tmp_path, messages, CUSTOMERS, source, Pinned(json.dumps(avro)))
     assert read.events == [CREATED, UPDATED]
     assert read.dead == {
         4: "broken Avro: a union has no such branch at byte 1",
         5: "op: 'x' is no operation of Debezium",
+    }
+    assert read.skipped == {"deleted": 1, "tombstone": 1}
+
+
+PROTO = """
+syntax = "proto3";
+message Envelope { Value before = 1; Value after = 2; Source source = 3; string op = 4; int64 ts_ms = 5; }
+message Value { int32 id = 1; string first_name = 2; string last_name = 3; optional string email = 4; }
+message Source { int64 ts_ms = 1; string table = 2; optional bool snapshot = 3; }
+"""
+
+
+def test_the_published_changes_are_read_from_protobuf_too(tmp_path):
+    def message(change):
+        known = {name: change["source"][name] for name in ("ts_ms", "table", "snapshot")}
+        given = {name: value for name, value in change.items() if value is not None} | {"source": known}
+        return TestMessage(encoded_protobuf(PROTO, given, "Envelope"))
+
+    messages = [message(CREATE), message(UPDATE), message(DELETE), TestMessage(None), TestMessage(b"\x07")]
+    messages += [message(CREATE | {"op": "x"}), TestMessage(b""), message(CREATE | {"after": None})]
+    source = DEBEZIUM | {"format": "protobuf", "schema_file": "envelope.proto", "message": "Envelope"}
+    pinned = Pinned(None, PinnedProtobuf(text=PROTO, message="Envelope"))
+    read = read_messages(tmp_path, messages, CUSTOMERS, source, pinned)
+    assert read.events == [CREATED, UPDATED]
+    assert read.dead == {
+        4: "broken Protobuf: a field has no number, or no type that there is at byte 1",
+        5: "op: 'x' is no operation of Debezium",
+        6: "op: '' is no operation of Debezium",
+        7: "id: is missing or null",
     }
     assert read.skipped == {"deleted": 1, "tombstone": 1}
 
@@ -303,7 +335,7 @@ def test_data_in_avro_are_read_in_binary_mode(tmp_path):
     whole = binary(JSON_EVENT, b"application/json")._replace(value=encoded(avro, JSON_EVENT["data"]))
     messages = [whole, whole._replace(headers=[]), whole._replace(value=None), structured(JSON_EVENT)]
     source = CLOUD_EVENTS | {"format": "avro", "schema_file": "data.avsc"}
-    read = read_messages(tmp_path, messages, EVENTS, source, json.dumps(avro))
+    read = read_messages(tmp_path, messages, EVENTS, source, Pinned(json.dumps(avro)))
     missing = "ce_specversion: is missing, and in structured mode only JSON is read"
     assert read == ([READ], {1: missing, 3: missing}, {"tombstone": 1})
 

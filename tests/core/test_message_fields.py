@@ -12,6 +12,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import encoded
+from tests.core.pinned import Pinned
 from tests.core.read_messages import TestMessage, read_messages
 
 AT_MS = 1_700_000_000_123
@@ -135,7 +136,7 @@ def test_key_and_headers_lie_beside_values_in_avro_too(tmp_path):
     value = encoded(avro, {"id": "e1", "at": AT_MS, "country": "DE"})
     row = TestMessage(value, b"c1", [("x-channel", b"web")])
     source = {"format": "avro", "schema_file": "payment.avsc"}
-    found, dead = read(tmp_path, row, source=source, avro_schema=json.dumps(avro))
+    found, dead = read(tmp_path, row, source=source, pinned=Pinned(json.dumps(avro)))
     assert (found, dead) == ([PAID | {"channel": "web", "amount": None}], {})
 
 

@@ -23,8 +23,8 @@ from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX
 from tests.core.avro_events import rows_of
+from tests.core.pinned import Pinned
 from tests.core.protobuf_events import encoded
-from tests.core.test_avro import Pinned
 
 EVENTS: dict[str, Any] = {
     "event_id": "id",

@@ -1,0 +1,16 @@
+"""What the terms of a batch say of schemas, for tests."""
+
+from dataclasses import dataclass
+
+from buckets.events.protobuf.pinned import PinnedProtobuf
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """By what values are read, beside their own schemas."""
+
+    avro_schema: str | None = None
+    protobuf: PinnedProtobuf | None = None
+
+
+NOTHING_PINNED = Pinned()
