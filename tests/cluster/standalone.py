@@ -89,7 +89,7 @@ class StandaloneCluster:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
                 state: dict[str, Any] = msgspec.json.decode(answer.read())
                 return state
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, msgspec.DecodeError):  # a page, as long as it starts
             return None
 
     def cores(self) -> int:

@@ -98,9 +98,9 @@ def test_a_cluster_that_gives_no_executor_and_one_whose_python_lacks_the_wheel_a
     bare = tmp_path / "bare"
     venv.create(bare)
     job = plain(tmp_path / "job")
-    job.configure_also(start_patience="5s", spark=SMALL | {"spark.pyspark.python": str(bare / "bin" / "python")})
+    job.configure_also(start_patience="30s", spark=SMALL | {"spark.pyspark.python": str(bare / "bin" / "python")})
     with StandaloneCluster(tmp_path / "cluster") as cluster:
-        assert fault(job, cluster, tmp_path).startswith(f"error: no executor of {cluster.url} has come within 5s")
+        assert fault(job, cluster, tmp_path).startswith(f"error: no executor of {cluster.url} has come within 30s")
         cluster.add_worker()
         job.configure_also(start_patience="2m")
         assert fault(job, cluster, tmp_path).startswith("error: the Python of an executor has no buckets: send an")
