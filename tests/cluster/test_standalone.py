@@ -124,6 +124,7 @@ def test_with_a_worker_that_dies_one_that_comes_and_tasks_that_run_twice(alone, 
         cluster.add_worker()
         with OnCluster(kind, job, cluster, packed, tmp_path / "log") as command:
             command.wait_until(lambda: len(committed_batches(job)) >= 2)
+            pythons = cluster.pythons()
             cluster.kill_worker(0)
             cluster.add_worker()
             assert command.wait() == 0, command.stderr
@@ -132,4 +133,5 @@ def test_with_a_worker_that_dies_one_that_comes_and_tasks_that_run_twice(alone, 
         assert committed_batches(job) == committed_batches(expected)
         assert len(cluster.work_folders()) == 3
         assert all((folder / "environment" / "bin" / "python").exists() for folder in cluster.work_folders())
+        assert pythons == {PYTHON}
         assert "INFO RocksDB" not in cluster.executor_logs()
