@@ -1,12 +1,12 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka docs wheel check test test-long messages lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka docs wheel image image-files chart release check test test-long messages lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make .venv ready (the other targets do it by themselves)
 	@bin/setup
@@ -20,8 +20,20 @@ demo-kafka: setup ## evaluate payments from a real Kafka as they come, for a min
 docs: setup ## build the documentation as a site in buckets/site; a broken link ends it
 	@.venv/bin/python -m docs.build
 
-wheel: docs ## build a wheel with the documentation in it, in dist
-	@.venv/bin/hatchling build -t wheel
+wheel: docs ## build a wheel and a source archive with the documentation in them, in dist
+	@.venv/bin/hatchling build -t sdist -t wheel
+
+image: wheel ## build an OCI image of the wheel in dist/image.oci, without an engine; as root, on Debian or Ubuntu
+	@.venv/bin/python -m deploy.image.build
+
+image-files: wheel ## put together in dist/image what the Containerfile copies, for `docker build` and `podman build`
+	@.venv/bin/python -m deploy.image.files
+
+chart: setup ## check the chart for Kubernetes with helm, and write what it makes of the example values
+	@.venv/bin/python -m deploy.helm.render
+
+release: wheel ## put together in dist what is released, with a bill of materials and checksums; the image too if it was built
+	@.venv/bin/python -m deploy.release
 
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
@@ -30,10 +42,11 @@ test: setup ## run all tests, e.g. make test ARGS="-k java"
 	@.venv/bin/python -m tests.class_archive
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, and three long walks
+test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
 	@.venv/bin/python -m tests.class_archive
 	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
+	@.venv/bin/python bench/fuzz.py --messages 5000000
 
 messages: setup ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" --write-messages \

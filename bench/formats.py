@@ -1,8 +1,10 @@
-"""What does it cost to read a message, in JSON and in Avro? CPU from the bytes to the columns that are scored.
+"""What does it cost to read a message in JSON, Avro, Protobuf and Parquet? CPU from the bytes to columns to be scored.
 
-MessageBytes have 10 or 60 fields, of which 6 are declared: id, time, two texts, a boolean and an amount, as Avro's
-decimal or as text in JSON. Behind Avro and JSON there is what a job does: decode, convert, find what is no event. The
-last side has the vendor's decoder, fastavro, give each message as a mapping, and nothing more.
+Messages have 10 or 60 fields, of which 6 are declared: id, time, two texts, a boolean and an amount, as a decimal in
+Avro and Parquet and as text in JSON and Protobuf. Nested, payer and country lie in an object `customer`, and half of
+the other fields in an object `more`. Behind each format there is what a job does: decode, convert, find what is no
+event. The last two sides have the vendors' decoders, fastavro and protobuf, make an object of each message, and nothing
+more.
 
     python bench/formats.py [--repeats N] [--quick]
 """
@@ -11,19 +13,27 @@ import io
 import json
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
+from google.protobuf import message_factory
 from matplotlib.axes import Axes
 from report import Goal, Report
 
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, parse
-from buckets.events.avro.avro_events import AvroText, read_registered
+from buckets.events.avro import avro_events
+from buckets.events.avro.avro_events import AvroText
 from buckets.events.json_events import read_events
+from buckets.events.parquet_rows import read_arrivals
+from buckets.events.protobuf import protobuf_events
+from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import as_text
 from buckets.events.wire_format import PREFIX_BYTES
@@ -32,102 +42,194 @@ FIELDS = (10, 60)
 MESSAGES = 100_000
 PIECE = 10_000
 """Rows that Spark hands over at once."""
-JSON, AVRO, VENDOR = "JSON", "Avro", "fastavro alone"
-SCHEMA = EventSchema.model_validate(
-    {
-        "event_id": "id",
-        "event_time": "at",
-        "attributes": {"payer": "string", "country": "string", "vip": "boolean"},
-        "measures": {"amount": {"scale": 2}},
-    }
-)
-NEEDED = frozenset({"payer", "amount"})
-USED: tuple[Mapping[str, Any], ...] = (
-    {"name": "id", "type": "string"},
-    {"name": "at", "type": "long"},
-    {"name": "payer", "type": "string"},
-    {"name": "country", "type": ["null", "string"]},
-    {"name": "vip", "type": "boolean"},
-    {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}},
-)
-OTHERS = ("string", "long", ["null", "string"], "double", "boolean")
+JSON, AVRO, PROTOBUF, PARQUET = "JSON", "Avro", "Protobuf", "Parquet"
+FASTAVRO, VENDOR = "fastavro alone", "protobuf alone"
+USED = {"id": "text", "at": "long", "payer": "text", "country": "optional", "vip": "boolean", "amount": "decimal"}
+IN_CUSTOMER = ("payer", "country")
+OTHERS = ("text", "long", "optional", "double", "boolean")
 """Types of the fields that nobody uses, in turn."""
-Reader = Callable[[pa.RecordBatch], Any]
+AVRO_TYPES: Mapping[str, Any] = {
+    "text": "string",
+    "long": "long",
+    "optional": ["null", "string"],
+    "double": "double",
+    "boolean": "boolean",
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2},
+}
+PROTO_TYPES = {"text": "string", "long": "int64", "optional": "optional string", "double": "double", "boolean": "bool",
+               "decimal": "string"}  # fmt: skip
+Shape = dict[str, Any]
+"""By name the type of a field, or the fields of an object."""
+Side = tuple[Callable[[Any], None], list[Any]]
+"""What reads a piece, and the pieces."""
 
 
-def avro_schema(fields: int) -> dict[str, Any]:
-    """The schema of messages of so many fields; those that are used lie among the others."""
-    others = [{"name": f"other_{at}", "type": OTHERS[at % len(OTHERS)]} for at in range(fields - len(USED))]
+def event_schema(nested: bool) -> EventSchema:
+    """The event schema: the fields that are used."""
+    name = {field: f"customer.{field}" if nested and field in IN_CUSTOMER else field for field in USED}
+    kinds = {name["payer"]: "string", name["country"]: "string", "vip": "boolean"}
+    return EventSchema.model_validate(
+        {"event_id": "id", "event_time": "at", "attributes": kinds, "measures": {"amount": {"scale": 2}}}
+    )
+
+
+def shape_of(fields: int, nested: bool) -> Shape:
+    """The fields of a message; those that are used lie among the others."""
+    others = [(f"other_{at}", OTHERS[at % len(OTHERS)]) for at in range(fields - len(USED))]
     every = max(1, len(others) // len(USED))
     named = [*others]
-    for at, field in enumerate(USED):
-        named.insert(at * (every + 1), dict(field))
-    return {"type": "record", "name": "payment", "fields": named}
+    for at, field in enumerate(USED.items()):
+        named.insert(at * (every + 1), field)
+    if not nested:
+        return dict(named)
+    inner = dict(others[: len(others) // 2])
+    shape: Shape = {}
+    for name, kind in named:
+        if name in IN_CUSTOMER:
+            shape.setdefault("customer", {})[name] = kind
+        elif name in inner:
+            shape.setdefault("more", {})[name] = kind
+        else:
+            shape[name] = kind
+    return shape
 
 
-def payment(rng: random.Random, schema: Mapping[str, Any]) -> dict[str, Any]:
+def payment(rng: random.Random, shape: Shape) -> dict[str, Any]:
     """A payment; amounts in cents."""
-    drawn = {
-        "id": f"tx-{rng.randrange(10**12):012}",
-        "at": 1_700_000_000_000 + rng.randrange(10**9),
-        "payer": f"payer-{rng.randrange(10**6)}",
-        "country": rng.choice(["DE", "FR", None]),
-        "vip": rng.random() < 0.1,
-        "amount": rng.randrange(1, 10**7),
-    }
-    for field in schema["fields"]:
-        match field["type"]:
-            case "string":
-                drawn.setdefault(field["name"], f"text {rng.randrange(10**9)}")
-            case "long":
-                drawn.setdefault(field["name"], rng.randrange(10**6))
-            case "double":
-                drawn.setdefault(field["name"], round(rng.random() * 1000, 3))
-            case "boolean":
-                drawn.setdefault(field["name"], rng.random() < 0.5)
-            case list():
-                drawn.setdefault(field["name"], rng.choice([None, "some text"]))
-    return {field["name"]: drawn[field["name"]] for field in schema["fields"]}
+    return {name: value_of(rng, name, kind) for name, kind in shape.items()}
 
 
-def as_json(record: Mapping[str, Any]) -> bytes:
-    """A payment as JSON, as most producers write it."""
-    cents = record["amount"]
-    return json.dumps(record | {"amount": f"{cents // 100}.{cents % 100:02}"}).encode()
+def value_of(rng: random.Random, name: str, kind: Any) -> Any:
+    """A value of a field."""
+    if isinstance(kind, dict):
+        return payment(rng, kind)
+    match name:
+        case "id":
+            return f"tx-{rng.randrange(10**12):012}"
+        case "at":
+            return 1_700_000_000_000 + rng.randrange(10**9)
+        case "payer":
+            return f"payer-{rng.randrange(10**6)}"
+        case "country":
+            return rng.choice(["DE", "FR", None])
+    match kind:
+        case "text":
+            return f"text {rng.randrange(10**9)}"
+        case "long":
+            return rng.randrange(10**6)
+        case "optional":
+            return rng.choice([None, "some text"])
+        case "double":
+            return round(rng.random() * 1000, 3)
+        case "boolean":
+            return rng.random() < 0.5
+    return rng.randrange(1, 10**7)
+
+
+def with_amount(record: Mapping[str, Any], write: Callable[[int], Any]) -> dict[str, Any]:
+    """A payment with its amount in another form."""
+    return {**record, "amount": write(record["amount"])}
+
+
+def decimal_text(cents: int) -> str:
+    """An amount as text."""
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+def avro_schema(name: str, shape: Shape) -> dict[str, Any]:
+    """The schema of Avro."""
+    fields = [
+        {"name": field, "type": avro_schema(field, kind) if isinstance(kind, dict) else AVRO_TYPES[kind]}
+        for field, kind in shape.items()
+    ]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def proto(name: str, shape: Shape) -> str:
+    """The message of Protobuf."""
+    inner = "".join(proto(f"T{field}", kind) for field, kind in shape.items() if isinstance(kind, dict))
+    fields = "".join(
+        f"{f'T{field}' if isinstance(kind, dict) else PROTO_TYPES[kind]} {field} = {number};"
+        for number, (field, kind) in enumerate(shape.items(), 1)
+    )
+    return f"message {name} {{ {inner} {fields} }}"
+
+
+def filled(message: Any, record: Mapping[str, Any]) -> Any:
+    """A message of Protobuf with the values of a record."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            filled(getattr(message, name), value)
+        elif value is not None:
+            setattr(message, name, value)
+    return message
 
 
 def as_avro(record: Mapping[str, Any], parsed: Any) -> bytes:
     """A payment as Avro behind the prefix of a registry."""
     out = io.BytesIO(b"\0\0\0\0\1")
     out.seek(PREFIX_BYTES)
-    fastavro.schemaless_writer(out, parsed, record | {"amount": record["amount"].to_bytes(8, signed=True)})
+    fastavro.schemaless_writer(out, parsed, with_amount(record, lambda cents: cents.to_bytes(8, signed=True)))
     return out.getvalue()
 
 
-def sides(fields: int, count: int) -> dict[str, tuple[Reader, list[pa.RecordBatch]]]:
+def sides(fields: int, nested: bool, count: int, folder: Path) -> dict[str, Side]:
     """What reads messages of so many fields, and the messages, by side."""
-    rng, schema = random.Random(fields), avro_schema(fields)
-    parsed = fastavro.parse_schema(schema)
-    records = [payment(rng, schema) for _ in range(count)]
-    text = AvroText(json.dumps(schema))
-    avro = pieces([as_avro(record, parsed) for record in records])
+    rng, shape, schema = random.Random(fields), shape_of(fields, nested), event_schema(nested)
+    needed = frozenset({"customer.payer" if nested else "payer", "amount"})
+    records = [payment(rng, shape) for _ in range(count)]
+    parsed = fastavro.parse_schema(avro_schema("payment", shape))
+    avro_text, proto_text = (
+        AvroText(json.dumps(avro_schema("payment", shape))),
+        f'syntax = "proto3"; {proto("P", shape)}',
+    )
+    kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(proto_text)), None))
 
     def read_json(rows: pa.RecordBatch) -> None:
-        parse(read_events(as_text(rows), SCHEMA), SCHEMA, NEEDED)
+        parse(read_events(as_text(rows), schema), schema, needed)
 
     def read_avro(rows: pa.RecordBatch) -> None:
-        parse(read_registered(rows, SCHEMA, lambda number: text), SCHEMA, NEEDED)
+        parse(avro_events.read_registered(rows, schema, lambda number: avro_text), schema, needed)
 
-    def read_vendor(rows: pa.RecordBatch) -> None:
+    def read_protobuf(rows: pa.RecordBatch) -> None:
+        written = ProtobufText(proto_text)
+        parse(protobuf_events.read_registered(rows, schema, lambda number: written), schema, needed)
+
+    def read_parquet(path: Path) -> None:
+        for rows in read_arrivals(path, 0, schema, None):
+            parse(rows, schema, needed)
+
+    def read_fastavro(rows: pa.RecordBatch) -> None:
         for message in rows.column(RAW).to_pylist():
             fastavro.schemaless_reader(io.BytesIO(message[PREFIX_BYTES:]), parsed, None)
 
-    of_json = pieces([as_json(record) for record in records])
-    return {JSON: (read_json, of_json), AVRO: (read_avro, avro), VENDOR: (read_vendor, avro)}
+    def read_vendor(rows: pa.RecordBatch) -> None:
+        for message in rows.column(RAW).to_pylist():
+            kind.FromString(message[PREFIX_BYTES + 1 :])
+
+    avro = pieces([as_avro(record, parsed) for record in records])
+    texts = [with_amount(record, decimal_text) for record in records]
+    protobuf = pieces([b"\0\0\0\0\1\0" + filled(kind(), record).SerializeToString() for record in texts])
+    return {
+        JSON: (read_json, pieces([json.dumps(record).encode() for record in texts])),
+        AVRO: (read_avro, avro),
+        PROTOBUF: (read_protobuf, protobuf),
+        PARQUET: (read_parquet, [parquet(texts, folder / f"{fields}-{nested}.parquet")]),
+        FASTAVRO: (read_fastavro, avro),
+        VENDOR: (read_vendor, protobuf),
+    }
+
+
+def parquet(records: list[dict[str, Any]], path: Path) -> Path:
+    """A file of payments, as one row group."""
+    table = pa.Table.from_pylist(records)
+    amounts = table["amount"].cast(pa.decimal128(18, 2))
+    pq.write_table(table.set_column(table.schema.get_field_index("amount"), "amount", amounts), path)
+    return path
 
 
 def pieces(messages: list[bytes]) -> list[pa.RecordBatch]:
-    """MessageBytes as Spark hands them over."""
+    """Messages as Spark hands them over."""
     found = []
     for first in range(0, len(messages), PIECE):
         part = messages[first : first + PIECE]
@@ -137,12 +239,19 @@ def pieces(messages: list[bytes]) -> list[pa.RecordBatch]:
     return found
 
 
-def cpu_us(read: Reader, batches: list[pa.RecordBatch]) -> float:
+def cpu_us(side: Side, count: int) -> float:
     """Return the CPU of one message, as an average."""
+    read, given = side
     started_s = time.process_time()
-    for rows in batches:
-        read(rows)
-    return (time.process_time() - started_s) / sum(map(len, batches)) * 1e6
+    for piece in given:
+        read(piece)
+    return (time.process_time() - started_s) / count * 1e6
+
+
+def bytes_of(side: Side, count: int) -> float:
+    """Return the bytes of one message, as an average."""
+    total = sum(each.stat().st_size if isinstance(each, Path) else each.column(RAW).nbytes for each in side[1])
+    return total / count
 
 
 def main() -> None:
@@ -151,30 +260,35 @@ def main() -> None:
     count = MESSAGES // 20 if report.quick else MESSAGES
     found: dict[str, dict[str, list[float]]] = {}
     lines = []
-    for fields in FIELDS:
-        measured = sides(fields, count)
-        for read, batches in measured.values():
-            read(batches[0])
-        runs: dict[str, list[float]] = {side: [] for side in measured}
-        for _ in range(report.repeats):
-            for side, (read, batches) in measured.items():
-                runs[side].append(cpu_us(read, batches))
-        found[str(fields)] = runs
-        for side, each in runs.items():
-            size = statistics.mean(batch.column(RAW).nbytes / len(batch) for batch in measured[side][1])
-            row = [f"{fields} fields, {side}", f"{size:,.0f}", f"{statistics.median(each):.2f}"]
-            lines.append([*row, ", ".join(f"{us:.2f}" for us in each)])
-        ratio = statistics.median(runs[AVRO]) / statistics.median(runs[JSON])
-        report.goal(Goal(f"CPU of a message in Avro by one in JSON, {fields} fields", ratio, at_most=1.0))
+    with tempfile.TemporaryDirectory(prefix="formats-") as folder:
+        for fields, nested in ((fields, nested) for nested in (False, True) for fields in FIELDS):
+            name = f"{fields} fields, {'nested' if nested else 'flat'}"
+            measured = sides(fields, nested, count, Path(folder))
+            for read, given in measured.values():
+                read(given[0])
+            runs: dict[str, list[float]] = {side: [] for side in measured}
+            for _ in range(report.repeats):
+                for side, reader in measured.items():
+                    runs[side].append(cpu_us(reader, count))
+            found[name] = runs
+            for side, each in runs.items():
+                row = [f"{name}, {side}", f"{bytes_of(measured[side], count):,.0f}", f"{statistics.median(each):.2f}"]
+                lines.append([*row, ", ".join(f"{us:.2f}" for us in each)])
+            for side in (AVRO, PROTOBUF):
+                ratio = statistics.median(runs[side]) / statistics.median(runs[JSON])
+                report.goal(Goal(f"CPU of a message in {side} by one in JSON, {name}", ratio, at_most=1.0))
     report.found["us_of_cpu"] = found
     report.table("CPU of a message", ("Side", "Bytes", "us, median", "Runs"), lines)
     report.write(partial(draw, found))
 
 
 def draw(found: Mapping[str, Mapping[str, list[float]]], axes: Axes) -> None:
-    """Draw a bar for each side."""
-    names = [f"{fields} fields\n{side}" for fields, runs in found.items() for side in runs]
-    axes.bar(names, [statistics.median(each) for runs in found.values() for each in runs.values()])
+    """Draw a bar for each side, a group of them for each shape."""
+    for at, side in enumerate(next(iter(found.values()))):
+        heights = [statistics.median(runs[side]) for runs in found.values()]
+        axes.bar([group * 8 + at for group in range(len(found))], heights, width=1, label=side)
+    axes.set_xticks([group * 8 + 2.5 for group in range(len(found))], list(found))
+    axes.legend()
     axes.set_ylabel("us of CPU a message")
     axes.set_title("Reading messages, 6 fields used")
 

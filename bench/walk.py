@@ -6,9 +6,11 @@ leaves its folder. The last lines are how often rare paths were reached.
 
     python bench/walk.py --seeds 1..20 --minutes 30
     python bench/walk.py --seeds 7 --lives 6 --steps 30     # the first 30 steps of one walk
+    python bench/walk.py --seeds 1..3 --store               # all that the job keeps lies in an object store
 """
 
 import argparse
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from buckets.spark.session import start_session
 from tests.kafka.broker import TestBroker
+from tests.stores.server import in_environment, object_store
 from tests.walk.plan import make_plan
 from tests.walk.rare import RarePaths
 from tests.walk.walk import Walk, WalkFailed
@@ -32,12 +35,21 @@ def seeds_of(text: str) -> list[int]:
     return list(range(int(first), int(last or first) + 1))
 
 
+def bucket_in(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """The folder of a bucket of a store that runs until the stack is closed."""
+    store = stack.enter_context(object_store(folder))
+    stack.enter_context(in_environment(store))
+    store.bucket("walk")
+    return store.folder / "walk"
+
+
 def main() -> int:
     """Walk; returns 1 if a walk has failed, or a rare path was never reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=seeds_of, default=[1], help="as in 7 or 1..20")
     parser.add_argument("--lives", type=int, default=LIVES, help="how often the job starts in a walk")
     parser.add_argument("--kafka", action="store_true", help="payments and rules come through a broker")
+    parser.add_argument("--store", action="store_true", help="checkpoint, tables and archive lie in an object store")
     parser.add_argument("--steps", type=int, default=None, help="end a walk after so many steps")
     parser.add_argument("--minutes", type=float, default=None, help="begin no walk after so many minutes")
     options = parser.parse_args()
@@ -49,8 +61,10 @@ def main() -> int:
             break
         root = Path(tempfile.mkdtemp(prefix=f"walk-{seed}-"))
         broker = TestBroker(root / "broker") if options.kafka else None
+        stack = contextlib.ExitStack()
+        store = bucket_in(root / "store", stack) if options.store else None
         plan = make_plan(seed, options.lives, options.kafka)
-        walk = Walk(plan, root, spark, lambda line: print(line, flush=True), broker)
+        walk = Walk(plan, root, spark, lambda line: print(line, flush=True), broker, store)
         walk_s = time.monotonic()
         try:
             walk.run(options.steps)
@@ -60,6 +74,7 @@ def main() -> int:
         finally:
             if broker is not None:
                 broker.kill()
+            stack.close()
         if seed not in failed:
             shutil.rmtree(root)
         print(f"seed {seed}: {time.monotonic() - walk_s:.0f} s", flush=True)

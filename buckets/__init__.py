@@ -45,8 +45,17 @@ and `load_rules`, lists with `load_list`; `read_output` reads the tables of a jo
 `read_verdicts` what people have found about its alerts, and `read_warmth` says since when its rules are complete.
 """
 
+import os.path
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+if not os.path.isfile(__file__):
+    _message = (
+        f"buckets is imported from inside of an archive, {os.path.dirname(os.path.dirname(__file__))}, and needs its "
+        "files on a disk, where its kernels are compiled: leave --py-files out and send an environment in which the "
+        "wheel is installed with --archives; see the guide on clusters"
+    )
+    raise ImportError(_message)
 
 if TYPE_CHECKING:
     from buckets.checkpoint.checkpoint import read_warmth

@@ -1,5 +1,8 @@
 """The one error that people see: a sentence that says what is wrong, where, the limit, and what to do."""
 
+from typing import ClassVar
+
+from buckets.exit_codes import FAILED, MISUSED
 from buckets.printable import one_line
 
 
@@ -9,6 +12,9 @@ class BucketsError(Exception):
     Any other exception that is raised is a defect of this project.
     """
 
+    exit_code: ClassVar[int] = FAILED
+    """With which code a command ends that it ends."""
+
     def __init__(self, message: str) -> None:
         """Keep the message.
 
@@ -17,6 +23,12 @@ class BucketsError(Exception):
         """
         self.message = one_line(message)
         super().__init__(self.message)
+
+
+class ConfigurationError(BucketsError):
+    """A configuration, or a file that it names, is not valid, so that every start will end so."""
+
+    exit_code = MISUSED
 
 
 def first_line(error: BaseException) -> str:

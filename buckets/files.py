@@ -1,34 +1,15 @@
 """Writes files so that they exist whole or not at all, even after a crash."""
 
+import contextlib
 import fcntl
 import os
-import re
+import shutil
+import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from buckets.errors import BucketsError
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
-def check_local(origin: str, path: str) -> None:
-    """See that a path names something in the file system.
-
-    Args:
-        origin: where the path stands, for the error.
-        path: as it is written.
-
-    Raises:
-        BucketsError: it begins with a scheme, such as `s3://` or `file:/`.
-    """
-    scheme = _SCHEME.match(path)
-    if scheme is not None:
-        message = (
-            f"{origin}: {path} begins with a scheme, {scheme[0]}, and only paths of this machine's file system are "
-            "taken; write the path alone, and where the data lie in a store, mount that as a folder"
-        )
-        raise BucketsError(message)
+from buckets.stores.store_path import StorePath
 
 
 def partial_of(path: Path) -> Path:
@@ -50,11 +31,15 @@ def held(folder: Path) -> Iterator[None]:
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that it exists whole or not at all, even after a crash."""
     replace_whole(path, content)
-    _write_through_names(path.parent)
+    if not isinstance(path, StorePath):
+        _write_through_names(path.parent)
 
 
 def replace_whole(path: Path, content: str | bytes) -> None:
     """Replace a file by another one of its name; after a crash of the machine it may be the one before."""
+    if isinstance(path, StorePath):
+        path.write_bytes(_as_bytes(content))
+        return
     partial = partial_of(path)
     _write_through(partial, content)
     partial.replace(path)
@@ -65,6 +50,8 @@ def write_first(path: Path, content: bytes) -> bool:
 
     Of processes that do so at the same time, one writes it.
     """
+    if isinstance(path, StorePath):
+        return path.write_first(content) is not None
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     _write_through(partial, content)
     try:
@@ -77,10 +64,66 @@ def write_first(path: Path, content: bytes) -> bool:
     return True
 
 
+def show_whole(path: Path, content: bytes) -> None:
+    """Replace a file so that who reads it sees it whole; a crash of the machine may take it along."""
+    if isinstance(path, StorePath):
+        path.write_bytes(content)
+        return
+    partial = partial_of(path)
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def append_whole(path: Path, content: bytes) -> None:
+    """Add to a file, if it is there, to the disk; in a store, which cannot do that, the object is written anew."""
+    if isinstance(path, StorePath):
+        path.write_bytes((path.read_bytes() if path.is_file() else b"") + content)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Let a large file be written elsewhere first, and to the disk, and put it in its place when it is whole."""
+    if isinstance(path, StorePath):
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / path.name
+            path.write_bytes((Path(folder) / path.name).read_bytes())
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yield partial_of(path)
+    partial_of(path).replace(path)
+
+
+def sizes_in(folder: Path, pattern: str) -> dict[Path, int]:
+    """Return the files of a folder whose names match, with their sizes in bytes. Cost: of a listing, in a store."""
+    if isinstance(folder, StorePath):
+        return {path: size for path, size in folder.sizes() if path.match(pattern)}
+    return {path: path.stat().st_size for path in folder.glob(pattern)}
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, as far as that can be done."""
+    if isinstance(folder, StorePath):
+        with contextlib.suppress(OSError):
+            for path in folder.rglob("*"):
+                path.unlink()
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
 def _write_through(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(_as_bytes(content))
         file.flush()
         os.fsync(file.fileno())
 

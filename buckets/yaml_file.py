@@ -32,18 +32,7 @@ def read_text(path: Path, what: str) -> str:
     Raises:
         BucketsError: there is no such file, or it is not a regular file, too large, empty, or not UTF-8.
     """
-    try:
-        content = _read_bytes(path, what)
-    except IsADirectoryError:
-        message = f"{what} {path}: is a directory; name a file"
-        raise BucketsError(message) from None
-    except FileNotFoundError:
-        message = f"{what} {path}: no such file; check the path"
-        raise BucketsError(message) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
-        raise BucketsError(message) from None
+    content = read_content(path, what)
     if is_utf16(content):
         message = f"{what} {path}:1: is UTF-16; save it as UTF-8"
         raise BucketsError(message)
@@ -57,6 +46,22 @@ def read_text(path: Path, what: str) -> str:
         message = f"{what} {path}: is empty"
         raise BucketsError(message)
     return text
+
+
+def read_content(path: Path, what: str) -> bytes:
+    """Read a file, whatever its bytes are; arguments and errors as `read_text`, but for an empty file or its text."""
+    try:
+        return _read_bytes(path, what)
+    except IsADirectoryError:
+        message = f"{what} {path}: is a directory; name a file"
+        raise BucketsError(message) from None
+    except FileNotFoundError:
+        message = f"{what} {path}: no such file; check the path"
+        raise BucketsError(message) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
+        raise BucketsError(message) from None
 
 
 def is_utf16(content: bytes) -> bool:

@@ -2,7 +2,10 @@
 
 import sys
 
-from buckets.cli.main import main
+try:
+    from buckets.cli.main import main
+except ImportError as error:
+    sys.exit(f"error: {error}")
 
 if __name__ == "__main__":
     sys.argv[1:1] = ["run"]

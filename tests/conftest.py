@@ -20,6 +20,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 LONGEST_FIRST = (
     "kafka/test_crash.py",
     "spark/test_attempts.py",
+    "cluster/test_standalone.py",
     "kafka/test_faults.py",
     "kafka/test_audit.py",
     "kafka/test_demo_kafka.py",
@@ -38,7 +39,7 @@ LONGEST_FIRST = (
     "kafka/test_metrics.py",
 )
 """Files that take a minute or more, in the order in which they are to begin."""
-SLOW_TO_START = ("golden", "kafka", "setup", "spark")
+SLOW_TO_START = ("cluster", "golden", "kafka", "packages", "setup", "spark", "stores")
 """Folders whose files each take up to a minute: a JVM, a broker, or both."""
 
 

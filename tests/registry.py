@@ -37,7 +37,7 @@ class SmallRegistry:
         spoilt = self.spoil(path)
         if spoilt is not None:
             return spoilt
-        match path.strip("/").split("/"):
+        match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number]:
                 known = self.schemas.get(int(number))
                 return (200, known) if known else (404, {"error_code": 40403, "message": "Schema not found"})
@@ -63,6 +63,13 @@ def small_registry() -> Iterator[SmallRegistry]:
         def do_POST(self) -> None:
             """Register a schema, as producers do; one that is there keeps its number."""
             said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            spoilt = registry.spoil(self.path)
+            if spoilt is not None:
+                self._send(*spoilt)
+                return
+            if self.path.startswith("/compatibility/"):
+                self._send(200, {"is_compatible": True})
+                return
             subject = self.path.split("/")[2]
             numbers = registry.subjects.get(subject, [])
             number = next((each for each in numbers if registry.schemas[each]["schema"] == said["schema"]), None)

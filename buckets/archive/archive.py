@@ -31,6 +31,7 @@ from buckets.delta.numbered_append import append_new
 from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
+from buckets.stores.parquet_files import as_input
 
 ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"
@@ -87,7 +88,7 @@ class Archive:
         columns = archive_columns(schema)
         if not self.exists():
             settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
-            DeltaTable.create(self.table_path, columns, configuration=settings, raise_if_key_not_exists=False)
+            DeltaTable.create(str(self.table_path), columns, configuration=settings, raise_if_key_not_exists=False)
             return
         open_table(self.table_path)
         add_missing_columns(self.table_path, columns)
@@ -159,7 +160,7 @@ class Archive:
             wanted = list(dict.fromkeys([*asked, BATCH, *read]))
         for added in files_of(open_table(self.table_path)):
             if added.last >= first and (end is None or added.first < end):
-                with reading(self.table_path), pq.ParquetFile(self.table_path / added.path) as file:
+                with reading(self.table_path), pq.ParquetFile(as_input(self.table_path / added.path)) as file:
                     there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
                     columns_read = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
                     rows = with_columns(file.read(columns=there), columns_read)

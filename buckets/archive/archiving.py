@@ -1,7 +1,6 @@
 """Extends the archive of a job by what has been scored since."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,6 +13,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.config.job import Job
 from buckets.errors import BucketsError
+from buckets.stores.location import location
 
 _ROWS = 1_000_000
 """Rows of one append, about."""
@@ -31,7 +31,7 @@ def archive_of(job: Job) -> Archive:
             "add `archive: {path: archive}`"
         )
         raise BucketsError(message)
-    return Archive(Path(job.settings.archive.path), FieldNames.of(job.checkpoint))
+    return Archive(location(job.settings.archive.path), FieldNames.of(job.checkpoint))
 
 
 def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int], None] = lambda rows: None) -> int:

@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import WHOLE
 from buckets.errors import BucketsError, first_line
+from buckets.stores.parquet_files import as_input
 
 ARRIVAL = "_arrival"
 """The number of a row in the order of arrival, from 0."""
@@ -69,7 +70,7 @@ def open_table(table_path: Path) -> DeltaTable:
         BucketsError: it is damaged.
     """
     with reading(table_path):
-        return DeltaTable(table_path)
+        return DeltaTable(str(table_path))
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
@@ -116,7 +117,7 @@ def join_small_files(path: Path) -> int:
     before = files_of(table)
     for run in _runs(before):
         with reading(path):
-            tables = [pq.read_table(path / file.path, partitioning=None) for file in run]
+            tables = [pq.read_table(as_input(path / file.path), partitioning=None) for file in run]
         columns = pa.schema(table.schema().to_arrow())
         rows = pa.concat_tables(tables, promote_options="default")
         try:

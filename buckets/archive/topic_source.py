@@ -1,8 +1,7 @@
 """The messages of a topic that a job has read, from the audit's table of them."""
 
 import json
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +12,8 @@ from deltalake import DeltaTable
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
-from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.pinned_schemas import pinned_schemas
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
@@ -41,13 +40,13 @@ def topic_arrivals(
     """
     source = job.settings.source
     beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
-    values, avro_of = TopicValues(source, job.checkpoint), _avro_schemas(job)
+    values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
     of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in source.all_topics]
     # A topic that the audit has not read as far ends all of them.
     for cut, *tables in zip(cuts, *of_topics, strict=False):
         (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
         for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, avro_of(cut.batch_id))
+            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
 
 
 def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
@@ -79,15 +78,6 @@ def _of_topic(
                 last = end
         if len(kept) < len(own_cuts):
             return
-
-
-def _avro_schemas(job: Job) -> Callable[[int], str | None]:
-    """Return what says by which Avro schema a batch has read its values, where they have no prefix of a registry."""
-    if job.settings.source.schema_file is None:
-        return lambda batch_id: None
-    terms = BatchRecords(job.checkpoint).all_terms()
-    first = list(terms)
-    return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]].avro_schema
 
 
 class _TopicRange(NamedTuple):

@@ -8,20 +8,20 @@ PATH/alerts/ …                       the tables
 
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import records_folder, spark_folder
-from buckets.checkpoint.lock import check_free, lock_file
+from buckets.checkpoint.folders import lock_file, records_folder, spark_folder
+from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.files import holds_more_than, write_first, write_whole
 from buckets.outputs.columns import VERDICTS
+from buckets.stores.location import location
 
 FORMAT = 1
 
@@ -30,14 +30,14 @@ def audit_settings(job: Job) -> AuditSettings:
     """Return the `audit` part of a configuration.
 
     Raises:
-        BucketsError: there is none.
+        ConfigurationError: there is none.
     """
     if job.settings.audit is None:
         message = (
             "the configuration has no `audit`, which says where topics are kept as tables; "
             "add `audit: {path: audit, checkpoint: audit-checkpoint}`"
         )
-        raise BucketsError(message)
+        raise ConfigurationError(message)
     return job.settings.audit
 
 
@@ -75,8 +75,8 @@ class AuditFolder:
 
     def __init__(self, settings: AuditSettings) -> None:
         """Look at them; nothing is written yet."""
-        self.tables = Path(settings.path)
-        self.checkpoint = Path(settings.checkpoint)
+        self.tables = location(settings.path)
+        self.checkpoint = location(settings.checkpoint)
         self.spark_checkpoint = spark_folder(self.checkpoint)
         self._records = RecordFiles(
             self.checkpoint, "restore it from a copy of the checkpoint, or name a new audit.checkpoint and audit.path"

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.audit.binary_values import BinaryValues
 from buckets.audit.tables import (
     DAY,
     OFFSET,
@@ -55,13 +56,20 @@ _RAW = pa.schema(
 class MessageReader:
     """Reads messages of several topics."""
 
-    def __init__(self, tables: Mapping[str, Table], topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+        binary: BinaryValues | None = None,
+    ) -> None:
         """Read messages.
 
         Args:
             tables: by topic, the table of its messages; those of a table without a contract are kept as they came.
             topic_ids: by topic, its id, where it is known.
+            binary: reads values that are no JSON; None where all are.
         """
+        self._binary = binary
         self._tables, self._topic_ids = dict(tables), dict(topic_ids)
         columns = {
             column.name: column.type
@@ -94,7 +102,7 @@ class MessageReader:
         rows: list[Row] = []
         faults: list[str | None] = []
         for table, key, value in zip(tables, keys, values, strict=True):
-            row, fault = _row(table, key, value)
+            row, fault = _row(table, key, value, self._binary)
             rows.append(row)
             faults.append(fault)
         moments = zip(tables, rows, published.cast(pa.int64()).to_pylist(), strict=True)
@@ -119,24 +127,32 @@ def _moment(table: Table, row: Row, published: int) -> int:
     return int(row.get("event_time", published)) if table.has_event_day else published
 
 
-def _row(table: Table, key: bytes | None, value: bytes | None) -> tuple[Row, str | None]:
+def _row(table: Table, key: bytes | None, value: bytes | None, binary: BinaryValues | None) -> tuple[Row, str | None]:
     """Return the columns of a message, and what is wrong with it, if anything."""
     if table.contract is None:
         return _as_it_came(key, value), None
     try:
-        return read_message(table, value), None
+        return read_message(table, value, binary), None
     except ValueError as error:
         return _as_it_came(key, value), str(error)
 
 
-def read_message(table: Table, value: bytes | None) -> Row:
+def read_message(table: Table, value: bytes | None, binary: BinaryValues | None = None) -> Row:
     """Read the value of a message as a row of its table, without the columns that say where the message came from.
+
+    Args:
+        table: of the message.
+        value: in JSON, or in the format of `binary`.
+        binary: reads values that are no JSON; None where all are.
 
     Raises:
         ValueError: it does not fit the schema, or what every row of the table fulfils.
     """
     assert table.contract is not None
-    row = table.contract.read(value)
+    if binary is not None and value is not None and binary.reads(table.name, value):
+        row = table.contract.row_of(binary.shown(table.name, value))
+    else:
+        row = table.contract.read(value)
     for check in table.checks:
         if not check.holds(row):
             message = f"does not fulfil {check.name}: {check.sql}"

@@ -8,7 +8,6 @@ A chunk is written whole or not at all. Tasks read it, each its own row.
 """
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
+from buckets.files import remove_tree
 from buckets.lists.lists import Lists
 from buckets.rules.fill import Piece
 
@@ -111,7 +111,7 @@ class FillChunks:
 
     def remove(self) -> None:
         """Remove all of it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
 
     def _table(self, number: int) -> pa.Table:
         return self._records.map_arrow(self._chunks.file(number))

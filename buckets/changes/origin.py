@@ -22,6 +22,7 @@ from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.change import RuleChange, key_of
 from buckets.rules.revision import Change, Refusal, revise
 from buckets.rules.rule import Rule, State
+from buckets.stores.location import location
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
         assert job.settings.kafka is not None
         return TopicOrigin(job.settings.kafka, rules.topic, rules.rejected, rules.exported, job.event_schema)
     if rules.table is not None:
-        return TableOrigin(Path(rules.table), job.event_schema)
+        return TableOrigin(location(str(rules.table)), job.event_schema)
     assert rules.path is not None
     return FileOrigin(Path(rules.path), job.event_schema, new_file)
 
@@ -214,7 +215,7 @@ class TableOrigin(RuleOrigin):
 
     def _write(self, rows: pa.Table) -> None:
         if not self._path.exists():
-            write_deltalake(DeltaTable.create(self._path, COLUMNS), rows, mode="append")
+            write_deltalake(DeltaTable.create(str(self._path), COLUMNS), rows, mode="append")
             return
         table = open_rule_table(self._path)
         there = {field.name for field in table.schema().fields}

@@ -158,7 +158,7 @@ class BatchRecords:
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        beside = tuple(name for name in _SINGLE if (self._records.folder / name).exists())
+        beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
         fields = vars(replace(record, terms=self._terms.newest(batch_id), beside=beside)).items()
         written = {name: value for name, value in fields if name not in _LEFT_OUT or value not in (None, {}, ())}
         if record.intake is not None:
@@ -188,7 +188,7 @@ class BatchRecords:
             BucketsError: the batch was begun with something that this start cannot go on with.
         """
         before = self._written_terms(batch_id)
-        if not self._batches.file(batch_id).exists():
+        if not self._batches.file(batch_id).is_file():
             record = now.model_dump(mode="json")
             if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
                 number = self._terms.newest(batch_id - 1)

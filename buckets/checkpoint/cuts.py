@@ -11,7 +11,6 @@ missing up to the last one that Spark knows to be done, unless a line or a recor
 """
 
 import itertools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.seal import seal_json, unseal_json
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.errors import BucketsError
-from buckets.files import write_whole
+from buckets.files import append_whole, write_whole
 
 _PER_FILE = 10_000
 _TOGETHER = 100
@@ -68,11 +67,8 @@ class Cuts:
             return
         cuts = [cut for cut in self._recorded(min(self._last_line(), batch_id - 1)) if cut.batch_id <= batch_id]
         if file.exists():
-            with file.open("ab") as written:
-                # The first line feed ends what a crash has left of a line.
-                written.write(b"\n" + _lines(cuts))
-                written.flush()
-                os.fsync(written.fileno())
+            # The first line feed ends what a crash has left of a line.
+            append_whole(file, b"\n" + _lines(cuts))
         elif batch_id and not self._lines.numbers():
             unknown = Cut(batch_id - 1, UNKNOWN, source_end(self._checkpoint, batch_id - 1))
             write_whole(file, _lines([unknown, *cuts]))

@@ -96,10 +96,9 @@ class DriverState:
             return
         self._write(self._changes.file(batch_id), batch_id, changes)
         base = self._whole.newest()
-        numbers = [number for number in self._changes.numbers() if base is None or number > base]
-        since = sum(self._changes.file(number).stat().st_size for number in numbers)
+        sizes = [size for number, size in self._changes.sizes().items() if base is None or number > base]
         size = 0 if base is None else self._whole.file(base).stat().st_size
-        if len(numbers) >= MOST_CHANGES or since > max(size, SMALL_BYTES):
+        if len(sizes) >= MOST_CHANGES or sum(sizes) > max(size, SMALL_BYTES):
             self._write(self._whole.file(batch_id), batch_id, whole())
         self._forget(batch_id - KEPT_BATCHES)
 

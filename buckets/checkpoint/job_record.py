@@ -6,8 +6,8 @@ from typing import Any
 
 from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.folders import lock_file, records_folder
 from buckets.checkpoint.imports import Imports
-from buckets.checkpoint.lock import lock_file
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -16,13 +16,18 @@ from buckets.files import holds_more_than
 _INDENT = 1
 
 
+def job_file(checkpoint: Path) -> Path:
+    """Return where the record is: with it a checkpoint is whole."""
+    return records_folder(checkpoint) / "job.json"
+
+
 class JobRecord:
     """The record of a checkpoint's job; another job must not start from that checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
         """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
-        self._file = self._records.folder / "job.json"
+        self._file = job_file(checkpoint)
 
     def identity(self, basis: Basis) -> str | None:
         """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet.

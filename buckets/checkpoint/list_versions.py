@@ -21,11 +21,12 @@ from buckets.checkpoint.record_files import RecordFiles, crc32_of
 from buckets.checkpoint.seal import OTHER_CHECKSUM
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
-from buckets.files import partial_of
+from buckets.files import written_whole
 from buckets.lists.base import ListBase, open_base
 from buckets.lists.entry import Changes, Entry
 from buckets.lists.index import ListIndex
 from buckets.lists.lists import NO_LISTS, Lists
+from buckets.stores.local_copy import local_copy
 
 _WHOLE = "whole_crc32"
 """Of the file that a version is whole in; earlier releases wrote none."""
@@ -143,10 +144,9 @@ class ListVersions:
     def _write_base(self, file: Path, index: ListIndex) -> tuple[ListIndex, dict[str, int]]:
         """Write a whole list; return it as it is mapped from there, and what the record of its version says of it."""
         index = index.compacted() if index.changes else index
-        file.parent.mkdir(parents=True, exist_ok=True)
-        index.base.write(str(partial_of(file)))
-        partial_of(file).replace(file)
-        return ListIndex(open_base(str(file))), {_WHOLE: crc32_of(file)}
+        with written_whole(file) as partial:
+            index.base.write(str(partial))
+        return ListIndex(open_base(str(local_copy(file)))), {_WHOLE: crc32_of(file)}
 
     def forget(self, name: str, needed: int) -> None:
         """Remove the versions that no batch needs any more; `needed` is the oldest that a batch may be run with."""
@@ -170,7 +170,7 @@ class ListVersions:
         with self._records.reading(file):
             if written_crc is not None and written_crc != crc32_of(file):
                 raise ValueError(OTHER_CHECKSUM)
-            return open_base(str(file))
+            return open_base(str(local_copy(file)))
 
     def _of(self, name: str) -> NumberedRecords:
         """Return the records of the versions of a list."""

@@ -1,62 +1,46 @@
-"""A checkpoint belongs to one process at a time.
+"""A checkpoint belongs to one process at a time, however many start on it at the same moment."""
 
-The file `CHECKPOINT/buckets/in_use` is locked from before anything is written until the query on the checkpoint has
-ended, and names the process. The system releases the lock however the process ends, so a crash leaves nothing to clean
-up. A start that is refused leaves nothing at all.
-"""
-
-import contextlib
-import fcntl
-import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
-from buckets.checkpoint.folders import records_folder
-from buckets.errors import BucketsError
+from buckets.checkpoint.file_lock import FileLock, check_file_free
+from buckets.checkpoint.lease import Lease, check_not_leased
+from buckets.stores.store_path import StorePath
 
 
 class Lock:
-    """The lock of a checkpoint, taken and released any number of times."""
+    """The lock of a checkpoint, taken and released any number of times: of a file, or a lease in an object store."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """Take nothing yet."""
-        self._checkpoint = checkpoint
-        self._file: IO[str] | None = None
-        self._made: list[Path] = []
+    def __init__(self, checkpoint: Path, on_lost: Callable[[str], None] | None = None) -> None:
+        """Take nothing yet.
+
+        Args:
+            checkpoint: the checkpoint.
+            on_lost: told why, from another thread, if a lease is lost; must see that nothing more is written.
+        """
+        in_store = isinstance(checkpoint, StorePath)
+        self._held: FileLock | Lease = Lease(checkpoint, on_lost) if in_store else FileLock(checkpoint)
 
     def take(self) -> None:
-        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already.
+        """Take the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already.
 
         Raises:
             BucketsError: a query runs on it, or begins to, in another process or in this one.
         """
-        path = lock_file(self._checkpoint)
-        while self._file is None:
-            self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
-            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("a+", encoding="utf-8"))
-                _lock(file, self._checkpoint)
-                # Another start may have been refused in between, and have removed what it had made.
-                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                    stack.pop_all()
-                    self._file = file
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        self._held.take()
+
+    def check(self) -> None:
+        """See that it is still held, before anything is written.
+
+        Raises:
+            BucketsError: another process may have taken it.
+        """
+        self._held.check()
 
     def release(self) -> None:
         """Let go, and remove what `take` has made where nothing has come beside it."""
-        if self._file is None:
-            return
-        path = lock_file(self._checkpoint)
-        with contextlib.suppress(OSError):
-            if [*path.parent.iterdir()] == [path]:
-                path.unlink()
-                for folder in self._made:
-                    folder.rmdir()
-        self._file.close()
-        self._file, self._made = None, []
+        self._held.release()
 
     def __enter__(self) -> Self:
         """Take it."""
@@ -78,24 +62,7 @@ def check_free(checkpoint: Path) -> None:
     Raises:
         BucketsError: one does.
     """
-    with contextlib.suppress(FileNotFoundError), lock_file(checkpoint).open("r+", encoding="utf-8") as file:
-        _lock(file, checkpoint)
-
-
-def lock_file(checkpoint: Path) -> Path:
-    """Return the file that is locked."""
-    return records_folder(checkpoint) / "in_use"
-
-
-def _lock(file: IO[str], checkpoint: Path) -> None:
-    """Lock a file until it is closed."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        process = file.read() or "unknown"
-        message = (
-            f"checkpoint {checkpoint} is in use by process {process} of this machine, and two would write over each "
-            "other; stop that one first, or name another checkpoint"
-        )
-        raise BucketsError(message) from None
+    if isinstance(checkpoint, StorePath):
+        check_not_leased(checkpoint)
+    else:
+        check_file_free(checkpoint)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.errors import BucketsError
+from buckets.files import sizes_in
 
 _Made = TypeVar("_Made")
 
@@ -25,6 +26,10 @@ class NumberedRecords:
     def numbers(self) -> list[int]:
         """Return the numbers of the records that there are, ascending. Cost: of a listing."""
         return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
+
+    def sizes(self) -> dict[int, int]:
+        """Return by number how large the records are, in bytes."""
+        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
 
     def newest(self, until: int | None = None) -> int | None:
         """Return the greatest number, up to one if it is given; None where there is no record."""

@@ -12,6 +12,7 @@ from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
 from buckets.errors import BucketsError, first_line
 from buckets.files import replace_whole, write_whole
+from buckets.stores.local_copy import local_copy
 
 _Made = TypeVar("_Made")
 _ARROW = b"ARROW1"
@@ -84,7 +85,7 @@ class RecordFiles:
             BucketsError: it is gone or damaged.
         """
         with self.reading(file):
-            with pa.memory_map(str(file)) as mapped:
+            with pa.memory_map(str(local_copy(file))) as mapped:
                 body = unseal_bytes(mapped.read_buffer(), _ARROW, self._place(file))
             return pa.ipc.open_file(pa.py_buffer(body)).read_all()
 
@@ -106,5 +107,5 @@ class RecordFiles:
 
 def crc32_of(file: Path) -> int:
     """Return a checksum of a large file, which costs a few ms for 10 MB."""
-    with pa.memory_map(str(file)) as mapped:
+    with pa.memory_map(str(local_copy(file))) as mapped:
         return zlib.crc32(mapped.read_buffer())

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from buckets.config.engine import EngineSettings
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 
 
@@ -22,6 +23,7 @@ class Terms(BaseModel):
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
+        protobuf: by what values in Protobuf are read, beside their own schemas; None of all others.
         avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
     """
 
@@ -34,6 +36,7 @@ class Terms(BaseModel):
     arrival: str | None = None
     isolation: str | None = None
     avro_schema: str | None = None
+    protobuf: PinnedProtobuf | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -4,18 +4,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
-from buckets.checkpoint.writer_schemas import AVRO, WriterSchema, WriterSchemas, schemas_in
+from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import SourceSettings
 from buckets.events.arrivals import RAW
-from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_plain, read_registered
+from buckets.events.avro import avro_events
+from buckets.events.avro.avro_events import AvroText
 from buckets.events.cloud_events import read_binary_events, read_json_events
 from buckets.events.debezium import read_changes, read_json_changes
+from buckets.events.decoded import UnknownSchema
 from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
 from buckets.events.message_fields import value_schema, with_message_fields
+from buckets.events.protobuf import protobuf_events
+from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import as_text
 from buckets.events.wire_format import text_behind_prefix
@@ -39,7 +45,7 @@ class TopicValues:
     ask: Ask | None = None
 
     def read(
-        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, avro_schema: str | None
+        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, pinned: "PinnedSchemas"
     ) -> pa.RecordBatch:
         """Read messages into the declared fields.
 
@@ -47,12 +53,12 @@ class TopicValues:
             rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
             schema: the event schema.
             batch_id: the batch that they are of; None where it is not known.
-            avro_schema: that of the batch, where values have no prefix.
+            pinned: by what values of the batch are read, beside their own schemas: its terms, or the job.
 
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        return with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, avro_schema)), schema)
+        return with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, pinned)), schema)
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
         """Read what lies in values, and in an envelope around them."""
@@ -65,15 +71,30 @@ class TopicValues:
         return _OF_RECORDS[envelope](rows, schema, read)
 
     def _fields(
-        self, batch_id: int | None, avro_schema: str | None, rows: pa.RecordBatch, schema: EventSchema
+        self, batch_id: int | None, pinned: "PinnedSchemas", rows: pa.RecordBatch, schema: EventSchema
     ) -> pa.RecordBatch:
         """Read values into fields."""
         rows = _filled(rows)
         if self.source.format in _TEXT:
             return read_events(_TEXT[self.source.format](rows), schema)
-        if avro_schema is not None:
-            return read_plain(rows, schema, AvroText(avro_schema))
-        return read_registered(rows, schema, _Schemas(schemas_in(self.checkpoint), batch_id, self.ask).avro)
+        schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask)
+        if self.source.format == "protobuf":
+            return _read_protobuf(rows, schema, schemas, pinned.protobuf or PinnedProtobuf())
+        if pinned.avro_schema is not None:
+            return avro_events.read_plain(rows, schema, AvroText(pinned.avro_schema))
+        return avro_events.read_registered(rows, schema, schemas.avro)
+
+
+class PinnedSchemas(Protocol):
+    """By what values are read, beside their own schemas."""
+
+    @property
+    def avro_schema(self) -> str | None:
+        """The schema of values in Avro without the prefix of a registry."""
+
+    @property
+    def protobuf(self) -> PinnedProtobuf | None:
+        """What is pinned of values in Protobuf."""
 
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -102,6 +123,19 @@ class _Schemas:
         Raises:
             UnknownSchema: nobody knows it, or it is none of Avro.
         """
+        schema = self._of(number, AVRO)
+        return AvroText(schema.text, schema.references)
+
+    def protobuf(self, number: int) -> ProtobufText:
+        """Return the schema of a number.
+
+        Raises:
+            UnknownSchema: nobody knows it, or it is none of Protobuf.
+        """
+        schema = self._of(number, PROTOBUF)
+        return ProtobufText(schema.text, schema.references, schema.names)
+
+    def _of(self, number: int, kind: str) -> WriterSchema:
         schema = self.known.of(number, self.batch_id)
         if schema is None and self.ask is not None and not self.known.is_known(number):
             assert self.batch_id is not None
@@ -111,7 +145,15 @@ class _Schemas:
         if schema is None:
             message = "is not in the registry"
             raise UnknownSchema(message)
-        if schema.kind != AVRO:
-            message = f"is of type {schema.kind}, not {AVRO}"
+        if schema.kind != kind:
+            message = f"is of type {schema.kind}, not {kind}"
             raise UnknownSchema(message)
-        return AvroText(schema.text, schema.references)
+        return schema
+
+
+def _read_protobuf(
+    rows: pa.RecordBatch, schema: EventSchema, schemas: _Schemas, pinned: PinnedProtobuf
+) -> pa.RecordBatch:
+    if pinned.text is not None:
+        return protobuf_events.read_plain(rows, schema, ProtobufText(pinned.text), pinned.message)
+    return protobuf_events.read_registered(rows, schema, schemas.protobuf, pinned.pinned_numbers)

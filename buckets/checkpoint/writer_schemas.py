@@ -16,7 +16,7 @@ from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.files import write_first
 
-AVRO = "AVRO"
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class WriterSchema:
         kind: as registries name it: AVRO, JSON or PROTOBUF.
         text: as it is written.
         references: schemas whose types it names, each after those that it names itself.
+        names: the names by which they are imported; none in records of earlier releases.
     """
 
     kind: str
     text: str
     references: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class WriterSchemas:
@@ -72,7 +74,8 @@ class WriterSchemas:
 
 
 def _schema_of(record: Mapping[str, Any]) -> tuple[WriterSchema, int]:
-    return WriterSchema(record["kind"], record["text"], tuple(record["references"])), int(record["first_batch"])
+    names = tuple(record.get("names", ()))
+    return WriterSchema(record["kind"], record["text"], tuple(record["references"]), names), int(record["first_batch"])
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ import typer
 from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
 from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
-from buckets.cli.options import MetricsPort, metrics_at
+from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import Job, load_job
@@ -50,6 +50,7 @@ def audit(
     conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, and end.")] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
+    master: Master = None,
     metrics_port: MetricsPort = None,
     log_format: LogFormat = "text",
 ) -> None:
@@ -69,7 +70,7 @@ def audit(
     """  # noqa: D301 - click needs the backspace itself
     log = log_of(log_format)
     with errors_in(log):
-        job = load_job(conf)
+        job = with_master(load_job(conf), master)
         hide_secrets(log, job)
         settings = metrics_at(audit_settings(job).metrics, metrics_port)
         with metrics_endpoint(settings, "audit.metrics.port") as endpoint:
@@ -92,7 +93,7 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
         counts.on_outage()
 
     with progress:
-        spark = job_session(job, prepared.folder.checkpoint)
+        spark = job_session(job, prepared.folder.checkpoint, progress.on_phase)
         query = AuditQuery(spark, prepared, AuditListener(on_batch, on_outage, progress.warn))
         try:
             with counts.asking(query.news):

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson
+from buckets.exit_codes import DONE, FAILED
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
 from buckets.preflight.connections import check_connections
 from buckets.printable import counted
-
-_FAILED = 1
 
 
 def check(
@@ -49,7 +48,7 @@ def check(
         echo_report({"ok": is_ok, "connected": job is not None and not offline, "things": things})
     else:
         _print(answers, is_connected=job is not None)
-    return 0 if is_ok else _FAILED
+    return DONE if is_ok else FAILED
 
 
 def _print(answers: list[Answer], is_connected: bool) -> None:
@@ -67,4 +66,6 @@ def _print(answers: list[Answer], is_connected: bool) -> None:
 
 def _shown(where: str) -> str:
     """Return a path as it is reached from here, if that is shorter; anything else as it is."""
+    if "://" in where:
+        return where
     return min(where, os.path.relpath(where), key=len) if os.sep in where else where

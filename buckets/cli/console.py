@@ -97,9 +97,6 @@ class TextTable(Table):
                 column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))
 
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-
-
 class Told(Exception):
     """A command ends because of a fault that it has told itself."""
 
@@ -107,6 +104,10 @@ class Told(Exception):
         """Keep the exit code."""
         super().__init__(code)
         self.code = code
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: most commands end as by Ctrl-C, and what runs until it is stopped has been stopped."""
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from buckets.cli.console import FAILED, INTERRUPTED, Level, Terminal, Told, json_text
+from buckets.cli.console import Level, Terminal, Terminated, Told, json_text
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
+from buckets.exit_codes import FAILED, INTERRUPTED
 from buckets.moment import iso_text
 
 _HIDDEN = "***"
@@ -69,17 +70,27 @@ def hide_secrets(log: Terminal, job: Job) -> None:
 def errors_in(log: Terminal) -> Iterator[None]:
     """Write what ends a job into its log, where that is JSON; in text the command line says it.
 
+    SIGTERM before the job has begun to run is no fault.
+
     Raises:
         Told: it has been said; holds the exit code.
     """
-    if not isinstance(log, JsonLog):
-        yield
-        return
+    try:
+        with contextlib.nullcontext() if not isinstance(log, JsonLog) else _errors_in_json(log):
+            yield
+    except Terminated:
+        log.tell("stopped before the first batch; start it again to go on")
+
+
+@contextlib.contextmanager
+def _errors_in_json(log: JsonLog) -> Iterator[None]:
     try:
         yield
+    except Terminated:
+        raise
     except BucketsError as error:
         log.tell(error.message, "error", {"code": getattr(error, "code", None)})
-        raise Told(FAILED) from None
+        raise Told(error.exit_code) from None
     except KeyboardInterrupt:
         log.tell("interrupted: nothing is left half done", "warning")
         raise Told(INTERRUPTED) from None

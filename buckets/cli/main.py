@@ -11,7 +11,7 @@ from buckets.cli.archive import archive
 from buckets.cli.audit import audit
 from buckets.cli.backtest.main import backtest
 from buckets.cli.check import check
-from buckets.cli.console import FAILED, INTERRUPTED, MISUSED, Told, echo
+from buckets.cli.console import Terminated, Told, echo
 from buckets.cli.demo.demo_kafka import demo_kafka
 from buckets.cli.demo.main import demo
 from buckets.cli.evaluate import evaluate
@@ -34,6 +34,7 @@ from buckets.cli.verdicts.verdict import verdict
 from buckets.cli.verdicts.verdict_list import verdicts
 from buckets.cli.watch import watch
 from buckets.errors import BucketsError
+from buckets.exit_codes import DONE, INTERRUPTED, MISUSED
 from buckets.printable import one_line
 from buckets.version import versions_text
 
@@ -69,23 +70,23 @@ def _of_all_commands(
 
 def main() -> None:
     """Run the command line and exit; being asked to end is an interrupt, as Ctrl-C is."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(exit_code())
 
 
-def exit_code() -> int:
-    """Run the command line.
+def _terminate(*_: object) -> None:
+    raise Terminated
 
-    Returns:
-        0, or what went wrong: 1 for bad input, 2 for wrong options, 130 when interrupted.
-    """
+
+def exit_code() -> int:
+    """Run the command line; returns one of `buckets.exit_codes`."""
     try:
         result = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         if result == INTERRUPTED:  # So typer says of an interrupt.
             raise KeyboardInterrupt
     except BucketsError as error:
         echo(f"error: {error.message}", err=True)
-        return FAILED
+        return error.exit_code
     except Told as told:
         return told.code
     except typer.TyperException as error:
@@ -94,4 +95,4 @@ def exit_code() -> int:
     except (typer.Abort, KeyboardInterrupt):
         echo("interrupted: nothing is left half done", err=True)
         return INTERRUPTED
-    return result if isinstance(result, int) else 0
+    return result if isinstance(result, int) else DONE

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from buckets.changes.snoozing import Key, read_key
+from buckets.config.job import Job
 from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
@@ -34,6 +35,10 @@ MetricsPort = Annotated[
     int | None,
     typer.Option(min=1, max=65_535, help="Answer /metrics, /healthz and /readyz here; over `metrics.port`."),
 ]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master, as in spark://HOST:7077 or local[4]; over `spark.master` of the configuration."),
+]
 
 Value = TypeVar("Value")
 _LARGE_ROWS = 1_000_000
@@ -51,6 +56,14 @@ def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
     except ValueError as error:
         message = f"{option}: {error}"
         raise BucketsError(message) from None
+
+
+def with_master(job: Job, master: str | None) -> Job:
+    """Return a job with the master of `--master` if that is given."""
+    if master is None:
+        return job
+    spark = {**job.settings.spark, "spark.master": master}
+    return job.model_copy(update={"settings": job.settings.model_copy(update={"spark": spark})})
 
 
 def metrics_at(settings: MetricsSettings | None, port: int | None) -> MetricsSettings | None:

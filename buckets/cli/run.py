@@ -9,7 +9,7 @@ import typer
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
-from buckets.cli.options import MetricsPort, metrics_at
+from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import Job, check_source, load_job
 from buckets.errors import first_line
@@ -34,6 +34,7 @@ def run(
         bool, typer.Option("--audit", help="Keep the topics as tables in this process too, as `buckets audit` does.")
     ] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
+    master: Master = None,
     metrics_port: MetricsPort = None,
     log_format: LogFormat = "text",
 ) -> None:
@@ -48,12 +49,13 @@ def run(
       buckets run conf/kafka.yaml
       buckets run conf/kafka.yaml --audit
       buckets run conf/kafka.yaml --new-topic
+      buckets run conf/kafka.yaml --master spark://spark-master:7077
       buckets run conf/kafka.yaml --metrics-port 9464 --log-format json
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     log = log_of(log_format)
     with errors_in(log):
-        job = load_job(conf)
+        job = with_master(load_job(conf), master)
         hide_secrets(log, job)
         check_source(conf, job)
         if audit:
@@ -86,7 +88,7 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
 
     with progress:
         progress.on_phase("starting Spark")
-        spark = job_session(job, job.checkpoint)
+        spark = job_session(job, job.checkpoint, progress.on_phase)
         query = prepared.query(spark, Listener(on_batch, on_refused, on_outage, progress.warn, progress.on_phase))
         watch = prepared.file_watch(progress.warn)
         counts = AuditStatus()

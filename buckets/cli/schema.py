@@ -1,25 +1,32 @@
 """The command `buckets schema import`: an event schema made of one that messages are written with."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from buckets.checkpoint.writer_schemas import AVRO, WriterSchema
+from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
 from buckets.cli.console import echo
-from buckets.config.job import AVRO_SCHEMA, load_registry_settings
+from buckets.config.job import AVRO_SCHEMA, PROTOBUF_SCHEMA, load_registry_settings, protobuf_text
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroSchemaError, read_schema
-from buckets.events.avro.event_schema import event_schema_text
+from buckets.events.avro.event_schema import imported_fields as avro_fields
+from buckets.events.imported_schema import ImportedField, event_schema_text
+from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
+from buckets.events.protobuf.proto_schema import ProtobufText
+from buckets.events.protobuf.proto_schema import read_schema as read_protobuf
+from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.registry import Registry
 from buckets.yaml_file import read_text
 
-schema_app = typer.Typer(help="Make an event schema of one in Avro.", rich_markup_mode=None)
+_PROTOBUF_FILES = (".proto", ".desc", ".pb", ".binpb", ".protoset")
+schema_app = typer.Typer(help="Make an event schema of one in Avro or Protobuf.", rich_markup_mode=None)
 
 
 @schema_app.callback()
 def _of_schemas() -> None:
-    """Make an event schema of one in Avro."""
+    """Make an event schema of one in Avro or Protobuf."""
 
 
 @schema_app.command("import")
@@ -32,7 +39,12 @@ def import_schema(
     conf: Annotated[
         Path | None, typer.Option(help="A configuration with `kafka.registry`; nothing else of it is looked at.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="An Avro schema (.avsc), in place of a subject.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A schema in a file, in place of a subject: .avsc, .proto, or descriptors.")
+    ] = None,
+    message: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The message of a Protobuf schema; needed where several fit.")
+    ] = None,
 ) -> None:
     """Print an event schema made of the newest version of a subject, or of a file.
 
@@ -45,34 +57,51 @@ def import_schema(
       buckets schema import --file payment.avsc --id transactionId --time eventTime
     """  # noqa: D301 - click needs the backspace itself
     if (subject is None) == (file is None) or (subject is not None and conf is None):
-        message = "name a SUBJECT with --conf, or a --file"
-        raise BucketsError(message)
+        usage = "name a SUBJECT with --conf, or a --file"
+        raise BucketsError(usage)
     if file is not None:
-        name, origin, written = file.stem, f"{AVRO_SCHEMA} {file}", WriterSchema(AVRO, read_text(file, AVRO_SCHEMA))
+        name, origin, written = file.stem, *_of_file(file)
     else:
         assert subject is not None
         assert conf is not None
         name, origin, written = subject.removesuffix("-value"), f"subject {subject}", _newest(conf, subject)
     try:
-        root = read_schema(written.text, written.references)
-    except AvroSchemaError as error:
-        message = f"{origin}: {error}"
-        raise BucketsError(message) from None
-    echo(event_schema_text(root, name, event_id, event_time), nl=False)
+        fields = _fields(written, name, message, (event_id, event_time))
+    except (AvroSchemaError, ProtobufSchemaError) as error:
+        fault = f"{origin}: {error}"
+        raise BucketsError(fault) from None
+    echo(event_schema_text(fields, name, event_id, event_time), nl=False)
+
+
+def _of_file(file: Path) -> tuple[str, WriterSchema]:
+    """Return how a schema in a file is called, and the schema; its name says of which format it is."""
+    if file.suffix in _PROTOBUF_FILES:
+        return f"{PROTOBUF_SCHEMA} {file}", WriterSchema(PROTOBUF, protobuf_text(file))
+    return f"{AVRO_SCHEMA} {file}", WriterSchema(AVRO, read_text(file, AVRO_SCHEMA))
+
+
+def _fields(written: WriterSchema, name: str, message: str | None, wanted: tuple[str, str]) -> Sequence[ImportedField]:
+    if written.kind == PROTOBUF:
+        file = read_protobuf(ProtobufText(written.text, written.references, written.names))
+        return protobuf_fields(file, message, wanted)
+    if message is not None:
+        fault = "--message: goes with a schema of Protobuf; leave it out"
+        raise BucketsError(fault)
+    return avro_fields(read_schema(written.text, written.references), name)
 
 
 def _newest(conf: Path, subject: str) -> WriterSchema:
     """Return the schema of the newest version of a subject.
 
     Raises:
-        BucketsError: there is none, or it is none of Avro.
+        BucketsError: there is none, or it is of another format.
     """
     settings = load_registry_settings(conf)
     newest = Registry(settings).newest(subject)
     if newest is None:
         message = f"registry {settings.url}: has no subject {subject}; that of a topic's values is TOPIC-value"
         raise BucketsError(message)
-    if newest.schema.kind != AVRO:
-        message = f"registry {settings.url}: {subject} is of type {newest.schema.kind}, not {AVRO}"
+    if newest.schema.kind not in (AVRO, PROTOBUF):
+        message = f"registry {settings.url}: {subject} is of type {newest.schema.kind}, not {AVRO} or {PROTOBUF}"
         raise BucketsError(message)
     return newest.schema

@@ -25,13 +25,13 @@ from buckets.clock import epoch_ms
 from buckets.config.job import load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
+from buckets.exit_codes import DONE, FAILED
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import never_ran, remarks_on, state_line
 from buckets.rules.revision import names
 
 SHORTEST_MS = 100
 SHOWN_ALERTS, FEWEST_ALERTS = 10, 3
-_FAILED = 1
 _OTHER_LINES = 23
 """Lines of the view beside its rules and alerts."""
 
@@ -66,7 +66,7 @@ def watch(
             console.print(watched.view(live, now_ms))
         else:
             console.say("\n".join(watched.lines(live, now_ms)))
-        return _FAILED if live.has_failed(now_ms) else 0
+        return FAILED if live.has_failed(now_ms) else DONE
     try:
         if console.is_terminal:
             _show(console, watched, every_s)

@@ -1,5 +1,7 @@
 """A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
 
+import base64
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -14,20 +16,24 @@ from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import SourceSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, ConfigurationError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.schema import OF_ENVELOPE, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
-from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
-from buckets.yaml_file import load_model, read_text
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
+from buckets.yaml_file import load_model, read_content, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
-AVRO_SCHEMA = "Avro schema"
+AVRO_SCHEMA, PROTOBUF_SCHEMA = "Avro schema", "Protobuf schema"
 WITH_VARIABLES = ("console", "kafka", "output", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
@@ -39,6 +45,8 @@ _PATHS = {
     "archive": ["path"],
 }
 """The paths in the parts of a configuration, beside those of lists."""
+_IN_STORES = ("output.path", "rules.table", "verdicts.table", "audit.path", "audit.checkpoint", "archive.path")
+"""Those that may lie in an object store, beside the checkpoint and the tables of a source or a list."""
 Check = Callable[[], None]
 
 
@@ -46,7 +54,7 @@ class Job(BaseModel):
     """A configuration with what it points to: schema and rules loaded, paths absolute.
 
     Rules are those of a file or folder; a topic or a table is read when the job starts. `avro_schema` is the text of
-    the source's schema file, if it has one.
+    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -56,26 +64,44 @@ class Job(BaseModel):
     rules: tuple[Rule, ...]
     checkpoint: Path
     avro_schema: str | None = None
+    protobuf: PinnedProtobuf | None = None
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
-        checkpoint = path.resolve().parent / settings.checkpoint
-        file = settings.source.schema_file
+        checkpoint = location(settings.checkpoint, path.resolve().parent)
+        source = settings.source
+        file = None if source.schema_file is None else Path(source.schema_file)
+        is_avro = source.format == "avro"
         return cls(
             settings=settings,
             event_schema=schema,
             rules=rules,
             checkpoint=checkpoint,
-            avro_schema=None if file is None else read_text(Path(file), AVRO_SCHEMA),
+            avro_schema=read_text(file, AVRO_SCHEMA) if file is not None and is_avro else None,
+            protobuf=_pinned(file, source.message) if file is not None and not is_avro else None,
         )
 
 
+@contextlib.contextmanager
+def of_configuration() -> Iterator[None]:
+    """Take what is wrong for a fault of a configuration, so that a command ends with the code of that.
+
+    Raises:
+        ConfigurationError: something is wrong.
+    """
+    try:
+        yield
+    except BucketsError as error:
+        raise ConfigurationError(error.message) from error
+
+
+@of_configuration()
 def load_job(path: Path) -> Job:
     """Read a configuration, and the schema and rules that it names.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid; says which, where and why.
+        ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
     schema = load_event_schema(path.resolve().parent / settings.event_schema)
@@ -102,19 +128,62 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
         BucketsError: a path has a scheme.
     """
     origin, base = f"configuration {path}", path.resolve().parent
-    check_local(f"{origin}: schema", settings.event_schema)
-    check_local(f"{origin}: checkpoint", settings.checkpoint)
+    _placed(f"{origin}: schema", settings.event_schema, base, may_lie_in_store=False)
+    _placed(f"{origin}: checkpoint", settings.checkpoint, base)
 
     def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
         paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
-        for field, given in paths.items():
-            check_local(f"{origin}: {name}.{field}", given)
-        return part.model_copy(update={field: str(base / given) for field, given in paths.items()})
+        placed = {
+            field: str(_placed(f"{origin}: {name}.{field}", given, base, _may_lie_in_store(name, part, field)))
+            for field, given in paths.items()
+        }
+        return part.model_copy(update=placed)
 
     parts = {name: getattr(settings, name) for name in _PATHS}
     update: dict[str, Any] = {name: below(name, part, _PATHS[name]) for name, part in parts.items() if part is not None}
     update["lists"] = {name: below(f"lists.{name}", each, ["path"]) for name, each in settings.lists.items()}
     return settings.model_copy(update=update)
+
+
+def places_of(settings: JobSettings) -> list[Path]:
+    """Return where a job reads and writes besides its checkpoint; paths of the settings are absolute."""
+    parts = [*((getattr(settings, name), fields) for name, fields in _PATHS.items()), *_list_paths(settings)]
+    given = [getattr(part, field) for part, fields in parts if part is not None for field in fields]
+    return [location(str(path)) for path in given if path]
+
+
+def _list_paths(settings: JobSettings) -> list[tuple[BaseModel, list[str]]]:
+    return [(part, ["path"]) for part in settings.lists.values()]
+
+
+def _may_lie_in_store(name: str, part: BaseModel, field: str) -> bool:
+    return f"{name}.{field}" in _IN_STORES or (field == "path" and getattr(part, "kind", "") == "delta")
+
+
+def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) -> Path:
+    """Return where a path of a configuration points to.
+
+    Args:
+        origin: where it stands, for the error.
+        given: the path.
+        base: where relative ones begin.
+        may_lie_in_store: whether it may point into an object store.
+
+    Raises:
+        BucketsError: it has a scheme, of no object store or where there can be none.
+    """
+    try:
+        placed = location(given, base)
+    except BucketsError as error:
+        message = f"{origin}: {error.message}"
+        raise BucketsError(message) from None
+    if isinstance(placed, StorePath) and not may_lie_in_store:
+        message = (
+            f"{origin}: {given} lies in an object store, as only checkpoints, tables of Delta, the archive and the "
+            "audit may; give a path of the file system, which all machines of the job mount"
+        )
+        raise BucketsError(message)
+    return placed
 
 
 def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
@@ -125,20 +194,22 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         settings: what it says, with absolute paths.
     """
     if settings.source.schema_file is not None:
-        yield partial(_check_avro, Path(settings.source.schema_file))
+        file = Path(settings.source.schema_file)
+        check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
+        yield partial(check, file)
     source = settings.source.folder
     if source is None:
         return
     yield partial(_check_no_pattern, path, source)
     written = {
-        "checkpoint": path.resolve().parent / settings.checkpoint,
+        "checkpoint": location(settings.checkpoint, path.resolve().parent),
         "output.path": settings.output.folder,
         "verdicts.table": settings.verdicts.table,
         "archive.path": None if settings.archive is None else settings.archive.path,
     }
     for name, folder in written.items():
         if folder is not None:
-            yield partial(_check_apart, path, source, name, Path(folder))
+            yield partial(_check_apart, path, source, name, location(str(folder)))
 
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
@@ -205,7 +276,7 @@ def results_folder(job: Job) -> Path:
 def kept_results(job: Job) -> Path | None:
     """Return what `results_folder` does; None where the job's alerts go to topics, of which no tables are kept."""
     output, audit = job.settings.output.folder, job.settings.audit
-    return Path(audit.path) if output is None and audit is not None else output
+    return location(audit.path) if output is None and audit is not None else output
 
 
 def check_source(path: Path, job: Job) -> None:
@@ -219,7 +290,7 @@ def check_source(path: Path, job: Job) -> None:
         BucketsError: its folder or table does not exist.
     """
     source = job.settings.source
-    if source.path and not Path(source.path).exists():
+    if source.path and not location(source.path).exists():
         message = f"configuration {path}: source.path: {source.path} does not exist; create it or correct the path"
         raise BucketsError(message)
 
@@ -230,6 +301,32 @@ def _check_avro(path: Path) -> None:
     except AvroSchemaError as error:
         message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
         raise BucketsError(message) from None
+
+
+def _check_protobuf(name: str | None, path: Path) -> None:
+    try:
+        message_named(read_schema(ProtobufText(protobuf_text(path))), name)
+    except ProtobufSchemaError as error:
+        message = (
+            f"{PROTOBUF_SCHEMA} {path}: {error}; it must have all that it imports, and the message that source.message "
+            "names"
+        )
+        raise BucketsError(message) from None
+
+
+def _pinned(path: Path, message: str | None) -> PinnedProtobuf:
+    return PinnedProtobuf(text=protobuf_text(path), message=message)
+
+
+def protobuf_text(path: Path) -> str:
+    """Return a schema file of Protobuf as text: a `.proto` file as it is, any other one in base64.
+
+    Raises:
+        BucketsError: it cannot be read.
+    """
+    if path.suffix == ".proto":
+        return read_text(path, PROTOBUF_SCHEMA)
+    return base64.b64encode(read_content(path, PROTOBUF_SCHEMA)).decode()
 
 
 def _check_no_pattern(path: Path, folder: Path) -> None:
@@ -279,30 +376,33 @@ def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[
             raise BucketsError(message)
 
 
+@of_configuration()
 def load_engine_settings(path: Path) -> EngineSettings:
     """Read the `engine` part of a configuration; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or its engine part is not valid.
+        ConfigurationError: the file cannot be read, or its engine part is not valid.
     """
     return load_model(path, _EngineOnly, "configuration").engine
 
 
+@of_configuration()
 def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
     """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
 
     Raises:
-        BucketsError: a file cannot be read or is not valid.
+        ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
 
 
+@of_configuration()
 def load_registry_settings(path: Path) -> RegistrySettings:
     """Read how the schema registry of a configuration is reached; other parts are not looked at.
 
     Raises:
-        BucketsError: the file cannot be read, or has no valid `kafka.registry`.
+        ConfigurationError: the file cannot be read, or has no valid `kafka.registry`.
     """
     registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
     if registry is None:

@@ -9,6 +9,7 @@ from buckets.config.kafka import TopicName
 from buckets.config.webhook import WebhookSettings
 from buckets.duration import DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
+from buckets.stores.location import location
 
 LEAST_KEPT_MS = 600_000
 """For how long versions of the tables of results are kept at least."""
@@ -48,6 +49,7 @@ class OutputSettings(TableSettings):
         path: the folder of the tables.
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
+        format: how messages in topics are written: `json`, or `avro` or `protobuf` with their schemas in a registry.
         webhook: where alerts go over HTTP besides; left out: nowhere.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
@@ -56,13 +58,24 @@ class OutputSettings(TableSettings):
     path: str = ""
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
+    format: Literal["json", "avro", "protobuf"] = "json"
     webhook: WebhookSettings | None = None
-    message_version: Literal[1, 2] = 2
+    message_version: int = Field(default=2, ge=1, le=2)
 
     @model_validator(mode="after")
     def _tables_are_kept(self) -> "OutputSettings":
         if self.kind == "kafka" and self.model_fields_set & set(TableSettings.model_fields):
             message = "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _format_of_messages(self) -> "OutputSettings":
+        if self.format != "json" and self.kind != "kafka":
+            message = f"format: {self.format} is one of messages, and goes with `kind: kafka`; leave it out"
+            raise ValueError(message)
+        if self.format != "json" and self.message_version == 1:
+            message = f"message_version: 1 is one of JSON, and not of {self.format}; leave it out"
             raise ValueError(message)
         return self
 
@@ -83,7 +96,7 @@ class OutputSettings(TableSettings):
     @property
     def folder(self) -> Path | None:
         """The folder of the tables; None where results go to topics."""
-        return Path(self.path) if self.path else None
+        return location(self.path) if self.path else None
 
     def topic(self, output: str) -> str:
         """Return the topic of an output."""

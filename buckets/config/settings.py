@@ -19,6 +19,8 @@ from buckets.duration import DurationMs, format_duration
 STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000
 START_PATIENCE_MS = 600_000
+SHUTDOWN_WITHIN_MS = 20_000
+"""With the end of Spark's session less than the 30 seconds after which Kubernetes kills."""
 
 
 class TriggerSettings(BaseModel):
@@ -137,6 +139,8 @@ class JobSettings(BaseModel):
         stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends; at
             least 1s.
         start_patience: for how long Python workers that do not answer in time are started again.
+        shutdown_within: how long the running micro-batch may take to end after Ctrl-C or SIGTERM; after that it is
+            abandoned, and done again at the next start.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -157,6 +161,7 @@ class JobSettings(BaseModel):
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS
     start_patience: DurationMs = START_PATIENCE_MS
+    shutdown_within: DurationMs = SHUTDOWN_WITHIN_MS
     engine: EngineSettings = EngineSettings()
     state: StateSettings = StateSettings()
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
@@ -200,8 +205,13 @@ class JobSettings(BaseModel):
             faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
         if self.source.needs_registry and self.kafka is not None and self.kafka.registry is None:
             faults.append(
-                "source.format: avro needs schemas: add `registry: {url: http://HOST:PORT}` to `kafka`, or name a file "
-                "as source.schema_file"
+                f"source.format: {self.source.format} needs schemas: add `registry: {{url: http://HOST:PORT}}` to "
+                "`kafka`, or name a file as source.schema_file"
+            )
+        if self.output.format != "json" and self.kafka is not None and self.kafka.registry is None:
+            faults.append(
+                f"output.format: {self.output.format} needs a registry: add `registry: {{url: http://HOST:PORT}}` to "
+                "`kafka`"
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")

@@ -10,8 +10,10 @@ from buckets.config.kafka import TopicName
 from buckets.events.source_files import FileFormat
 
 _OF_TOPICS = frozenset(
-    {"topic", "topics", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "envelope"}
+    {"topic", "topics", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "message", "envelope"}
 )
+_WITH_SCHEMAS = ("avro", "protobuf")
+"""Formats whose values cannot be read without a schema."""
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
@@ -31,9 +33,11 @@ class SourceSettings(BaseModel):
         starting_offsets: where a new checkpoint begins in the topic.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
-            registry) or `avro`.
+            registry), `avro` or `protobuf`.
         envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
-        schema_file: the Avro schema (`.avsc`) of values without the prefix of a registry.
+        schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
+            `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
+        message: the message of a schema file of Protobuf that values are; it may be left out where there is only one.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.
         out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
@@ -58,8 +62,9 @@ class SourceSettings(BaseModel):
     topics: tuple[TopicName, ...] = ()
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
-    format: Literal["json", "json_sr", "avro"] = "json"
+    format: Literal["json", "json_sr", "avro", "protobuf"] = "json"
     schema_file: str | None = None
+    message: str | None = None
     envelope: Literal["debezium", "cloudevents"] | None = None
 
     @property
@@ -77,7 +82,7 @@ class SourceSettings(BaseModel):
     @property
     def needs_registry(self) -> bool:
         """Whether schemas of its values are asked of a registry."""
-        return self.format == "avro" and self.schema_file is None
+        return self.format in _WITH_SCHEMAS and self.schema_file is None
 
     @property
     def place(self) -> str:
@@ -187,13 +192,17 @@ class KafkaSource(SourceSettings):
         return bool(self.all_topics)
 
     def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: a schema of Avro goes with values in it, and topics have one list."""
+        """Return what is wrong with how values are read, and with topics."""
         if self.topic is not None and self.topics:
             yield "topics: goes without `topic`; leave one of them out"
         for name in sorted({name for name in self.topics if self.topics.count(name) > 1}):
             yield f"topics: {name!r} is there twice"
-        if self.schema_file is not None and self.format != "avro":
-            yield f"schema_file: goes with `format: avro`, not with {self.format}"
+        if self.envelope == "debezium" and self.format == "protobuf":
+            yield "envelope: changes of Debezium are read from JSON and Avro, not from protobuf"
+        if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
+            yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
+        if self.message is not None and (self.format != "protobuf" or self.schema_file is None):
+            yield "message: goes with `format: protobuf` and a schema_file; behind a prefix each value names its own"
 
 
 KINDS: Mapping[str, type[SourceSettings]] = {

@@ -15,6 +15,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from buckets.clock import epoch_ms
+from buckets.stores.store_path import StorePath
 
 Action = dict[str, Any]
 LOG = "_delta_log"
@@ -85,10 +86,13 @@ class Commits:
         Raises:
             OSError: it cannot be written, and is not.
         """
+        text, path = "".join(json.dumps(action) + "\n" for action in actions), self._path(version)
+        if isinstance(path, StorePath):
+            return path.write_first(text.encode()) is not None
         partial = self._log / PARTIAL.replace("*", str(uuid.uuid4()))
         try:
-            partial.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
-            return _link(partial, self._path(version))
+            partial.write_text(text, encoding="utf-8")
+            return _link(partial, path)
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()

@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from buckets.clock import epoch_ms
 from buckets.delta.commits import Action
 from buckets.moment import iso_text
+from buckets.stores.parquet_files import parquet_file
 
 _LONGEST_TEXT = 64
 """Characters of a least or greatest text; of longer ones the log says nothing."""
@@ -27,6 +28,8 @@ class DataFile:
         table: the folder of its table.
         path: where it is.
         rows: how many it has.
+        size_bytes: how large it is.
+        written_ms: when it was written, in ms since the epoch.
         statistics: what the log says of its columns, as JSON.
         partition: by partition column, the value that all of its rows have; the file itself lacks these columns.
     """
@@ -34,6 +37,8 @@ class DataFile:
     table: Path
     path: Path
     rows: int
+    size_bytes: int
+    written_ms: int
     statistics: str
     partition: Mapping[str, str]
 
@@ -43,12 +48,11 @@ class DataFile:
         Args:
             data_change: whether its rows are new; False where they only move from other files.
         """
-        there = self.path.stat()
         action = {
             "path": self.path.relative_to(self.table).as_posix(),
             "partitionValues": dict(self.partition),
-            "size": there.st_size,
-            "modificationTime": there.st_mtime_ns // 1_000_000,
+            "size": self.size_bytes,
+            "modificationTime": self.written_ms,
             "dataChange": data_change,
             "stats": self.statistics,
         }
@@ -75,15 +79,14 @@ def write_data_file(
     path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     statistics = _Statistics()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(path, columns, compression="snappy") as writer:
+        with parquet_file(path, columns) as writer:
             for rows in pieces:
-                writer.write_table(rows)
+                writer.write(rows)
                 statistics.add(rows)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return DataFile(table, path, statistics.rows, statistics.json(), partition)
+    return DataFile(table, path, statistics.rows, writer.size_bytes, epoch_ms(), statistics.json(), partition)
 
 
 @dataclass

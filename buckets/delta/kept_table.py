@@ -5,6 +5,7 @@ of the next version, with the number of its batch. Where that version exists alr
 commit is read, and says whether the batch is in the table already, or whether the next version has to be tried.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,10 @@ from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefi
 from buckets.delta.data_file import DataFile, with_columns, write_data_file
 from buckets.delta.numbered_append import append_new
 from buckets.delta.whole_table import open_table
+from buckets.stores.store_path import StorePath
 
+_LOOK_S = 10.0
+"""How often it is looked whether a table in a store is still there."""
 _MOST_READ = 100
 """Commits of others that are read one by one; behind more of them the table is opened anew."""
 
@@ -48,6 +52,7 @@ class KeptTable:
         self._application = application
         self._commits = Commits(path)
         self._head: _Head | None = None
+        self._is_in_store, self._looked_s = isinstance(path, StorePath), time.monotonic()
 
     def append(self, number: int, make: Callable[[], pa.Table]) -> None:
         """Append rows, unless an append of this number or a later one has been made.
@@ -57,10 +62,18 @@ class KeptTable:
             make: makes the rows, whose columns are some of the table's.
         """
         head, self._head = self._head, None
-        if head is None or not self._commits.has(head.version):
+        if head is None or not self._is_there(head):
             head = self._open()
         # What fails leaves no head behind: the next append looks at the table itself.
         self._head = head if head.has(number) else self._appended(head, number, make)
+
+    def _is_there(self, head: _Head) -> bool:
+        """Return whether a table has not been removed since; in a store it is not asked for each batch."""
+        now_s = time.monotonic()
+        if self._is_in_store and now_s - self._looked_s < _LOOK_S:
+            return True
+        self._looked_s = now_s
+        return self._commits.has(head.version)
 
     def _open(self) -> _Head:
         table = open_table(self._path)

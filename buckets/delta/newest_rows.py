@@ -28,6 +28,7 @@ from buckets.delta.query import inside, is_table, readable
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange
+from buckets.stores.parquet_files import as_input
 
 _ALWAYS_US = (1 << 63) - 1
 
@@ -195,7 +196,7 @@ class _File:
     def pieces(self) -> Iterator["_Piece"]:
         """Yield its row groups that may hold wanted rows."""
         with readable(self.source.named):
-            file = pq.ParquetFile(self.path)
+            file = pq.ParquetFile(as_input(self.path))
         for group in range(file.num_row_groups):
             least_us, greatest_us = _ends_us(file, group, self.source.order.moment)
             if self.source.may_hold(least_us, greatest_us):

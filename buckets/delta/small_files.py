@@ -20,6 +20,7 @@ from buckets.delta.commits import Action, Commits, commit_info, is_understood, r
 from buckets.delta.data_file import with_columns, write_data_file
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
+from buckets.stores.parquet_files import as_input
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
@@ -119,7 +120,7 @@ def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table
     rows = 0
     try:
         # Spark writes moments in a form that would be read in ns, which end in 2262.
-        with pq.ParquetFile(table / file.path, coerce_int96_timestamp_unit="us") as opened:
+        with pq.ParquetFile(as_input(table / file.path), coerce_int96_timestamp_unit="us") as opened:
             for batch in opened.iter_batches(PIECE_ROWS, use_threads=False):
                 rows += len(batch)
                 yield with_columns(pa.Table.from_batches([batch]), columns)

@@ -26,12 +26,12 @@ def open_table(path: Path | str) -> DeltaTable:
     with _whole(path):
         for _ in range(_MORE_TRIES):
             try:
-                return DeltaTable(path)
+                return DeltaTable(str(path))
             except TableNotFoundError:
                 raise
             except DeltaError:
                 time.sleep(_AGAIN_AFTER_S)
-        return DeltaTable(path)
+        return DeltaTable(str(path))
 
 
 def make_table(path: Path, columns: pa.Schema) -> None:
@@ -41,7 +41,7 @@ def make_table(path: Path, columns: pa.Schema) -> None:
         BucketsError: it is there, and its log is damaged.
     """
     with _whole(path):
-        DeltaTable.create(path, columns, mode="ignore")
+        DeltaTable.create(str(path), columns, mode="ignore")
 
 
 def check_table(path: Path) -> None:
@@ -70,7 +70,7 @@ def _whole(path: Path | str) -> Iterator[None]:
         # The rest of the text are addresses in a native library.
         reason = first_line(error).removeprefix("Kernel error: ")[:200]
         message = (
-            f"table {path}: its log, {Path(path) / '_delta_log'}, cannot be read ({reason}): a file of it is cut, "
+            f"table {path}: its log, {path}/_delta_log, cannot be read ({reason}): a file of it is cut, "
             "damaged or missing; restore it from a copy"
         )
         raise BucketsError(message) from error

@@ -13,6 +13,7 @@ from buckets.feeds.lists.whole_list import ListFile, ListTable
 from buckets.feeds.rules.file_feed import RuleFiles
 from buckets.feeds.rules.table_feed import RuleTable
 from buckets.feeds.rules.topic_feed import RulesTopic
+from buckets.stores.location import location
 
 _LISTS = {"file": ListFile, "delta": ListTable}
 """The feeds of lists that have a path, by their kind."""
@@ -30,7 +31,7 @@ def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None)
         assert job.settings.kafka is not None
         return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported, on_remark)
     if rules.table is not None:
-        return RuleTable(Path(rules.table), schema)
+        return RuleTable(location(str(rules.table)), schema)
     assert rules.path is not None
     return RuleFiles(Path(rules.path), schema)
 

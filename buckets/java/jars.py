@@ -4,7 +4,8 @@
 what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
 into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the same
 time do not disturb each other. The broker's jars have a folder of their own, since it has another kafka-clients.
-`python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them.
+`python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them;
+`python -m buckets.java.jars s3` also those for S3, which a job fetches only if it has something there.
 """
 
 import hashlib
@@ -58,6 +59,7 @@ def _pinned(use: str) -> tuple[Jar, ...]:
 
 SPARK_JARS = _pinned("spark")
 BROKER_JARS = _pinned("broker")
+S3_JARS = _pinned("s3")
 
 
 def jar_folder() -> Path:
@@ -80,6 +82,15 @@ def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
         BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned.
     """
     return _whole_jars(SPARK_JARS, jar_folder(), say)
+
+
+def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
+    """Return the paths of the jars with which Spark reads and writes S3, as `jar_paths` does those of Spark.
+
+    Raises:
+        BucketsError: As `jar_paths`.
+    """
+    return _whole_jars(S3_JARS, jar_folder() / "s3", say)
 
 
 def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
@@ -186,6 +197,7 @@ def _ivy_file(jars: Sequence[Jar]) -> str:
 
 if __name__ == "__main__":
     try:
-        print(",".join(str(path) for path in jar_paths()))  # noqa: T201 - the answer, for spark-submit --jars
+        wanted = [*jar_paths(), *(s3_jar_paths() if "s3" in sys.argv[1:] else [])]
+        print(",".join(map(str, wanted)))  # noqa: T201 - the answer, for spark-submit --jars
     except BucketsError as error:
         sys.exit(str(error))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from buckets.checkpoint.writer_schemas import AVRO, WriterSchema
+from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
 from buckets.config.kafka import RegistrySettings
 from buckets.errors import BucketsError, first_line
 
@@ -23,7 +23,9 @@ PAUSES_S = (0.1, 0.3, 1.0)
 """How long to wait before a registry that does not answer is asked again, each time; then the batch begins anew."""
 NO_SUBJECT = "buckets-is-there"
 """A subject that is asked for only to see whether a registry answers."""
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
+_CONFLICT, _INVALID = 409, 422
 _LOGIN = (401, 403)
 _MISSING = 404
 _BUSY = 429
@@ -43,6 +45,13 @@ class _NotThere(Exception):
 
     def __init__(self, code: Any) -> None:
         self.code = code
+
+
+class _Refused(Exception):
+    """The registry does not take a schema; holds its code of HTTP and the reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
 
 
 @dataclass(frozen=True)
@@ -92,20 +101,55 @@ class Registry:
             raise self._nonsense(path, "no version and id")
         return RegisteredSubject(version, number, schema)
 
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """Register a schema under a subject, if it is not there yet; returns its number.
+
+        Raises:
+            RegistryAway: it does not answer.
+            BucketsError: the schema does not go with those of the subject, or the registry refuses it or the login.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        try:
+            answer = self._get(path, _request(kind, text))
+        except _NotThere:
+            raise self._nonsense(path, "404") from None
+        except _Refused as error:
+            raise BucketsError(_refused_schema(self.settings.url, subject, error)) from None
+        number = answer.get("id")
+        if not isinstance(number, int):
+            raise self._nonsense(path, "no id")
+        return number
+
+    def check_compatible(self, subject: str, kind: str, text: str) -> None:
+        """See that a schema goes with the newest one of a subject, if it has one. Raises as `register`."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        try:
+            answer = self._get(path, _request(kind, text))
+        except _NotThere:
+            return
+        except _Refused as error:
+            raise BucketsError(_refused_schema(self.settings.url, subject, error)) from None
+        if answer.get("is_compatible") is False:
+            reasons = answer.get("messages")
+            said = first_line(ValueError(str(reasons[0]))) if isinstance(reasons, list) and reasons else "no reason"
+            raise BucketsError(_refused_schema(self.settings.url, subject, _Refused(_CONFLICT, said)))
+
     def _schema_of(self, answer: dict[str, Any], path: str) -> WriterSchema:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._nonsense(path, "no schema")
-        references: dict[tuple[str, int], str] = {}
+        references: dict[tuple[str, int], tuple[str, str]] = {}
         self._add_references(answer, path, references)
-        return WriterSchema(kind, text, tuple(references.values()))
+        names, texts = zip(*references.values(), strict=True) if references else ((), ())
+        return WriterSchema(kind, text, texts, names if kind == PROTOBUF else ())
 
-    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], str]) -> None:
+    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], tuple[str, str]]) -> None:
         """Add the schemas that one refers to, each after those that it refers to itself."""
         for reference in answer.get("references") or ():
             try:
                 place = (str(reference["subject"]), int(reference["version"]))
-            except (LookupError, TypeError, ValueError):
+                name = str(reference.get("name", ""))
+            except (LookupError, TypeError, ValueError, AttributeError):
                 raise self._nonsense(path, "references without subject and version") from None
             if place in into:
                 continue
@@ -119,23 +163,25 @@ class Registry:
             if not isinstance(referred.get("schema"), str):
                 raise self._nonsense(path, "no schema")
             self._add_references(referred, path, into)
-            into[place] = referred["schema"]
+            into[place] = name, referred["schema"]
 
-    def _get(self, path: str) -> dict[str, Any]:
-        """Ask until there is an answer, a few times.
+    def _get(self, path: str, sent: bytes | None = None) -> dict[str, Any]:
+        """Ask until there is an answer, a few times; with what is sent, by POST.
 
         Raises:
             _NotThere: it is 404.
+            _Refused: it does not take what is sent.
         """
         for pause_s in self.pauses_s:
             try:
-                return self._ask(path)
+                return self._ask(path, sent)
             except RegistryAway:
                 time.sleep(pause_s)
-        return self._ask(path)
+        return self._ask(path, sent)
 
-    def _ask(self, path: str) -> dict[str, Any]:
-        request = urllib.request.Request(self.settings.url + path, headers=self._headers())
+    def _ask(self, path: str, sent: bytes | None) -> dict[str, Any]:
+        headers = self._headers() | ({} if sent is None else {"Content-Type": _MEDIA_TYPE})
+        request = urllib.request.Request(self.settings.url + path, sent, headers)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S, context=self._tls()) as response:
                 content = response.read(_LARGEST_BYTES)
@@ -150,7 +196,7 @@ class Registry:
         return answer
 
     def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
         if self.settings.username is not None and self.settings.password is not None:
             login = f"{self.settings.username}:{self.settings.password.get_secret_value()}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
@@ -170,11 +216,9 @@ class Registry:
             )
             return BucketsError(message)
         if error.code == _MISSING:
-            try:
-                answer = _object_of(error.read(_LARGEST_BYTES))
-            except (OSError, http.client.HTTPException):
-                answer = None
-            return _NotThere(None if answer is None else answer.get("error_code"))
+            return _NotThere(_answer_of(error).get("error_code"))
+        if error.code in (_CONFLICT, _INVALID):
+            return _Refused(error.code, _reason_of(error))
         if error.code == _BUSY or error.code >= _FAILED:
             return self._away(f"answers {error.code}")
         return self._nonsense(path, str(error.code))
@@ -200,6 +244,33 @@ class Registry:
             "kafka.registry.url"
         )
         return BucketsError(message)
+
+
+def _request(kind: str, text: str) -> bytes:
+    """Return what is sent to register a schema; that of Avro is not named, since old registries know no other."""
+    named = {} if kind == AVRO else {"schemaType": kind}
+    return json.dumps({"schema": text} | named).encode()
+
+
+def _refused_schema(url: str, subject: str, refused: _Refused) -> str:
+    if refused.code == _CONFLICT:
+        return (
+            f"registry {url}: the schema of subject {subject} is not compatible with those that it has "
+            f"({refused.reason}); name another topic for the output, or see what has been registered there"
+        )
+    return f"registry {url}: refuses the schema of subject {subject} ({refused.reason})"
+
+
+def _answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """Return what a registry says with the code of an error; nothing where it says nothing that can be read."""
+    try:
+        return _object_of(error.read(_LARGEST_BYTES)) or {}
+    except (OSError, http.client.HTTPException):
+        return {}
+
+
+def _reason_of(error: urllib.error.HTTPError) -> str:
+    return first_line(ValueError(str(_answer_of(error).get("message", error.code))))
 
 
 def _object_of(content: bytes) -> dict[str, Any] | None:

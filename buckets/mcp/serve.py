@@ -9,11 +9,10 @@ from typing import Never
 import anyio
 
 from buckets.config.job import load_job
+from buckets.exit_codes import DONE, INTERRUPTED
 from buckets.mcp.server import AssistantServer, server_of
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.long_questions import Questions
-
-_INTERRUPTED = 130
 
 
 def serve(conf: Path, person: str, is_read_only: bool) -> None:
@@ -35,13 +34,13 @@ async def _serve(server: AssistantServer, questions: Questions) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_at_signal, questions)
         await server.run_stdio_async()
-        _end(questions, 0)
+        _end(questions, DONE)
 
 
 async def _end_at_signal(questions: Questions) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            _end(questions, _INTERRUPTED)
+            _end(questions, INTERRUPTED)
 
 
 def _end(questions: Questions, code: int) -> Never:

@@ -19,7 +19,7 @@ from typing import Any, Self
 from buckets.checkpoint.seal import seal_json
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError, first_line, kind_and_line
-from buckets.files import partial_of
+from buckets.files import show_whole
 from buckets.monitor.job_counts import JobCounts
 from buckets.monitor.last_hour import LastHour, LiveSample, recorded_hour, sample_of
 from buckets.monitor.last_minute import DoneBatch
@@ -29,8 +29,11 @@ from buckets.monitor.query_news import QueryNews
 from buckets.monitor.query_watch import QueryWatch
 from buckets.monitor.shortages import shortages
 from buckets.rules.rule_set import RuleSet
+from buckets.stores.store_path import StorePath
 
 EVERY_S = 0.5
+STORE_EVERY_S = 5.0
+"""How often the file is written in an object store, which asks money for each time."""
 PROCESSES_EVERY_S = 10.0
 MOST_WAITING = 1_000
 """Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
@@ -70,6 +73,8 @@ class LiveStatus:
         self._rules_fault = rules_fault
         self._on_remark = on_remark
         self._every_s = every_s
+        self._show_every_s = STORE_EVERY_S if isinstance(checkpoint, StorePath) else 0.0
+        self._shown_s = -STORE_EVERY_S
         self._waiting: deque[DoneBatch] = deque()
         self._left_out = 0
         self._not_counted = 0
@@ -148,11 +153,12 @@ class LiveStatus:
         if ended_ms is None:
             self._query.look()
         self.latest = status = self._status(epoch_ms(), ended_ms)
+        if ended_ms is None and time.monotonic() - self._shown_s < self._show_every_s:
+            return
+        self._shown_s = time.monotonic()
         # A full disk must not end the job: readers see how old the file is.
         with contextlib.suppress(OSError):
-            unfinished = partial_of(self._path)
-            unfinished.write_bytes(seal_json(status))
-            unfinished.replace(self._path)
+            show_whole(self._path, seal_json(status))
 
     def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
         counts = self._counts.to_json(now_ms)

@@ -38,14 +38,21 @@ _FIRES = (
 def _count_is_in_bounds(row: Row) -> bool:
     if row["count_lower"] is None or row["count_upper"] is None:
         return True
-    return bool(row["count_lower"] <= row["count"] <= row["count_upper"])
+    return bool(row["count"] is not None and row["count_lower"] <= row["count"] <= row["count_upper"])
+
+
+def _value_is_in_bounds(row: Row) -> bool:
+    lower, value, upper = row["lower"], row["value"], row["upper"]
+    if value is None:
+        return True
+    return bool(lower is not None and upper is not None and lower <= value <= upper)
 
 
 OF_VALUES = (
     Check(
         "value_in_bounds",
         "value IS NULL OR (lower <= value AND value <= upper)",
-        lambda row: row["value"] is None or row["lower"] <= row["value"] <= row["upper"],
+        _value_is_in_bounds,
     ),
     Check(
         "exact_is_one_value",

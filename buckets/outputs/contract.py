@@ -198,7 +198,10 @@ class Contract:
         Raises:
             ValueError: it does not fit the schema; says what is wrong.
         """
-        values = _object_of(value)
+        return self.row_of(_object_of(value))
+
+    def row_of(self, values: dict[str, Any]) -> Row:
+        """Return what JSON shows of a message as a row; arguments and errors as `read`."""
         row: Row = {}
         for field in self.fields:
             if field.name not in values and not field.required:

@@ -41,6 +41,21 @@ class Message:
     identity: str
 
 
+@dataclass(frozen=True)
+class ShownRow:
+    """What a message says, not yet written.
+
+    Attributes:
+        key: messages of one key stay in order.
+        fields: as JSON has them.
+        identity: the same however often the batch is run.
+    """
+
+    key: str
+    fields: dict[str, Any]
+    identity: str
+
+
 class Messages:
     """Writes rows of outputs as messages."""
 
@@ -58,7 +73,12 @@ class Messages:
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
-        """Yield the rows of an output as messages, in arrival order.
+        """Yield the rows of an output as messages in JSON; arguments and order as `shown`."""
+        for each in self.shown(output, table, decided_ms):
+            yield Message(each.key, json.dumps(each.fields, ensure_ascii=False), each.identity)
+
+    def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[ShownRow]:
+        """Yield what messages of the rows of an output say, in arrival order.
 
         Args:
             output: its name.
@@ -78,7 +98,7 @@ class Messages:
             else:
                 identity = _identity(output, row)
                 shown[ID] = identity
-            yield Message(row.get("key") or row["source"], json.dumps(shown, ensure_ascii=False), identity)
+            yield ShownRow(row.get("key") or row["source"], shown, identity)
 
     def _versioned(self, output: str, shown: dict[str, Any]) -> dict[str, Any]:
         """Return a row with the version of its schema."""

@@ -13,6 +13,7 @@ from buckets.outputs.columns import OBJECTS, TIME, names_of
 from buckets.outputs.output import VALUE
 from buckets.outputs.recorded_outputs import ALL, Row, Selection, has_output, output_rows, output_table
 from buckets.outputs.typed_columns import with_structs
+from buckets.stores.location import location
 
 
 def read_output(folder: str | Path, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -58,7 +59,7 @@ def _checked(folder: str | Path, name: str) -> Path:
     Raises:
         BucketsError: it has none.
     """
-    folder = Path(folder)
+    folder = location(str(folder))
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
         message = f"results {folder}: {what}; name the output folder of a run (`output.path`) or of an evaluation"

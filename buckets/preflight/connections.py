@@ -14,30 +14,28 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.writer_schemas import AVRO
 from buckets.config.job import Job, check_source
-from buckets.config.kafka import KafkaSettings, RegistrySettings
+from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
-from buckets.events.avro.avro_type import AvroSchemaError, read_fields
-from buckets.events.avro.decoder import decoder_of
-from buckets.events.message_fields import value_schema
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.feeds.open_feeds import open_list
 from buckets.feeds.rules.table_feed import RuleTable, open_rule_table
 from buckets.kafka.faults import Broker
-from buckets.kafka.registry import NO_SUBJECT, Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
 from buckets.preflight.answer import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
+from buckets.preflight.registry_check import check_registry
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 
 ANSWER_WITHIN_S = 5.0
 """How long brokers may take to answer."""
@@ -58,7 +56,9 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
         yield from _kafka(job, on_thing)
         if job.settings.kafka.registry is not None:
             on_thing("registry")
-            yield ask("registry", job.settings.kafka.registry.url, partial(_registry, job, job.settings.kafka.registry))
+            yield ask(
+                "registry", job.settings.kafka.registry.url, partial(check_registry, job, job.settings.kafka.registry)
+            )
 
 
 def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]:
@@ -78,7 +78,7 @@ def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]
     if settings.output.folder is not None:
         yield "output", settings.output.path, partial(_output, job, settings.output.folder)
     if settings.archive is not None:
-        yield "archive", str(settings.archive.path), partial(_archive, job, Path(settings.archive.path))
+        yield "archive", str(settings.archive.path), partial(_archive, job, location(settings.archive.path))
     if settings.audit is not None:
         yield "audit", str(settings.audit.path), partial(_audit, job)
 
@@ -116,7 +116,7 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
 
 def _rule_table(job: Job) -> str:
     assert job.settings.rules.table is not None
-    path = Path(job.settings.rules.table)
+    path = location(str(job.settings.rules.table))
     RuleTable(path, job.event_schema).start(None)
     return f"version {open_rule_table(path).version():,}"
 
@@ -183,7 +183,10 @@ def _check_tables(folder: Path) -> None:
 
 
 def _check_writable(setting: str, path: Path) -> None:
-    """See that a folder, or the first one above it that is there, may be written to."""
+    """See that a folder, or the first one above it that is there, may be written to; of a store that it answers."""
+    if isinstance(path, StorePath):
+        path.exists()
+        return
     there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
         message = f"{setting}: {path}: {there} is a file; name a folder"
@@ -213,44 +216,11 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
             yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
 
 
-def _registry(job: Job, settings: RegistrySettings) -> str:
-    """Ask the registry for what the source's values are written with now, and look for the fields that are needed."""
-    source = job.settings.source
-    registry = Registry(settings, pauses_s=())
-    if not source.needs_registry:
-        registry.newest(NO_SUBJECT)
-        return "answers"
-    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in source.all_topics)
-
-
-def _subject(job: Job, registry: Registry, subject: str) -> str:
-    """Look for the fields that are needed in the newest schema of a subject."""
-    settings, source, newest = registry.settings, job.settings.source, registry.newest(subject)
-    if newest is None:
-        return f"answers; it has no subject {subject} yet"
-    if newest.schema.kind != AVRO:
-        message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
-        raise BucketsError(message)
-    wanted, around = value_schema(job.event_schema).field_names, "after." if source.envelope == "debezium" else ""
-    paths = tuple(f"{around}{name}" for name in wanted)
-    try:
-        names = read_fields(newest.schema.text, newest.schema.references)
-        slots = decoder_of(newest.schema.text, newest.schema.references, paths).program.slot
-    except AvroSchemaError as error:
-        message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
-        raise BucketsError(message) from None
-    found = [name for slot, name in enumerate(wanted) if slot in slots]
-    there = [*found, *job.event_schema.beside_value, *([] if around else names)]
-    there = list(dict.fromkeys(there))
-    check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
-    return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
-
-
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
     """Return what knows whether a topic is still the one that was read."""
     readers = [job.checkpoint] if topic in job.settings.source.all_topics else []
     if job.settings.audit is not None and topic in topics_of(job):
-        readers.append(Path(job.settings.audit.checkpoint))
+        readers.append(location(job.settings.audit.checkpoint))
     return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]
 
 

@@ -15,6 +15,7 @@ from buckets.archive.history import History
 from buckets.changes.typed_rule import read_rule
 from buckets.config.job import Job, kept_results, load_job
 from buckets.errors import BucketsError
+from buckets.exit_codes import FAILED
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.pieces import archive_pieces
 from buckets.history.backtest.report_json import report_json
@@ -30,7 +31,6 @@ from buckets.questions.named_moment import named_times
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.verdicts.confirmed import confirmed_fraud
 
-_FAILED = 1
 _DIFFERENCES = 50
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         found = answer(json.loads((folder / "asked.json").read_text(encoding="utf-8")))
     except BucketsError as error:
         _say({"error": error.message})
-        sys.exit(_FAILED)
+        sys.exit(FAILED)
     partial = folder / "answer.json.partial"
     partial.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
     partial.replace(folder / "answer.json")
@@ -119,7 +119,7 @@ def _say(said: dict[str, Any]) -> None:
 def _end_with_who_asks() -> None:
     while os.read(0, 1):
         pass
-    os._exit(_FAILED)
+    os._exit(FAILED)
 
 
 if __name__ == "__main__":

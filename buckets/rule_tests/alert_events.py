@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TRANSACTIONS
+from buckets.checkpoint.pinned_schemas import newest_pinned
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
@@ -26,6 +27,7 @@ from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
 from buckets.rule_tests.event_rows import EventRow, written_events
+from buckets.stores.location import location
 
 _COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]
 
@@ -93,7 +95,7 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     if file is not None:
         return file_arrivals(open_event_file(file, schema, frozenset()), schema)
     if settings.audit is not None:
-        return _of_audit(job, Path(settings.audit.path))
+        return _of_audit(job, location(settings.audit.path))
     if not isinstance(settings.source, FileSource):
         message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
         raise BucketsError(message)
@@ -107,8 +109,8 @@ def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
         raise BucketsError(message)
     messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
     rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
-    values = TopicValues(source, job.checkpoint)
-    return [values.read(piece, schema, None, job.avro_schema) for piece in rows.combine_chunks().to_batches()]
+    values, pinned = TopicValues(source, job.checkpoint), newest_pinned(job)
+    return [values.read(piece, schema, None, pinned) for piece in rows.combine_chunks().to_batches()]
 
 
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from buckets.audit.binary_values import BinaryValues
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, Table, audit_tables
@@ -24,6 +25,7 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
 from buckets.delta.upkeep import Upkeep
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import PUBLISHED
@@ -32,6 +34,7 @@ from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
+from buckets.spark.stall import give_up
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -141,7 +144,7 @@ class AuditQuery:
         self._audit = audit
         tables = {table.name: table for table in audit.tables}
         by_topic = {topic: tables[name] for topic, name in audit.topics.items()}
-        self._reader = MessageReader(by_topic, audit.guard.ids())
+        self._reader = MessageReader(by_topic, audit.guard.ids(), _binary_values(audit))
         self._read_columns = from_arrow_schema(self._reader.schema)
         self._listener = listener
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
@@ -188,7 +191,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint), self._upkeep.running():
+        with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -196,7 +199,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint), self._upkeep.running():
+                with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -230,8 +233,17 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with Lock(self._audit.folder.checkpoint):
+        with Lock(self._audit.folder.checkpoint, give_up):
             Running(self._begin, self._run_batch, self._patience).run(None)
+
+
+def _binary_values(audit: Audit) -> BinaryValues | None:
+    """Return what reads results that are no JSON; None where they are."""
+    written_in, registry = audit.job.output.format, audit.kafka.registry
+    if written_in == "json":
+        return None
+    assert registry is not None
+    return BinaryValues(written_in, audit.folder.checkpoint, Registry(registry).schema)
 
 
 @contextlib.contextmanager

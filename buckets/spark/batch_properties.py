@@ -20,6 +20,7 @@ from buckets.engine.stages.filling import NO_SOURCES, FillSources
 from buckets.lists.lists import Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet
+from buckets.stores.location import location
 
 PROPERTY = "buckets.ruleSet"
 LISTS_PROPERTY = "buckets.lists"
@@ -78,7 +79,7 @@ def set_lists(context: SparkContext, checkpoint: Path, pinned: Mapping[str, int]
 def lists_of_task() -> Lists:
     """Return the lists of the batch that the running task belongs to."""
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
-    return lists_in(Path(checkpoint), pinned)
+    return lists_in(location(checkpoint), pinned)
 
 
 def set_fills(context: SparkContext, taken: Takes) -> None:
@@ -92,7 +93,7 @@ def sources_of_task(shard: int) -> FillSources:
     if not taken:
         return NO_SOURCES
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
-    path, lists = Path(checkpoint), json.dumps(pinned, sort_keys=True)
+    path, lists = location(checkpoint), json.dumps(pinned, sort_keys=True)
     return {
         number: ChunkFeed(FillChunks(path, number), path, shard, ready, total, rows, lists)
         for number, (ready, total, rows) in taken

@@ -52,7 +52,12 @@ def patience_of(
         say: told a line when a start is tried again.
         guard: the topics that the query reads.
     """
-    waits = Patience(start_s=settings.start_patience / 1000, stall_s=settings.stall_patience / 1000, say=say)
+    waits = Patience(
+        start_s=settings.start_patience / 1000,
+        stall_s=settings.stall_patience / 1000,
+        shutdown_s=settings.shutdown_within / 1000,
+        say=say,
+    )
     kafka = settings.kafka
     if kafka is None:
         return waits

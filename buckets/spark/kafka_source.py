@@ -91,7 +91,7 @@ def open_topics(
     )
 
     def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        batch_id, avro_schema = batch_of_task(), terms_of_task().avro_schema
-        return (values.read(rows, schema, batch_id, avro_schema) for rows in batches)
+        batch_id, terms = batch_of_task(), terms_of_task()
+        return (values.read(rows, schema, batch_id, terms) for rows in batches)
 
     return ArrivalStream(messages, normalise)

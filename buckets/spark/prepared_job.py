@@ -19,19 +19,22 @@ from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.terms import Terms
-from buckets.config.job import Job
+from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.rules.revision import Refusal
+from buckets.spark.cluster import PARTITIONS, make_ready
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
@@ -39,11 +42,14 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import shuffle_partitions, start_session
+from buckets.spark.session_settings import settings_of_user
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
-from buckets.spark.stall import watched_start
+from buckets.spark.stall import give_up, watched_start
+from buckets.spark.store_settings import schemes_of
 from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
+from buckets.stores.store_path import StorePath
 from buckets.webhook.delivery import Delivery
 
 
@@ -76,12 +82,14 @@ class PreparedJob:
         identity: of its checkpoint.
         carried_over: settings that have changed since the last start, in words.
         lock: of the checkpoint, which is held; the query releases it when it has ended.
+        protobuf: by what values in Protobuf are read; None of all others.
     """
 
     job: Job
     identity: str
     carried_over: str | None
     lock: Lock
+    protobuf: PinnedProtobuf | None = None
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started.
@@ -166,6 +174,7 @@ class PreparedJob:
             arrival=settings.source.arrival,
             isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
             avro_schema=self.job.avro_schema,
+            protobuf=self.protobuf,
         )
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
@@ -216,7 +225,7 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
     except BucketsError:
         check_free(job.checkpoint)
         raise
-    lock = Lock(job.checkpoint)
+    lock = Lock(job.checkpoint, give_up)
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock)
         prepared = _prepare_locked(job, lock, new_topic)
@@ -245,7 +254,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
         guard.adopt()
-    return PreparedJob(job, identity, carried_over, lock)
+    return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
 def _guard(job: Job) -> TopicGuard | None:
@@ -254,15 +263,26 @@ def _guard(job: Job) -> TopicGuard | None:
     return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
 
 
-def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
-    """Start the Spark session of a job.
+def job_session(
+    job: Job, checkpoint: Path | None = None, tell: Callable[[str], None] = lambda line: None
+) -> SparkSession:
+    """Start the Spark session of a job, and have its executors ready.
 
     Args:
         job: its configuration.
-        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None: in the
-            temporary folder.
+        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None, or one
+            in an object store: in the temporary folder.
+        tell: told what comes next, in a few words.
+
+    Raises:
+        BucketsError: it does not start, or no executor comes.
     """
-    logs = None if checkpoint is None else records_folder(checkpoint) / "logs"
+    is_local = checkpoint is not None and not isinstance(checkpoint, StorePath)
+    logs = records_folder(checkpoint) / "logs" if checkpoint is not None and is_local else None
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
-    return start_session("buckets", shards, settings.spark, logs, settings.start_patience)
+    stores = schemes_of([job.checkpoint, *places_of(settings)])
+    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    is_fixed = PARTITIONS in settings_of_user(settings.spark)
+    make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
+    return session

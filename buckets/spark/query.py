@@ -177,13 +177,16 @@ class ScoringQuery:
         lists = set_lists(produced.sparkSession.sparkContext, scoring.checkpoint.path, record.lists)
         backfills = scoring.backfills
         set_fills(produced.sparkSession.sparkContext, {} if backfills is None else backfills.begin_batch(rule_set))
+        scoring.lock.check()
         with _computed_once(produced, scoring.sink):
             batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
             self._check(batch)
             scored_s = time.perf_counter()
             self._running.progress()
+            scoring.lock.check()
             scoring.sink.write(batch)
             filled = how_far(batch.fills, terms.engine.shards)
+            scoring.lock.check()
             self._record(batch, filled)
         written_s = time.perf_counter() - scored_s
         if backfills is not None:

@@ -18,13 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from buckets.config.settings import STALL_PATIENCE_MS, START_PATIENCE_MS
+from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS
 from buckets.duration import format_duration
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.monitor.query_news import QueryNews
+from buckets.spark.java_errors import last_error, missing_python
+from buckets.spark.jvm import check_not_ended
 from buckets.spark.session_places import log_path
-from buckets.spark.stall import StallWatch, check_not_stalled
+from buckets.spark.shutdown import Shutdown
+from buckets.spark.stall import StallWatch
 
 POLL_S = 0.2
 RETRY_S = 1.0
@@ -44,8 +47,6 @@ _DAMAGED_STATE = (
 )
 """What Spark says where a file of the state is not as it was written."""
 _NO_DESCRIPTORS = "Too many open files"
-_FRAME = "at "
-"""How a line begins that names a place in a program."""
 LONGEST_RETRY_S = 60.0
 """The longest pause between two starts of a query; each is twice as long as the one before."""
 WAITING = "Waiting for "
@@ -71,7 +72,8 @@ class Patience:
         on_outage: called when Kafka does not answer and is waited for.
         start_s: for how long Python workers that do not answer are started again; counted anew after each batch.
         stall_s: for how long nothing may get done in a batch.
-        say: told a line when a start is tried again.
+        shutdown_s: how long the running batch may take to end once a signal asks for it.
+        say: told a line when a start is tried again, and when a batch is abandoned.
     """
 
     outage_s: float = 0.0
@@ -79,6 +81,7 @@ class Patience:
     on_outage: Callable[[Outage], None] = lambda outage: None
     start_s: float = START_PATIENCE_MS / 1000
     stall_s: float = STALL_PATIENCE_MS / 1000
+    shutdown_s: float = SHUTDOWN_WITHIN_MS / 1000
     say: Callable[[str], None] = lambda line: None
 
 
@@ -101,6 +104,7 @@ class Running:
         self._slow_since_s: float | None = None
         self._retry_s = RETRY_S
         self._watch = StallWatch(patience.stall_s)
+        self._shutdown = Shutdown(patience.shutdown_s, lambda: self._watch.doing, patience.say)
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -128,6 +132,8 @@ class Running:
                 except SlowStart as error:
                     self._wait_for_machine(error)
                 except (Py4JError, ConnectionError) as error:
+                    if self._shutdown.is_overdue:
+                        self._shutdown.leave()
                     _check_jvm(error)
                     raise
                 else:
@@ -166,7 +172,7 @@ class Running:
         self._stopping.wait(seconds)
 
     def run_until_interrupt(self, interval_ms: int | None, on_interrupt: Callable[[], None]) -> None:
-        """Run to the end; an interrupt ends it after the batch that is running, a second one at once.
+        """Run to the end; an interrupt ends it after the batch that is running, or without it; a second one at once.
 
         Args:
             interval_ms: as for `run`.
@@ -176,12 +182,9 @@ class Running:
             BucketsError: it failed.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        interrupted = threading.Event()
 
         def on_signal(*_: object) -> None:
-            self._watch.stopping()
-            if not interrupted.is_set():
-                interrupted.set()
+            if self._shutdown.ask():
                 self.stop()
                 on_interrupt()
 
@@ -192,7 +195,7 @@ class Running:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if interrupted.is_set():
+        if self._shutdown.is_asked:
             raise KeyboardInterrupt
 
     def stop(self) -> None:
@@ -221,13 +224,16 @@ class Running:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 if self._stopping.is_set() and not query.status["isTriggerActive"]:
                     query.stop()
+                elif self._shutdown.is_overdue:
+                    self._shutdown.abandon()
+                    query.stop()
                 elif self._out_since_s is not None and has_nothing_new(query):
                     self._out_since_s = None
                 elif self._watch.wants_news and _is_idle(query):
                     self._watch.mark("the start of a batch")
         except StreamingQueryException as error:
-            check_not_stalled()
-            if self._stopping.is_set() and self._error is None:
+            check_not_ended()
+            if self._shutdown.is_overdue or (self._stopping.is_set() and self._error is None):
                 return
             raise self._plain(error) from error
 
@@ -258,7 +264,10 @@ class Running:
                 f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
             )
             return BucketsError(message)
-        detail = _last_error(cause)
+        missing = missing_python(f"{text} {cause}")
+        if missing is not None:
+            return BucketsError(missing)
+        detail = last_error(cause)
         if any(sign in text for sign in _DAMAGED_STATE):
             message = (
                 f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail}); "
@@ -268,13 +277,6 @@ class Running:
             return BucketsError(message)
         message = f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
         return BucketsError(message)
-
-
-def _last_error(cause: BaseException) -> str:
-    """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
-    lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
-    errors = [line for line in lines if not line.startswith(_FRAME)]
-    return (errors[-1].removeprefix("Caused by: ") if errors else first_line(cause))[:300]
 
 
 def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
@@ -297,7 +299,7 @@ def _check_jvm(error: Exception) -> None:
     Raises:
         BucketsError: it has ended; says why.
     """
-    check_not_stalled()
+    check_not_ended()
     if not isinstance(error, Py4JJavaError):
         message = (
             "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "

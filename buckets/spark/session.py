@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -19,9 +20,11 @@ from pyspark.sql import SparkSession
 from buckets.config.settings import START_PATIENCE_MS
 from buckets.errors import BucketsError
 from buckets.java.java import find_java
-from buckets.spark.jvm import jvm_has_ended, kill_jvm, under_spark_submit
+from buckets.spark.cluster import is_local
+from buckets.spark.java_errors import last_error
+from buckets.spark.jvm import jvm_has_ended, kill_jvm, take_signals, under_spark_submit
 from buckets.spark.session_places import log_path, open_places
-from buckets.spark.session_settings import session_settings
+from buckets.spark.session_settings import session_settings, settings_of_user
 from buckets.spark.stall import watched_start
 
 STOP_WITHIN_S = 30.0
@@ -44,6 +47,7 @@ def start_session(
     extra: Mapping[str, str | int | bool] | None = None,
     logs: Path | None = None,
     patience_ms: int = START_PATIENCE_MS,
+    stores: frozenset[str] = frozenset(),
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -53,24 +57,35 @@ def start_session(
         extra: Spark settings of the user, which win.
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
         patience_ms: how long the start may take.
+        stores: the schemes of the object stores that it reads or writes, see `store_settings`.
 
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     _quiet_py4j()
     if not under_spark_submit():
         find_java()
+    else:
+        SparkContext._ensure_initialized()
+        take_signals()
+    own = settings_of_user(extra or {})
+    os.environ.setdefault("PYSPARK_PYTHON", own.get("spark.pyspark.python", sys.executable))
+    if is_local(own.get("spark.master", "local")):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     places = open_places(logs)
     builder = SparkSession.builder.appName(name)
-    for key, value in session_settings(places, shards, extra or {}).items():
+    for key, value in session_settings(places, shards, extra or {}, stores).items():
         builder = builder.config(key, value)
     try:
         with watched_start(patience_ms), places.inherited(), _own_interrupts():
             session = builder.getOrCreate()
+            if not under_spark_submit():
+                take_signals()
     except PySparkRuntimeError as error:
         message = f"Spark's JVM does not start; {_probable_cause()}; details: {log_path()}"
+        raise BucketsError(message) from error
+    except Py4JJavaError as error:
+        message = f"Spark does not start: {last_error(error)}; details: {log_path()}"
         raise BucketsError(message) from error
     _quiet_accumulators(session.sparkContext)
     atexit.register(_AtExit(session))

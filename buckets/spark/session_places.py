@@ -46,20 +46,23 @@ class SessionPlaces:
         own[ALLOCATORS] = os.environ.get(ALLOCATORS, "2")
         return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs.path)}
 
-    def settings(self, java_options: str) -> dict[str, str]:
+    def settings(self, java_options: str, has_executors: bool) -> dict[str, str]:
         """Return Spark's settings that name them.
 
         Args:
             java_options: of the user.
+            has_executors: whether tasks run on machines that do not have these folders.
         """
         temporary = self.folder.part("tmp")
         options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
         if self.logs is not None:
             options.append(f'-XX:ErrorFile="{self.logs.path / "jvm-crash.log"}"')
-        return {
+        of_driver = {"spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip()}
+        if has_executors:
+            return of_driver
+        return of_driver | {
             "spark.local.dir": str(self.folder.part("spark")),
             "spark.python.unix.domain.socket.dir": str(_sockets(self.folder)),
-            "spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip(),
         }
 
     @contextlib.contextmanager

@@ -3,9 +3,13 @@
 import os
 from collections.abc import Mapping
 
-from buckets.java.jars import jar_paths
+from pyspark import SparkConf
+
+from buckets.java.jars import jar_paths, s3_jar_paths
+from buckets.spark.cluster import EXECUTOR_SETTINGS, PARTITIONS, is_local
 from buckets.spark.jvm import under_spark_submit
 from buckets.spark.session_places import SessionPlaces
+from buckets.spark.store_settings import S3A, store_settings
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_SPARK_SUBMIT = {
@@ -29,6 +33,8 @@ minutes, mostly for code with which Spark plans a batch. With ten times its coun
 _SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
 million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+"""What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
     # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
     # batch, median, takes 23 ms without the second setting, and 1 ms so.
@@ -45,9 +51,7 @@ SETTINGS: Mapping[str, str] = {
     # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
     # library: a batch writes about ten small files. Both logs of a batch together: 120 ms before, 6 ms so.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
     # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
     # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -56,6 +60,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # A batch that is abandoned gets so long to end; what has not is ended with the process.
+    "spark.sql.streaming.stopTimeout": "3s",
+    # What a batch brings to the driver is bounded by the driver's memory and by nothing else: a batch that passed
+    # Spark's limit of 1 GB would pass it again at every start.
+    "spark.driver.maxResultSize": "0",
     # Streams are not re-planned while they run.
     "spark.sql.adaptive.enabled": "false",
     # Field names of users are told apart by case, as JSON does.
@@ -82,34 +91,46 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def _own_daemon(master: str) -> dict[str, str]:
-    """Return the setting that has workers forked from a process in which the engine is loaded.
-
-    Only where they run on this machine: elsewhere the engine may come to workers one by one.
-    """
-    if under_spark_submit() or not master.startswith("local"):
-        return {}
-    return {"spark.python.daemon.module": "buckets.spark.worker_daemon"}
-
-
-def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Return all settings of a session; those of the user win."""
-    cores, jars = os.cpu_count() or 2, jar_paths()
+def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return the settings of the user: those of spark-submit, and over them those of a configuration."""
+    submitted: dict[str, str] = {}
+    if under_spark_submit():
+        submitted = dict(SparkConf().getAll())
     own = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in extra.items()}
+    return {**submitted, **own}
+
+
+def session_settings(
+    places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool], stores: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Return all settings of a session; those of the user win.
+
+    Args:
+        places: where it has its files.
+        shards: of the engine.
+        extra: settings of the user.
+        stores: the schemes of the object stores that it uses.
+    """
+    cores, own = os.cpu_count() or 2, settings_of_user(extra)
+    jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
+    has_executors = not is_local(own.get("spark.master", "local"))
     settings = {
         **SETTINGS,
+        **store_settings(stores),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
-        "spark.sql.shuffle.partitions": str(min(shards, cores)),
+        PARTITIONS: str(min(shards, cores)),
         "spark.jars": ",".join(str(path) for path in jars),
         # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
-        **_own_daemon(own.get("spark.master", "local")),
+        # Workers are forked from a process in which the engine is loaded.
+        "spark.python.daemon.module": "buckets.spark.worker_daemon",
+        **(EXECUTOR_SETTINGS if has_executors else {}),
         **own,
         **{
             key: value
             for key, value in places.settings(
-                " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
+                " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, ""))), has_executors
             ).items()
             if key not in own or key == _JAVA_OPTIONS
         },

@@ -18,24 +18,18 @@ from pyspark import SparkContext
 
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
+from buckets.exit_codes import FAILED
 from buckets.monitor.processes import process_tree
-from buckets.spark.jvm import kill, kill_jvm
+from buckets.spark.jvm import end_jvm, kill, kill_jvm
 from buckets.spark.session_places import log_path
+from buckets.spark.shutdown import LEAVE_WITHIN_S
 
 LOOKS = 20
 """How often progress is looked at in the time in which there has to be some."""
-STOP_PATIENCE_S = 25.0
-"""For how long a batch may stand still whose end somebody waits for; Kubernetes kills after 30 seconds."""
-LEAVE_WITHIN_S = 10.0
-"""How long this process takes at most to end, once its JVM is dead."""
-FAILED = 1
 
 
 class StallWatch:
     """Watches over a query while it runs; a context manager."""
-
-    ended_because: str | None = None
-    """Why a watch has killed the JVM of this process; None as long as none has."""
 
     def __init__(self, patience_s: float) -> None:
         """Begin with all well.
@@ -44,13 +38,12 @@ class StallWatch:
             patience_s: for how long nothing may get done.
         """
         self._patience_s = patience_s
-        self._wanted_s = patience_s
         self.may_exit = False
         """Whether this process is the query's own, and may be ended with it."""
         self._marked_s = time.monotonic()
-        self._doing = "the start of the query"
+        self.doing = "the start of the query"
+        """What is done, in words."""
         self._closing = threading.Event()
-        self._hurry = threading.Event()
 
     def __enter__(self) -> Self:
         """Begin to watch."""
@@ -64,7 +57,6 @@ class StallWatch:
     ) -> None:
         """Watch no more."""
         self._closing.set()
-        self._hurry.set()
 
     @property
     def wants_news(self) -> bool:
@@ -80,52 +72,33 @@ class StallWatch:
         """
         self._marked_s = time.monotonic() + ahead_s
         if doing is not None:
-            self._doing = doing
-
-    def stopping(self) -> None:
-        """Be less patient: somebody waits for the end. The second time, end at once."""
-        self._wanted_s = 0.0 if self._hurry.is_set() else min(self._patience_s, STOP_PATIENCE_S)
-        if self._wanted_s:
-            self.mark()
-        self._hurry.set()
+            self.doing = doing
 
     def _left_s(self) -> float:
-        return self._marked_s + self._wanted_s - time.monotonic()
+        return self._marked_s + self._patience_s - time.monotonic()
 
     def _watch(self) -> None:
         while (left_s := self._left_s()) > 0:
-            # Whoever asks to stop shortens the time that is left, and is not waited for until then.
-            if not self._hurry.wait(left_s):
-                continue
-            if self._closing.wait(min(left_s, 0.1)):
+            if self._closing.wait(left_s):
                 return
-        if not self._closing.is_set():
-            StallWatch.ended_because = self._reason()
-            kill_jvm()
-            if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
-                print(f"error: {StallWatch.ended_because}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
-                os._exit(FAILED)
+        stalled = self._stalled()
+        end_jvm(stalled)
+        if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
+            print(f"error: {stalled.message}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+            os._exit(FAILED)
 
-    def _reason(self) -> str:
-        again = "nothing of the batch is committed, start the job again and it goes on"
-        if not self._wanted_s:
-            return f"ended at once, in {self._doing}, by the second signal to stop; {again}"
-        if self._hurry.is_set():
-            waited = format_duration(round(self._wanted_s * 1000))
-            return (
-                f"{self._doing} was to end, and stood still for {waited}; it was cut off, and {again}; details are in "
-                f"{log_path()}"
-            )
-        return (
-            f"{self._doing} has made no progress for {format_duration(round(self._wanted_s * 1000))}, the limit of "
-            f"stall_patience: no task has ended; {again}; where one task may well take so long, set stall_patience to "
-            f"more; details are in {log_path()}"
+    def _stalled(self) -> BucketsError:
+        message = (
+            f"{self.doing} has made no progress for {format_duration(round(self._patience_s * 1000))}, the limit of "
+            "stall_patience: no task has ended; nothing of the batch is committed, start the job again and it goes on; "
+            f"where one task may well take so long, set stall_patience to more; details are in {log_path()}"
         )
+        return BucketsError(message)
 
     def _follow_tasks(self) -> None:
         """Take each task that ends for progress; where the JVM does not answer, this thread hangs, and no other."""
         before: set[tuple[int, int]] = set()
-        while not self._closing.wait(self._wanted_s / LOOKS):
+        while not self._closing.wait(self._patience_s / LOOKS):
             with contextlib.suppress(Exception):
                 done = _finished_tasks()
                 if done != before:
@@ -143,14 +116,16 @@ def _finished_tasks() -> set[tuple[int, int]]:
     return {(stage, info.numCompletedTasks) for stage, info in stages if info is not None}
 
 
-def check_not_stalled() -> None:
-    """Tell why the JVM is gone, where a watch has ended it.
+def give_up(reason: str) -> None:
+    """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process.
 
-    Raises:
-        BucketsError: one has.
+    Args:
+        reason: why, in a line.
     """
-    if StallWatch.ended_because is not None:
-        raise BucketsError(StallWatch.ended_because)
+    end_jvm(BucketsError(reason))
+    time.sleep(LEAVE_WITHIN_S)
+    print(f"error: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+    os._exit(FAILED)
 
 
 @contextlib.contextmanager

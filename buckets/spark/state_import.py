@@ -7,7 +7,6 @@
 4. The record of the job is written last; until then the folder is no checkpoint.
 """
 
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -23,18 +22,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.folders import lock_file, spark_folder
 from buckets.checkpoint.imports import Import
-from buckets.checkpoint.lock import Lock, check_free, lock_file
+from buckets.checkpoint.job_record import job_file
+from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.engine.storage.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
-from buckets.files import write_whole
+from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
 from buckets.spark.session import shuffle_partitions
+from buckets.spark.session_settings import FILE_MANAGER, SETTINGS
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_install import MESSAGES, install
 from buckets.state_transfer.carried_stores import carried_driver, carried_state_keys
@@ -44,6 +45,8 @@ from buckets.state_transfer.export_tables import check_contents, check_row_count
 from buckets.state_transfer.plan import CarryPlan, plan_import
 from buckets.state_transfer.regrouping import Regrouping
 from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
@@ -82,7 +85,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     Raises:
         BucketsError: the export is not whole, the checkpoint is there already, or the output belongs to something else.
     """
-    life, before = uuid.uuid4().hex, Path(plan.manifest.checkpoint)
+    life, before = uuid.uuid4().hex, location(plan.manifest.checkpoint)
     check_target(job, plan.manifest)
     if before.exists():
         check_free(before)
@@ -91,9 +94,12 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     with Lock(job.checkpoint):
         _check_new(job.checkpoint)
         try:
-            _import_into(spark, folder, job.checkpoint, plan, life, say)
+            if isinstance(job.checkpoint, StorePath):
+                _import_into_store(spark, folder, job.checkpoint, plan, life, say)
+            else:
+                _import_into(spark, folder, job.checkpoint, plan, life, say)
         except BaseException:
-            shutil.rmtree(job.checkpoint, ignore_errors=True)
+            remove_tree(job.checkpoint)
             raise
     output = job.settings.output.folder
     if output is not None:
@@ -114,6 +120,22 @@ def _import_into(
         _messages(spark, folder, plan.carried, ShardKeys.of(plan.basis.engine.shards, partitions), messages)
         _install(spark, checkpoint, messages, plan)
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
+
+
+def _import_into_store(
+    spark: SparkSession, folder: Path, checkpoint: StorePath, plan: CarryPlan, life: str, say: Callable[[str], None]
+) -> None:
+    """Make the checkpoint on this machine's disk, and put it into the store; what makes it whole goes last."""
+    Checkpoint(checkpoint).imports.begin()
+    spark.conf.set(FILE_MANAGER, SETTINGS[FILE_MANAGER])
+    with tempfile.TemporaryDirectory() as work:
+        made = Path(work) / "checkpoint"
+        made.mkdir()
+        _import_into(spark, folder, made, plan, life, say)
+        say("putting it into the store")
+        files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+        for file in sorted(files, key=lambda file: file == job_file(made).relative_to(made)):
+            write_whole(checkpoint / file, (made / file).read_bytes())
 
 
 def _check_new(checkpoint: Path) -> None:
@@ -146,7 +168,7 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
     owner = OwnedFolder(output, "output.path")
     written_by = owner.identity()
     table = output / BATCHES
-    last = DeltaTable(table).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
+    last = DeltaTable(str(table)).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
     if written_by != manifest.identity:
         message = (
             f"output.path {output} holds tables of another checkpoint than the one that was exported; name the output "
@@ -214,7 +236,7 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys
 
 def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
     """Read columns of a table from its files: for Delta, Spark would run jobs over the table's log first."""
-    files = DeltaTable(table).file_uris()
+    files = DeltaTable(str(table)).file_uris()
     return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
 
 

@@ -1,16 +1,19 @@
-"""The Python process from which Spark's local workers are forked, with all loaded that scoring needs.
+"""The Python process from which Spark's workers are forked, with all loaded that scoring needs.
 
 Spark forks a worker for each task that runs at once, and ends one that was idle for a minute. Each would import the
 engine and load its kernels for itself, which a first batch has to wait for; forked, they share all of it, and its
 memory too. Nothing that is loaded starts a thread but Arrow's allocator, which is made to be forked.
 """
 
+import contextlib
+import fcntl
 import gc
 import importlib
 import os
 import re
 import sys
 from importlib.machinery import PathFinder
+from pathlib import Path
 
 LOADED = (
     "pyspark.worker",
@@ -21,6 +24,7 @@ LOADED = (
     "buckets.state.layer",
 )
 """What workers import."""
+_COMPILED, _LOCK = "compiled", ".lock"
 _ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")
 
 
@@ -34,6 +38,22 @@ def _leave_out_archive() -> None:
         sys.path[:] = installed
 
 
+def _load_kernels() -> None:
+    """Load the kernels; where they are not compiled yet, one process of a machine does it, and the others wait."""
+    folder = Path(importlib.import_module("buckets.compiled").FOLDER)
+    warm_up = importlib.import_module("buckets.engine.stages.warm_up").warm_up
+    compiled = folder / _COMPILED
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            if not compiled.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((folder / _LOCK).open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        warm_up()
+        with contextlib.suppress(OSError):
+            compiled.touch()
+
+
 def main() -> None:
     """Load the engine and its kernels, and fork workers until Spark ends."""
     # At once, as Spark's own would: an interrupt is meant for the driver.
@@ -41,7 +61,7 @@ def main() -> None:
     _leave_out_archive()
     for name in LOADED:
         importlib.import_module(name)
-    importlib.import_module("buckets.engine.stages.warm_up").warm_up()
+    _load_kernels()
     gc.collect()
     gc.freeze()
     importlib.import_module("pyspark.daemon").manager()

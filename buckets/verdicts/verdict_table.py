@@ -21,6 +21,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import VERDICTS
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.printable import quoted
+from buckets.stores.location import location
 from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict
 
 _FIELDS = [field.name for field in TABLE.contract.fields] if TABLE.contract is not None else []
@@ -45,7 +46,7 @@ def verdict_table(job: Job) -> Path:
     """
     settings = job.settings.verdicts
     if settings.table is not None:
-        return Path(settings.table)
+        return location(settings.table)
     folder = results_folder(job)
     return folder / VERDICTS if settings.topic is not None else folder.with_name(f"{folder.name}-{VERDICTS}")
 
@@ -64,7 +65,7 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
     Raises:
         BucketsError: it is no table of verdicts, or cannot be read.
     """
-    verdicts = load_verdicts(Path(table))
+    verdicts = load_verdicts(location(str(table)))
     if latest:
         verdicts = list({verdict.subject: verdict for verdict in verdicts}.values())
     names = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
@@ -145,7 +146,7 @@ def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Tab
 
 
 def _make(table: Path) -> DeltaTable:
-    return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
+    return DeltaTable.create(str(table), COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
 
 
 def _columns_of(table: Path) -> frozenset[str]:

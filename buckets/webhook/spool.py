@@ -9,14 +9,13 @@ process that is killed loses none, and may hand over some again.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.files import write_whole
+from buckets.files import append_whole, write_whole
 
 _DIGITS = 20
 
@@ -97,11 +96,7 @@ class Spool:
     def give_up(self, alert: WaitingAlert, reason: str, at_ms: int) -> None:
         """Write an alert to those that were given up."""
         record = {"alert_id": alert.message_id, "reason": reason, "given_up_ms": at_ms, "alert": json.loads(alert.body)}
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with self.undelivered.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_whole(self.undelivered, (json.dumps(record, ensure_ascii=False) + "\n").encode())
 
 
 def _position(record: dict[str, Any]) -> tuple[int, int, str]:

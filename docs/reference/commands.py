@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from buckets.cli.console import FAILED, INTERRUPTED, MISUSED
 from buckets.cli.main import app
+from buckets.exit_codes import DONE, FAILED, INTERRUPTED, MISUSED
 from docs.reference.markdown import code, fenced, sentence, table
 
 _EXAMPLES = re.compile(r"^Examples?:\n(.*?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -32,10 +32,10 @@ def page() -> str:
     exits = table(
         ("Exit code", "Meaning"),
         [
-            ("0", "All is well."),
-            (code(FAILED), "Bad input, or something has failed; one line says what, where, the limit and what to do."),
-            (code(MISUSED), "Wrong options."),
-            (code(INTERRUPTED), "Interrupted before anything was left half done."),
+            (code(DONE), "All is well, or a job or an audit was stopped by a signal."),
+            (code(FAILED), "Something was found or has failed; one line says what, where, the limit and what to do."),
+            (code(MISUSED), "Wrong options, or a configuration that is not valid."),
+            (code(INTERRUPTED), "Interrupted before it was done; nothing is left half done."),
         ],
     )
     parts = [

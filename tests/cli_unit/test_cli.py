@@ -15,6 +15,7 @@ from buckets.cli.state.main import encode_key, find_group
 from buckets.config.engine import EngineSettings
 from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema
+from buckets.exit_codes import MISUSED
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.moment import iso_text
 from buckets.numbers.figures import readable
@@ -148,7 +149,7 @@ def test_a_missing_file_is_one_line(buckets, tmp_path, rules, as_worded):
     assert as_worded(one_line(buckets("rules", "check", none), 1))
     missing = one_line(buckets("rules", "check", rules, "--schema", none), 1)
     assert as_worded(missing)
-    assert as_worded(one_line(buckets("run", none), 1))
+    assert as_worded(one_line(buckets("run", none), MISUSED))
 
 
 def test_square_brackets_in_rules_are_shown_as_they_are(buckets, rules):
@@ -368,7 +369,7 @@ def test_evaluate_names_a_bad_engine_part(buckets, tmp_path, rules, text, as_wor
     conf.write_text(text)
     events.write_text("{}\n")
     ran = buckets("evaluate", "--rules", rules, "--out", tmp_path / "out", "--events", events, "--conf", conf)
-    assert as_worded(one_line(ran, 1))
+    assert as_worded(one_line(ran, MISUSED))
 
 
 def test_demo_replaces_nothing_but_a_demo(buckets, tmp_path, as_worded):
@@ -435,7 +436,7 @@ def run_with(buckets, tmp_path, rules, monkeypatch) -> Callable[[dict], Ran]:
     ],
 )
 def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, as_worded):
-    fault = one_line(run_with({"precision": precision}), 1)
+    fault = one_line(run_with({"precision": precision}), MISUSED)
     assert as_worded(fault)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -447,13 +448,13 @@ def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, a
 def test_a_tail_shorter_than_the_allowed_lateness_is_one_line_where_a_policy_needs_raw_events(
     run_with, policy, precision, as_worded
 ):
-    fault = one_line(run_with({"allowed_lateness": "1h", "precision": precision} | policy), 1)
+    fault = one_line(run_with({"allowed_lateness": "1h", "precision": precision} | policy), MISUSED)
     assert as_worded(fault)
 
 
 def test_a_precision_for_a_group_that_no_rule_has_is_one_line_with_the_groups_that_there_are(run_with, as_worded):
     groups = [{"group_by": ["cardId"], "tail": "1h"}, {"group_by": ["payerId", "cardId"], "tail": "1h"}]
-    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    fault = one_line(run_with({"precision": {"groups": groups}}), MISUSED)
     assert as_worded(fault)
 
 
@@ -461,13 +462,13 @@ def test_a_group_whose_filter_is_written_in_two_ways_stands_there_twice(run_with
     text = rules.read_text()
     rules.write_text(text.replace("    aggregate:", "    where: {paymentAmount: 100}\n    aggregate:"))
     groups = [{"group_by": ["cardId"], "where": {"paymentAmount": amount}} for amount in ("100.00", "1e2")]
-    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    fault = one_line(run_with({"precision": {"groups": groups}}), MISUSED)
     assert as_worded(fault)
 
 
 def test_a_group_with_a_filter_is_another_group(run_with, as_worded):
     groups = [{"group_by": ["cardId"], "where": {"channel": "ATM"}, "tail": "1h"}]
-    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    fault = one_line(run_with({"precision": {"groups": groups}}), MISUSED)
     assert as_worded(fault)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from buckets.exit_codes import FAILED, MISUSED
 from tests.cli_unit.ran import one_line
 
 
@@ -17,7 +18,8 @@ from tests.cli_unit.ran import one_line
 )
 def test_a_question_that_is_none_is_refused_in_one_line(buckets, tmp_path, monkeypatch, asked, as_worded):
     monkeypatch.chdir(tmp_path)
-    assert as_worded(one_line(buckets("explain", "conf.yaml", *asked), 1))
+    code = MISUSED if asked == ("a1",) else FAILED  # that configuration is not there
+    assert as_worded(one_line(buckets("explain", "conf.yaml", *asked), code))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.exit_codes import MISUSED
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile
 from tests.cli_unit.ran import one_line
@@ -77,19 +78,19 @@ def test_what_cannot_be_done_is_refused_in_one_line(buckets, conf, arguments, as
 
 def test_a_name_like_that_of_a_list_is_taken_for_a_slip(buckets, conf, as_worded):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "pay_rol"))
-    said = one_line(buckets("run", str(conf)), 1)
+    said = one_line(buckets("run", str(conf)), MISUSED)
     assert as_worded(said)
 
 
 def test_a_variable_of_the_environment_is_refused_where_it_is_not_replaced(buckets, conf, as_worded):
     conf.write_text(CONF.replace("checkpoint: checkpoint", "checkpoint: ${HOME}/checkpoint"))
-    said = one_line(buckets("run", str(conf)), 1)
+    said = one_line(buckets("run", str(conf)), MISUSED)
     assert as_worded(said)
 
 
 def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf, as_worded):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "wages"))
-    said = one_line(buckets("run", str(conf)), 1)
+    said = one_line(buckets("run", str(conf)), MISUSED)
     assert as_worded(said)
 
 

@@ -12,6 +12,7 @@ from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError
+from buckets.exit_codes import MISUSED
 from buckets.kafka.faults import Outage
 from buckets.kafka.port import free_port
 from buckets.metrics.endpoint import metrics_endpoint
@@ -55,7 +56,7 @@ def written(folder: Path, **more: object) -> Path:
 )  # fmt: skip
 def test_settings_that_are_wrong_are_refused_in_one_line(buckets, tmp_path, as_worded, metrics):
     ran = buckets("run", written(tmp_path, metrics=metrics))
-    assert ran.code == 1
+    assert ran.code == MISUSED
     assert as_worded(ran.err)
 
 
@@ -68,7 +69,7 @@ def test_job_and_audit_may_not_answer_at_one_port(buckets, tmp_path, as_worded):
         "metrics": {"port": 9464},
     }
     ran = buckets("audit", written(tmp_path, **changes))
-    assert ran.code == 1
+    assert ran.code == MISUSED
     assert as_worded(ran.err)
 
 
@@ -136,7 +137,7 @@ def lines_of(text: str) -> list[dict]:
 def test_a_fault_is_an_object_on_one_line(buckets, tmp_path):
     ran = buckets("run", tmp_path / "none.yaml", "--log-format", "json")
     (line,) = lines_of(ran.err)
-    assert (ran.code, line["level"]) == (1, "error")
+    assert (ran.code, line["level"]) == (MISUSED, "error")
     assert "none.yaml" in line["message"]
 
 

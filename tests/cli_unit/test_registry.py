@@ -4,15 +4,22 @@ import json
 
 import pytest
 import yaml
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pydantic import ValidationError
 
 from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError
+from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
+from buckets.events.protobuf.proto_text import read_proto
 from buckets.events.schema import Measure, load_event_schema
+from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.faults import Outage
+from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.registry import Registry, RegistryAway
+from buckets.preflight.registry_check import check_registry
 from buckets.spark.kafka_faults import explain_spark
 from tests.registry import small_registry
 
@@ -46,6 +53,59 @@ def test_what_a_registry_does_not_know_is_none(served):
     assert registry_of(served).schema(1) == WriterSchema("PROTOBUF", "syntax")
     assert registry_of(served).schema(7) is None
     assert registry_of(served).newest("payments-value") is None
+
+
+def test_a_schema_of_protobuf_is_known_with_the_names_by_which_others_are_imported(served):
+    served.register("land", "land", kind="PROTOBUF")
+    refers = [{"name": "bank/land.proto", "subject": "land", "version": 1}]
+    number = served.register("payments-value", "payment", kind="PROTOBUF", references=refers)
+    assert registry_of(served).schema(number) == WriterSchema("PROTOBUF", "payment", ("land",), ("bank/land.proto",))
+
+
+def test_a_schema_is_registered_once_and_has_its_number(served):
+    registry = registry_of(served)
+    numbers = [
+        registry.register("alerts-value", kind, text) for kind, text in [("AVRO", SCHEMA), ("PROTOBUF", "x")] * 2
+    ]
+    assert numbers == [1, 2, 1, 2]
+    registry.check_compatible("alerts-value", "AVRO", SCHEMA)
+    assert [schema.get("schemaType") for schema in served.schemas.values()] == [None, "PROTOBUF"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (409, {"error_code": 409, "message": "incompatible: reader field missing\ndetails"}),
+        (409, b"<html>"),
+        (422, {"error_code": 42201, "message": "invalid schema"}),
+        (404, {}),
+        (200, {"id": "seven"}),
+    ],
+)
+def test_a_schema_that_cannot_be_registered_is_one_line(served, answer, as_worded):
+    served.spoil = lambda path: answer
+    with pytest.raises(BucketsError, check=as_worded) as error:
+        registry_of(served).register("alerts-value", "AVRO", SCHEMA)
+    assert not isinstance(error.value, RegistryAway)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {"is_compatible": False, "messages": ["a field is missing", "and more"]}),
+        (200, {"is_compatible": False}),
+        (422, {"message": "invalid schema"}),
+    ],
+)
+def test_a_schema_that_does_not_go_with_its_subject_is_one_line(served, answer, as_worded):
+    served.spoil = lambda path: answer
+    with pytest.raises(BucketsError, check=as_worded):
+        registry_of(served).check_compatible("alerts-value", "AVRO", SCHEMA)
+
+
+def test_a_subject_that_is_not_there_takes_any_schema(served):
+    served.spoil = lambda path: (404, {"error_code": 40401})
+    registry_of(served).check_compatible("alerts-value", "AVRO", SCHEMA)
 
 
 def test_a_login_is_sent_and_never_shown(served, monkeypatch):
@@ -135,7 +195,17 @@ def written(folder, kafka=None, **source):
     return folder / "conf.yaml"
 
 
-@pytest.mark.parametrize("wrong", [{"format": "avro"}, {"schema_file": "a.avsc"}, {"format": "xml"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"format": "avro"},
+        {"schema_file": "a.avsc"},
+        {"format": "xml"},
+        {"format": "protobuf"},
+        {"format": "avro", "schema_file": "a.avsc", "message": "Payment"},
+        {"format": "protobuf", "message": "Payment"},
+    ],
+)
 def test_a_format_without_what_it_needs_is_refused(tmp_path, wrong, as_worded):
     with pytest.raises(BucketsError, check=as_worded):
         load_job(written(tmp_path, **wrong))
@@ -147,6 +217,56 @@ def test_a_schema_file_that_cannot_be_read_is_refused(tmp_path, text, as_worded)
         (tmp_path / "a.avsc").write_text(text)
     with pytest.raises(BucketsError, check=as_worded):
         load_job(written(tmp_path, format="avro", schema_file="a.avsc"))
+
+
+PROTO = 'syntax = "proto3"; package bank; message Payment { string id = 1; int64 at = 2; } message Other {}'
+
+
+@pytest.mark.parametrize(
+    "text", [None, "message {", "message A {} message B {}", "import 'b.proto'; message A { B b = 1; }"]
+)
+def test_a_schema_file_of_protobuf_that_cannot_be_read_is_refused(tmp_path, text, as_worded):
+    if text is not None:
+        (tmp_path / "a.proto").write_text(text)
+    with pytest.raises(BucketsError, check=as_worded):
+        load_job(written(tmp_path, format="protobuf", schema_file="a.proto"))
+
+
+@pytest.mark.parametrize("name", ["Payment", "bank.Payment", "Paiment"])
+def test_a_message_of_a_schema_file_is_named_with_or_without_its_package(tmp_path, name, as_worded):
+    (tmp_path / "a.proto").write_text(PROTO)
+    conf = written(tmp_path, format="protobuf", schema_file="a.proto", message=name)
+    if name == "Paiment":
+        with pytest.raises(BucketsError, check=as_worded):
+            load_job(conf)
+        return
+    assert load_job(conf).protobuf == PinnedProtobuf(text=PROTO, message=name)
+
+
+def test_a_schema_file_under_another_name_is_a_set_of_descriptors(tmp_path):
+    file = read_proto(PROTO, "payment.proto")
+    (tmp_path / "a.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    job = load_job(written(tmp_path, format="protobuf", schema_file="a.desc", message="Payment"))
+    assert job.protobuf is not None
+    assert job.protobuf.text is not None
+    file = read_schema(ProtobufText(job.protobuf.text))
+    assert set(file.message_types_by_name) == {"Payment", "Other"}
+
+
+@pytest.mark.parametrize(
+    ("output", "kafka"),
+    [
+        ({"path": "tables", "format": "avro"}, {}),
+        ({"kind": "kafka", "format": "avro", "message_version": 1}, {}),
+        ({"kind": "kafka", "format": "protobuf"}, {}),
+    ],
+)
+def test_a_format_of_results_without_what_it_needs_is_refused(tmp_path, output, kafka, as_worded):
+    conf = written(tmp_path, kafka)
+    settings = yaml.safe_load(conf.read_text())
+    conf.write_text(yaml.safe_dump(settings | {"output": output}))
+    with pytest.raises(BucketsError, check=as_worded):
+        load_job(conf)
 
 
 def test_a_checkpoint_remembers_the_format(tmp_path):
@@ -226,12 +346,149 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
 def test_what_no_event_schema_can_be_made_of_is_one_line(served, buckets, tmp_path, monkeypatch, named, as_worded):
     monkeypatch.chdir(tmp_path)
     served.register("payment-value", WIDE)
-    served.register("other-value", "syntax", kind="PROTOBUF")
+    served.register("other-value", "{}", kind="JSON")
     kafka = {"bootstrap_servers": "one:9092"}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({"kafka": kafka | {"registry": {"url": served.url}}}))
     (tmp_path / "bare.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
     (tmp_path / "text.avsc").write_text('"string"')
     (tmp_path / "broken.avsc").write_text("{")
     ran = buckets("schema", "import", *named)
+    assert ran.code == (MISUSED if "bare.yaml" in named else FAILED)
+    assert as_worded(ran.err)
+
+
+WIDE_PROTO = """
+syntax = "proto3";
+package bank;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+import "confluent/type/decimal.proto";
+message Payment {
+  string id = 1;
+  google.protobuf.Timestamp at = 2;
+  google.protobuf.StringValue payer = 3;
+  Kind kind = 4;
+  bool vip = 5;
+  uint32 visits = 6;
+  confluent.type.Decimal amount = 7;
+  double risk = 8;
+  repeated string lines = 9;
+  map<string, string> labels = 10;
+  bytes raw = 11;
+  Customer customer = 12;
+  google.protobuf.Timestamp born = 13;
+  oneof means { string card = 14; sint64 account = 15; }
+  enum Kind { CARD = 0; }
+}
+message Customer { string country = 1; Customer parent = 2; Empty empty = 3; }
+message Empty {}
+"""
+
+
+@pytest.mark.parametrize("by", ["subject", "file", "message"])
+def test_an_event_schema_is_made_of_a_schema_of_protobuf(served, buckets, tmp_path, by, as_worded):
+    served.register("payment-value", WIDE_PROTO, kind="PROTOBUF")
+    (tmp_path / "payment.proto").write_text(WIDE_PROTO)
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump({"kafka": {"bootstrap_servers": "one:9092", "registry": {"url": served.url}}})
+    )
+    named = {
+        "subject": ["payment-value", "--conf", tmp_path / "job.yaml"],
+        "file": ["--file", tmp_path / "payment.proto"],
+        "message": ["--file", tmp_path / "payment.proto", "--message", "Payment"],
+    }
+    ran = buckets("schema", "import", *named[by], "--id", "id", "--time", "at")
+    assert ran.code == 0, ran.err
+    (tmp_path / "schema.yaml").write_text(ran.out)
+    schema = load_event_schema(tmp_path / "schema.yaml")
+    assert schema.name == "payment"
+    assert schema.attributes == {
+        "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "customer.country": "string",
+        "born": "string", "card": "string", "account": "long",
+    }  # fmt: skip
+    assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
+
+
+TWICE = "message A { string id = 1; string at = 2; } message B { string id = 1; string at = 2; } message C {}"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (TWICE, ["--id", "id", "--time", "at"]),
+        (TWICE, ["--id", "id", "--time", "att"]),
+        (TWICE, ["--message", "D", "--id", "id", "--time", "at"]),
+        (TWICE, ["--message", "C", "--id", "id", "--time", "at"]),
+        ("enum E { X = 0; }", ["--id", "id", "--time", "at"]),
+        ("message A { B b = 1; }", ["--id", "id", "--time", "at"]),
+    ],
+)
+def test_what_no_event_schema_can_be_made_of_a_proto_file_is_one_line(
+    buckets, tmp_path, monkeypatch, text, named, as_worded
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.proto").write_text(text)
+    ran = buckets("schema", "import", "--file", "a.proto", *named)
     assert ran.code == 1
     assert as_worded(ran.err)
+
+
+def test_a_message_is_named_of_a_schema_of_protobuf_alone(buckets, tmp_path, as_worded):
+    (tmp_path / "a.avsc").write_text(json.dumps(WIDE))
+    ran = buckets("schema", "import", "--file", tmp_path / "a.avsc", "--message", "A", "--id", "id", "--time", "at")
+    assert ran.code == 1
+    assert as_worded(ran.err)
+
+
+# Before a job starts
+
+
+def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_of_results(served, tmp_path):
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format="protobuf")
+    settings = yaml.safe_load(conf.read_text())
+    conf.write_text(yaml.safe_dump(settings | {"output": {"kind": "kafka", "format": "avro"}}))
+    (tmp_path / "schema.yaml").write_text("event_id: id\nevent_time: at\nattributes: {customer.country: string}\n")
+
+    def said() -> str:
+        job = load_job(conf)
+        assert job.settings.kafka is not None
+        assert job.settings.kafka.registry is not None
+        try:
+            return check_registry(job, job.settings.kafka.registry)
+        except BucketsError as error:
+            return error.message.replace(served.url, "URL")
+
+    assert said() == "answers; it has no subject payments-value yet"
+    body = "message Other { string x = 1; } message Payment { string id = 1; int64 at = 2; Customer customer = 3; }"
+    served.register(
+        "payments-value", f'syntax = "proto3"; {body} message Customer {{ string country = 1; }}', "PROTOBUF"
+    )
+    assert said() == "payments-value is at version 1, schema 1: 3 fields"
+    served.register("payments-value", 'syntax = "proto3"; message Payment { string id = 1; }', "PROTOBUF")
+    assert said().startswith(
+        "events of subject payments-value: no column 'at', which event schema 'event' and the rules"
+    )
+    served.register(
+        "payments-value", 'syntax = "proto3"; message Payment { string id = 1; repeated int64 at = 2; }', "PROTOBUF"
+    )
+    assert said() == (
+        "registry URL: version 3 of payments-value has at, which is a list, and must be one value; take it out of the "
+        "event schema"
+    )
+    served.register("payments-value", "syntax;", "PROTOBUF")
+    assert said() == "registry URL: version 4 of payments-value has ';' in line 1, where '=' is expected"
+    served.spoil = lambda path: (200, {"is_compatible": False, "messages": ["a field is missing"]})
+    assert said() == (
+        "registry URL: the schema of subject alerts-value is not compatible with those that it has (a field is "
+        "missing); name another topic for the output, or see what has been registered there"
+    )
+
+
+def test_numbers_of_fields_are_pinned_at_a_start_and_kept_where_the_registry_is_away(served, tmp_path):
+    job = load_job(written(tmp_path, {"registry": {"url": served.url}}, format="protobuf"))
+    assert pinned_fields(job) == PinnedProtobuf()
+    served.register("payments-value", PROTO, "PROTOBUF")
+    assert pinned_fields(job) == PinnedProtobuf(numbers={"bank.Payment": {"id": (1,), "at": (2,)}})
+    served.spoil = lambda path: (503, {})
+    assert pinned_fields(job) == PinnedProtobuf()
+    assert pinned_fields(load_job(written(tmp_path))) is None

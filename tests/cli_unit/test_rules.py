@@ -13,6 +13,7 @@ from buckets.checkpoint.backfill_requests import BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
+from buckets.exit_codes import MISUSED
 from buckets.feeds.rules.history import RuleHistory, rule_changes_path
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.resources import DEFAULT_SCHEMA, resource
@@ -151,7 +152,7 @@ def test_a_command_without_a_configuration_is_one_line(buckets, command, tmp_pat
     arguments = rule.get(command, [])
     assert "--conf" in one_line(buckets("rules", command, *arguments), 2)
     none = tmp_path / "none.yaml"
-    said = one_line(buckets("rules", command, *arguments, "--conf", none), 1)
+    said = one_line(buckets("rules", command, *arguments, "--conf", none), MISUSED)
     assert as_worded(said)
 
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import buckets as package
 from buckets.config.job import load_job
+from buckets.exit_codes import MISUSED
 from buckets.verdicts.confirmed import confirmed_fraud
 from tests.cli_unit.ran import Ran, one_line
 from tests.cli_unit.verdict_job import HOUR_MS, START_MS, VerdictJob, alert, filled
@@ -138,7 +139,7 @@ def test_verdicts_are_where_the_configuration_says(buckets, tmp_path):
 )
 def test_settings_that_cannot_be_are_refused(buckets, tmp_path, settings, as_worded):
     job = filled(tmp_path / "job", verdicts=settings)
-    assert as_worded(one_line(buckets("verdict", "a1", "fraud", "--conf", job.conf), 1))
+    assert as_worded(one_line(buckets("verdict", "a1", "fraud", "--conf", job.conf), MISUSED))
 
 
 def test_a_table_that_is_none_of_verdicts_stays_as_it_is(buckets, job, as_worded):

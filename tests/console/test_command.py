@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from buckets.exit_codes import FAILED, MISUSED
 from tests.console.served import serving
 
 
@@ -57,16 +58,16 @@ def test_a_port_in_use_is_one_line(recorded):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "code", "line"),
     [
-        (["nothing.yaml"], "nothing.yaml"),
-        (["CONF", "--host", "0.0.0.0"], "--host 0.0.0.0: can be reached from elsewhere"),
-        (["CONF", "--host", "192.0.2.1"], "--host 192.0.2.1: can be reached from elsewhere"),
+        (["nothing.yaml"], MISUSED, "nothing.yaml"),
+        (["CONF", "--host", "0.0.0.0"], FAILED, "--host 0.0.0.0: can be reached from elsewhere"),
+        (["CONF", "--host", "192.0.2.1"], FAILED, "--host 192.0.2.1: can be reached from elsewhere"),
     ],
 )
-def test_what_cannot_be_is_one_line(recorded, arguments, line):
-    code, said = ended(*[recorded if each == "CONF" else each for each in arguments])
-    assert code == 1
+def test_what_cannot_be_is_one_line(recorded, arguments, code, line):
+    ended_with, said = ended(*[recorded if each == "CONF" else each for each in arguments])
+    assert ended_with == code
     assert line in said
     assert said.count("\n") == 1
 

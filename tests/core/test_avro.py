@@ -1,6 +1,7 @@
 """MessageBytes in Avro as events: what each type becomes, what changes of a schema do, and what is no event."""
 
 import json
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -10,8 +11,10 @@ from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
-from buckets.events.avro.avro_events import AvroText, UnknownSchema, read_registered
+from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields, read_schema
+from buckets.events.decoded import UnknownSchema
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX, text_behind_prefix
 from tests.core.avro_events import encoded, rows_of
@@ -380,8 +383,16 @@ class Asked:
         return None if schema is None else WriterSchema("AVRO", json.dumps(schema))
 
 
+@dataclass(frozen=True)
+class Pinned:
+    """What the terms of a batch say of schemas."""
+
+    avro_schema: str | None = None
+    protobuf: PinnedProtobuf | None = None
+
+
 def reasons(values, batch_id, *messages):
-    return values.read(rows_of(messages), SCHEMA, batch_id, None).column(BROKEN).to_pylist()
+    return values.read(rows_of(messages), SCHEMA, batch_id, Pinned()).column(BROKEN).to_pylist()
 
 
 def test_a_schema_is_asked_for_once_and_then_known_without_a_registry(tmp_path):
@@ -421,7 +432,7 @@ def test_a_record_of_a_schema_that_is_damaged_is_said(tmp_path, as_worded):
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
-    rows = TopicValues(TOPIC, tmp_path).read(rows_of([WHOLE[5:], WHOLE]), SCHEMA, 0, json.dumps(PLAIN))
+    rows = TopicValues(TOPIC, tmp_path).read(rows_of([WHOLE[5:], WHOLE]), SCHEMA, 0, Pinned(json.dumps(PLAIN)))
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert [letter.position for letter in dead] == [1]

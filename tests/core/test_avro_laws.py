@@ -1,7 +1,6 @@
 """The decoder of Avro against the vendor's, on random schemas and records, and on messages that are damaged."""
 
 import itertools
-import random
 from datetime import UTC, datetime, time
 from decimal import Decimal
 
@@ -10,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.avro_events import FAULTY, encoded, is_same, texts_of, vendor_reads
-from tests.laws import NIGHTLY, examples
+from tests.core.avro_events import encoded, is_same, texts_of, vendor_reads
+from tests.fuzz.avro_fuzz import fuzz_avro
+from tests.laws import examples
 
-MESSAGES = 1_000_000 if NIGHTLY else 20_000
+MESSAGES = 100_000
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -130,104 +130,10 @@ def test_what_the_vendors_encoder_writes_is_read_as_its_decoder_reads_it(topic):
             assert is_same(row[name], expected.get(name)), (name, row[name], expected.get(name))
 
 
-FUZZED = {
-    "type": "record",
-    "name": "payment",
-    "fields": [
-        {"name": "id", "type": "string"},
-        {"name": "at", "type": logical("long", "timestamp-millis")},
-        {"name": "amount", "type": logical("bytes", "decimal") | {"precision": 20, "scale": 2}},
-        {"name": "country", "type": ["null", "string"]},
-        {"name": "risk", "type": ["null", "double", "int"]},
-        {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["CARD", "WIRE", "CASH"]}},
-        {"name": "vip", "type": "boolean"},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "more", "type": {"type": "map", "values": ["null", "long"]}},
-        {
-            "name": "tree",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "node",
-                    "fields": [{"name": "sku", "type": "string"}, {"name": "child", "type": ["null", "node"]}],
-                },
-            ],
-        },
-        {"name": "count", "type": "int"},
-    ],
-}
-WANTED = ["id", "at", "amount", "country", "risk", "kind", "vip", "count"]
-
-
-def payment(rng):
-    tree = None
-    for _ in range(rng.randrange(4)):
-        tree = {"sku": "s" * rng.randrange(5), "child": tree}
-    return {
-        "id": f"e{rng.randrange(10**6)}",
-        "at": datetime.fromtimestamp(rng.randrange(-(10**9), 2 * 10**9), UTC),
-        "amount": Decimal(rng.randrange(-(10**9), 10**9)).scaleb(-2),
-        "country": rng.choice([None, "DE", "Österreich", "中国"]),
-        "risk": rng.choice([None, 0.5, 7]),
-        "kind": rng.choice(["CARD", "WIRE", "CASH"]),
-        "vip": rng.random() < 0.5,
-        "tags": ["t" * rng.randrange(9) for _ in range(rng.randrange(4))],
-        "more": {f"k{index}": rng.choice([None, rng.randrange(-(2**40), 2**40)]) for index in range(rng.randrange(3))},
-        "tree": tree,
-        "count": rng.randrange(-(2**31), 2**31),
-    }
-
-
-def damaged(rng, message):
-    """A message that is left whole, cut, lengthened, or has some of its bits or bytes changed."""
-    changed = bytearray(message)
-    match rng.randrange(6):
-        case 1:
-            del changed[rng.randrange(len(changed)) :]
-        case 2:
-            changed += rng.randbytes(rng.randrange(1, 9))
-        case 3:
-            for _ in range(rng.randrange(1, 4)):
-                changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-        case 4:
-            at = rng.randrange(len(changed))
-            changed[at : at + rng.randrange(1, 5)] = rng.randbytes(rng.randrange(4))
-        case 5:
-            changed[rng.randrange(len(changed))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
-    return bytes(changed)
-
-
 @pytest.mark.slow
 def test_a_damaged_message_is_read_as_the_vendors_decoder_reads_it_or_is_broken_and_no_neighbour_is_lost():
-    rng = random.Random(7)
-    parsed = fastavro.parse_schema(FUZZED)
-    whole = [encoded(parsed, payment(rng)) for _ in range(MESSAGES)]
-    messages = [damaged(rng, message) for message in whole]
-    read = broken = 0
-    for first in range(0, MESSAGES, 1000):
-        piece = messages[first : first + 1000]
-        for at, (message, row) in enumerate(zip(piece, texts_of(FUZZED, WANTED, piece), strict=True), first):
-            assert row is not None or message != whole[at]
-            if row is None:
-                broken += 1
-                continue
-            expected, left = _vendor(parsed, message)
-            assert left == 0
-            for name in WANTED:
-                same = row[name] is FAULTY or expected is None or is_same(row[name], expected[name])
-                assert same, (message.hex(), name, row[name], expected)
-            # Where the vendor reads nothing, it is a field that has no value in its logical type.
-            assert expected is not None or FAULTY in [row[name] for name in WANTED if name != "vip"]
-            read += 1
-    assert min(read, broken) > MESSAGES // 6
-
-
-def _vendor(parsed, message):
-    try:
-        return vendor_reads(parsed, message)
-    except (OverflowError, ValueError):
-        return None, 0
+    fuzzed = fuzz_avro(7, MESSAGES)
+    assert min(fuzzed.read, fuzzed.broken) > MESSAGES // 6
 
 
 def test_times_of_a_day_have_digits_to_the_microsecond():

@@ -85,6 +85,12 @@ def changed(message: Message, **fields: object) -> bytes:
     return json.dumps(json.loads(message.value) | fields).encode()
 
 
+@pytest.mark.parametrize(("missing", "check"), [("lower", "value_in_bounds"), ("count", "count_in_bounds")])
+def test_a_value_without_its_bounds_and_a_count_that_is_missing_are_refused(sent, missing, check):
+    with pytest.raises(ValueError, match=check):
+        read_message(TABLES[columns.ALERTS], changed(sent[columns.ALERTS][0], **{missing: None}))
+
+
 FAULTS = [
     {"version": 3},
     {"alert_id": ""},

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from buckets.checkpoint.lock import Lock, check_free, lock_file
+from buckets.checkpoint.folders import lock_file
+from buckets.checkpoint.lock import Lock, check_free
 from buckets.errors import BucketsError
 
 HOLD = """

@@ -52,6 +52,9 @@ CALLED_BY_OTHERS = {
     "get_source_stamp",
     "on_start",  # numba's listeners
     "on_end",
+    "seekable",  # Python's readers of files
+    "readinto",
+    "is_absolute",  # its paths
     "do_GET",  # Python's HTTP server
     "log_message",
     "handle_error",

@@ -9,13 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
-from buckets.cli.main import FAILED, INTERRUPTED, MISUSED
 from buckets.config.kafka import SHORTEST_DELIVERY_MS
 from buckets.config.output import LEAST_KEPT_MS
 from buckets.config.precision import WIDEST_MS
 from buckets.config.settings import SHORTEST_STALL_MS, JobSettings
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
+from buckets.exit_codes import DONE, FAILED, INTERRUPTED, MISUSED
 from buckets.lint.lint import codes
 from buckets.outputs.columns import OUTPUTS
 from buckets.rules.feature import Feature
@@ -157,7 +157,7 @@ def test_the_program_can_give_every_reason_that_stands_among_the_faults():
 def test_the_exit_codes_are_those_of_the_command_line():
     page = (PAGES / "reference" / "faults.md").read_text(encoding="utf-8")
     codes_there = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
-    assert codes_there == ["0", *map(str, (FAILED, MISUSED, INTERRUPTED))]
+    assert codes_there == [*map(str, (DONE, FAILED, MISUSED, INTERRUPTED))]
 
 
 def test_a_message_that_the_program_cannot_print_is_noticed():

@@ -4,8 +4,6 @@ Where there is no Go, or the module cannot be fetched, the tests' own small regi
 """
 
 import contextlib
-import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -15,40 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from buckets.kafka.port import free_port
+from deploy.go_program import built
 from tests.registry import small_registry
 
 MODULE, VERSION = "github.com/axonops/axonops-schema-registry", "v0.2.1"
 WITHIN_S = 30.0
-BUILT_WITHIN_S = 300.0
-BINARY = Path(tempfile.gettempdir()) / f"axonops-schema-registry-{VERSION}-{os.getuid()}"
-
-
-def built() -> Path | None:
-    """The registry's program; None where it cannot be built here."""
-    if BINARY.exists():
-        return BINARY
-    go = shutil.which("go")
-    if go is None:
-        return None
-    with tempfile.TemporaryDirectory(prefix="registry-") as folder:
-        # Its own go.mod replaces modules, so it cannot be installed by name alone.
-        for command in (
-            ("mod", "init", "registry"),
-            ("mod", "edit", "-require", f"{MODULE}@{VERSION}"),
-            ("build", "-mod=mod", "-o", f"{BINARY}.{os.getpid()}", f"{MODULE}/cmd/schema-registry"),
-        ):
-            try:
-                subprocess.run([go, *command], cwd=folder, check=True, capture_output=True, timeout=BUILT_WITHIN_S)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-                return None
-    Path(f"{BINARY}.{os.getpid()}").replace(BINARY)
-    return BINARY
 
 
 @contextlib.contextmanager
 def schema_registry() -> Iterator[str]:
     """The address of a registry, until the end of the block."""
-    program = built()
+    program = built(MODULE, VERSION, "cmd/schema-registry")
     if program is None:
         with small_registry() as registry:
             yield registry.url

@@ -24,6 +24,7 @@ from buckets.delta import upkeep
 from buckets.delta.small_files import join_small_files
 from buckets.delta.table_upgrade import constraints_of, is_same_sql
 from buckets.errors import BucketsError
+from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.port import free_port
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
@@ -325,9 +326,9 @@ def test_small_files_are_joined_and_versions_are_kept_as_the_settings_say(broker
     assert kept_for == "interval 2592000 seconds"
 
 
-def fault(job: AuditJob) -> str:
+def fault(job: AuditJob, code: int = FAILED) -> str:
     """The one line with which `buckets audit` ends."""
-    return one_line(run_command("audit", job.conf, "--once"))
+    return one_line(run_command("audit", job.conf, "--once"), code)
 
 
 def test_without_an_audit_in_the_configuration_one_line_says_what_to_add(broker, tmp_path):
@@ -335,7 +336,7 @@ def test_without_an_audit_in_the_configuration_one_line_says_what_to_add(broker,
     conf = yaml.safe_load(job.conf.read_text())
     del conf["audit"]
     job.conf.write_text(yaml.safe_dump(conf))
-    assert "add `audit: {path: audit, checkpoint: audit-checkpoint}`" in fault(job)
+    assert "add `audit: {path: audit, checkpoint: audit-checkpoint}`" in fault(job, MISUSED)
 
 
 def test_folders_that_belong_to_something_else_are_refused_in_one_line(kept, broker, tmp_path):

@@ -33,17 +33,28 @@ def one_line(ran: subprocess.CompletedProcess[str], code: int = 1) -> str:
 class RunningCommand:
     """`buckets` in the background, in a session of its own; nothing of it is left after the `with` block."""
 
+    logs_stdout = False
+    """Whether its standard output goes to the log too."""
+
     def __init__(self, *arguments: str | Path, log: Path, give_up_s: float = GIVE_UP_S) -> None:
         """Say what to start, where its standard error goes, and how long to wait for what it is to come to."""
         self._arguments = [BUCKETS, *map(str, arguments)]
         self._log = log
         self._give_up_s = give_up_s
+        self._cwd: Path | None = None
+        self._environment: dict[str, str] | None = None
 
     def __enter__(self) -> Self:
         """Start it."""
         with self._log.open("wb") as log:
+            stdout = log if self.logs_stdout else subprocess.DEVNULL
             self._process = subprocess.Popen(
-                self._arguments, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+                self._arguments,
+                stdout=stdout,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._cwd,
+                env=self._environment,
             )
         return self
 
@@ -123,6 +134,10 @@ class RunningCommand:
     def terminate(self) -> None:
         """Ask it alone to end, as a service manager does."""
         os.kill(self._process.pid, signal.SIGTERM)
+
+    def terminate_all(self) -> None:
+        """Ask all processes of its group to end."""
+        os.killpg(self._process.pid, signal.SIGTERM)
 
     @property
     def is_running(self) -> bool:

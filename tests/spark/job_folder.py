@@ -49,6 +49,10 @@ class JobFolder:
         self.conf = self.root / "conf.yaml"
         self.conf.write_text(yaml.safe_dump({key: value for key, value in conf.items() if value is not None}))
 
+    def configure_also(self, **changes: Any) -> None:
+        """Write the configuration as it is, with changes."""
+        self.configure(**(yaml.safe_load(self.conf.read_text()) | changes))
+
     def write_rules(self, rules: Sequence[Mapping[str, Any]]) -> None:
         """Write the rule file."""
         (self.root / "rules.yaml").write_text(yaml.safe_dump({"rules": list(rules)}))

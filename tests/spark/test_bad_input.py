@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from buckets.checkpoint.lock import Lock
 from buckets.cli.main import exit_code
 from buckets.errors import BucketsError
+from buckets.exit_codes import MISUSED
 from tests.spark.command import one_line, run_command
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, SCHEMA, payments
@@ -231,7 +232,7 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
 def test_a_configuration_that_is_not_valid(tmp_path, changes, as_worded):
     job = JobFolder(tmp_path, **changes)
     job.add_events(EVENTS, files=1)
-    assert as_worded(fault("run", "conf.yaml", cwd=tmp_path))
+    assert as_worded(fault("run", "conf.yaml", cwd=tmp_path, code=MISUSED))
 
 
 @pytest.mark.parametrize(

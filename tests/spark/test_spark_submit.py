@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from buckets.exit_codes import MISUSED
 from buckets.java.jars import jar_paths
 from tests.spark.job_folder import JobFolder
 
@@ -39,7 +40,7 @@ def test_the_alerts_are_those_of_the_same_job_without_it(finished, tmp_path):
 
 def test_a_fault_is_one_line_among_what_spark_says(tmp_path):
     code, said = submit("audit.py", tmp_path / "gone.yaml")
-    assert code == 1
+    assert code == MISUSED
     assert [line for line in said if line.startswith("error: ")] == [
         f"error: configuration {tmp_path / 'gone.yaml'}: no such file; check the path"
     ]

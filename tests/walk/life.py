@@ -20,8 +20,8 @@ TRYING_AGAIN = "trying again"
 class Life:
     """A process of `buckets run`, and what its job has done so far."""
 
-    def __init__(self, conf: Path, log: Path, records: Records, source: Source) -> None:
-        self._tables = conf.parent / "tables"
+    def __init__(self, conf: Path, tables: Path, log: Path, records: Records, source: Source) -> None:
+        self._tables = tables
         self._records, self._source = records, source
         self._command = RunningCommand("run", conf, log=log, give_up_s=GIVE_UP_S)
 

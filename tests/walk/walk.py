@@ -45,6 +45,7 @@ class Walk:
         spark: SparkSession,
         say: Callable[[str], None],
         broker: TestBroker | None = None,
+        store: Path | None = None,
     ) -> None:
         """Prepare a walk.
 
@@ -54,11 +55,15 @@ class Walk:
             spark: a session that reads the job's state, while the job does not run.
             say: is told of each step.
             broker: of a plan with topics; payments and rules come through it.
+            store: the folder of a bucket, in which the job has its checkpoint and its tables; the store keeps objects
+                as files, and what came out is read there. None: in its own folder.
         """
         self._plan, self._root, self._spark, self._say = plan, root, spark, say
         self._dice = random.Random(plan.seed)
         self.rare = RarePaths(broker is not None)
-        self._job = JobFolder(root)
+        self._job, self._store = JobFolder(root), store
+        if store is not None:
+            self._job.checkpoint, self._job.tables = store / "checkpoint", store / "tables"
         self._job.write_schema(SCHEMA)
         for topic in ("payments", "rules", "rules_rejected", "rules_export") if broker is not None else ():
             broker.create(topic)
@@ -67,6 +72,8 @@ class Walk:
         self._configured: dict[str, Any] = {}
         self._fixed: dict[str, Any] = {"partitions": 2}
         """What is the same for a checkpoint."""
+        if store is not None:
+            self._fixed |= {"checkpoint": self._address("checkpoint"), "output": self._output()}
         self._broker = broker
         self._source: Source = Files(self._job) if broker is None else Topic(broker)
         self._rules: RulesOf = RuleFile(root) if broker is None else RuleTopic(broker)
@@ -114,7 +121,7 @@ class Walk:
             kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
             lists=lists,
             # A topic is archived from the tables of its audit, and this job writes none.
-            archive={"path": "archive"} if self._broker is None else None,
+            archive={"path": self._address("archive")} if self._broker is None else None,
             **self._fixed,
             state=state,
             trigger={"interval": "50ms"},
@@ -122,9 +129,18 @@ class Walk:
             engine={**self._plan.engine, "precision": precision},
         )
 
+    def _address(self, name: str) -> str:
+        """How the configuration names a folder of the job."""
+        return name if self._store is None else f"s3://{self._store.name}/{name}"
+
+    def _output(self) -> dict[str, Any]:
+        return {"path": self._address("tables"), "evaluations": True}
+
     def _start(self) -> None:
         self._lives += 1
-        self._life = Life(self._job.conf, self._root / f"life-{self._lives}.log", self._records, self._source)
+        self._life = Life(
+            self._job.conf, self._job.tables, self._root / f"life-{self._lives}.log", self._records, self._source
+        )
         self._life.start()
 
     def _stop(self) -> None:
@@ -216,8 +232,9 @@ class Walk:
         """Go on in a new checkpoint, with other partitions."""
         export, self._carried = self._root / f"export-{self._lives}", self._carried + 1
         self._run("state", "export", self._job.conf, "--to", export)
-        self._fixed = {"checkpoint": f"checkpoint-{self._carried}", "partitions": partitions}
-        self._job.checkpoint = self._root / self._fixed["checkpoint"]
+        name = f"checkpoint-{self._carried}"
+        self._fixed |= {"checkpoint": self._address(name), "partitions": partitions}
+        self._job.checkpoint = (self._store or self._root) / name
         self._configure(**self._configured)
         self._run("state", "import", export, "--conf", self._job.conf)
         self._records.go_on_in(self._job.checkpoint)

@@ -19,6 +19,7 @@ from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
+from buckets.exit_codes import DONE, FAILED
 from buckets.lint.event_summary import EventSummary, summarise
 from buckets.lint.finding import Finding
 from buckets.lint.lint import Report, codes, look, page
@@ -31,7 +32,6 @@ from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 
-_FAILED = 1
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 _BATCH_ROWS = 20_000
 
@@ -85,7 +85,7 @@ def check(
         for fault in faults:
             echo(f"error: {fault}", err=True)
         if faults:
-            return _FAILED
+            return FAILED
     with event_schema(schema, conf) as (of_events, engine):
         files = read_rule_files(file, of_events)
     rules = tuple(rule for rule_file in files for rule in rule_file.rules)
@@ -101,7 +101,7 @@ def check(
     report = look(Subject(live, epoch_ms(), of_events, engine if conf else None, summary, written))
     _print_json(report, homes, show_all) if as_json else _print(report, homes, show_all)
     levels = {finding.code.level for finding in report.findings}
-    return _FAILED if "error" in levels or (strict and "warning" in levels) else 0
+    return FAILED if "error" in levels or (strict and "warning" in levels) else DONE
 
 
 def _tell(explain: str | None) -> None:

@@ -18,6 +18,7 @@ from buckets.events.schema import EventSchema
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.group import Group
+from buckets.stores.location import location
 from buckets.timeline.inspection import CellView
 
 state_app = typer.Typer(help="Read the state of a job, and carry it over.", rich_markup_mode=None)
@@ -43,14 +44,20 @@ def stats(
       buckets state stats demo-out/checkpoint
       buckets state stats demo-out/checkpoint --largest 50
     """  # noqa: D301 - click needs the backspace itself
+    checkpoint = location(str(checkpoint))
     schema = JobRecord(checkpoint).event_schema()
     groups = RuleVersions(checkpoint).timelines()
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_stats
+    from buckets.spark.store_settings import schemes_of
 
     console = Terminal()
     with console.status("Reading the state…"):
-        state = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
+        state = read_stats(
+            start_session("buckets state stats", shards=2, stores=schemes_of([checkpoint])),
+            checkpoint.resolve(),
+            largest,
+        )
     sizes = ("Cells", "Pages", "Bytes")
     numbers = ("Keys", *sizes, "Bytes a cell")
     table = TextTable(f"State of {checkpoint}", ("Group", *numbers), numbers)
@@ -93,15 +100,17 @@ def show(
       buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
       buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
     """  # noqa: D301 - click needs the backspace itself
+    checkpoint = location(str(checkpoint))
     schema = JobRecord(checkpoint).event_schema()
     chosen = find_group(RuleVersions(checkpoint).groups(), group)
     encoded = encode_key(chosen, key, schema)
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_timeline
+    from buckets.spark.store_settings import schemes_of
 
     console = Terminal()
     with console.status("Reading the state…"):
-        spark = start_session("buckets state show", shards=2)
+        spark = start_session("buckets state show", shards=2, stores=schemes_of([checkpoint]))
         timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"

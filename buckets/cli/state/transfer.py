@@ -13,6 +13,7 @@ from buckets.config.job import Job, load_job
 from buckets.moment import iso_text
 from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
 from buckets.state_transfer.plan import CarryPlan, parse_names
+from buckets.stores.location import location
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -36,14 +37,16 @@ def export_command(
       buckets state export conf/demo.yaml --to demo-out/export
       buckets state export demo-out/checkpoint --to demo-out/export --json
     """  # noqa: D301 - click needs the backspace itself
+    origin = location(str(origin))
     checkpoint = origin.resolve() if origin.is_dir() else load_job(origin).checkpoint
     JobRecord(checkpoint).event_schema()
     check_free(checkpoint)
     from buckets.spark.session import start_session
     from buckets.spark.state_export import export_state
+    from buckets.spark.store_settings import schemes_of
 
     with StatusLine(Terminal(stderr=True)) as progress:
-        spark = start_session("buckets state export", shards=2)
+        spark = start_session("buckets state export", shards=2, stores=schemes_of([checkpoint]))
         manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
     if as_json:
         written = manifest.model_dump(mode="json", exclude={"made_ms"})

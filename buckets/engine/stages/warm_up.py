@@ -20,6 +20,8 @@ from buckets.engine.stages.shard import Scorer
 from buckets.engine.storage.arena import PENDING, Arena
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.avro.avro_events import AvroText, read_plain
+from buckets.events.protobuf.proto_schema import ProtobufText
+from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
@@ -74,6 +76,7 @@ def warm_up() -> None:
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
     _fill_an_arena()
     _read_avro()
+    _read_protobuf()
 
 
 def _read_avro() -> None:
@@ -81,6 +84,13 @@ def _read_avro() -> None:
     decimal = '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}'
     written = AvroText(f'{{"type": "record", "name": "r", "fields": [{{"name": "v", "type": {decimal}}}]}}')
     read_plain(pa.record_batch({RAW: pa.array([b"\2\1"])}), _SCHEMA, written)
+
+
+def _read_protobuf() -> None:
+    """Read a message behind the prefix of a registry."""
+    written = ProtobufText('syntax = "proto3"; message m { string k = 1; }')
+    rows = pa.record_batch({RAW: pa.array([b"\0\0\0\0\1\0\n\1k"])})
+    read_registered(rows, _SCHEMA, lambda number: written)
 
 
 def _fill_an_arena() -> None:

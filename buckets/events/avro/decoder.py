@@ -6,33 +6,18 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from buckets.events.avro.avro_type import AvroType, read_schema
-from buckets.events.avro.columns import WrittenValues, field_values
+from buckets.events.avro.columns import field_values
 from buckets.events.avro.program import Program, program_of
 from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, SOUND, scan
-from buckets.events.moment_text import Faults
+from buckets.events.decoded import Decoded
 from buckets.events.schema import EventSchema
+from buckets.events.written_values import WrittenValues
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """The declared fields of messages.
-
-    Attributes:
-        columns: for each field a column of Arrow, null where a message does not have it.
-        faults: by row, why a message is no event.
-        unread: the rows of which nothing could be read.
-    """
-
-    columns: list[pa.Array]
-    faults: Faults
-    unread: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -90,9 +75,3 @@ def decoder_of(text: str, references: tuple[str, ...], names: tuple[str, ...]) -
     """
     program, types = program_of(read_schema(text, references), names)
     return Decoder(program, types)
-
-
-def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
-    """Return messages of which nothing can be read."""
-    columns = [pa.nulls(rows) for _ in schema.field_names]
-    return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))

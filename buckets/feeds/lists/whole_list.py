@@ -66,7 +66,7 @@ def read_list_table(path: Path, key: str) -> ListBase:
         BucketsError: there is no such table, a file of it is missing, or its rows are no list.
     """
     try:
-        table = DeltaTable(path)
+        table = DeltaTable(str(path))
     except (TableNotFoundError, DeltaError, OSError) as error:
         message = f"list {path}: is not a Delta table ({first_line(error)}); make one, or correct the path"
         raise BucketsError(message) from None

@@ -176,7 +176,7 @@ class RuleHistory:
         """Write all versions that are not in the table, in one commit; False while the folder has no owner yet."""
         if self._owner is not None and not self._owner.exists():
             return False
-        table = DeltaTable.create(self._path, COLUMNS, mode="ignore")
+        table = DeltaTable.create(str(self._path), COLUMNS, mode="ignore")
         append_new(table, self._application, self._new_rows)
         return True
 

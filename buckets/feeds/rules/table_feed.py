@@ -33,7 +33,7 @@ def open_rule_table(path: Path) -> DeltaTable:
         BucketsError: there is none, or a column is missing.
     """
     try:
-        table = DeltaTable(path)
+        table = DeltaTable(str(path))
     except (TableNotFoundError, DeltaError, OSError) as error:
         remedy = "`buckets rules apply FILE --conf CONF` makes one"
         message = f"rules {path}: is not a Delta table ({first_line(error)}); {remedy}"

@@ -69,7 +69,7 @@ def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | N
     """
     schema, archive = scoring.terms.event_schema, history.archive
     first, end = _arrivals(history, scoring, until_ms)
-    there = pa.schema(DeltaTable(archive.table_path).schema().to_arrow()).names
+    there = pa.schema(DeltaTable(str(archive.table_path)).schema().to_arrow()).names
     columns = [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there]
     tables = archive.tables(first, end, columns)
     needed = scoring.needed_lists

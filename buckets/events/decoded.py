@@ -1,0 +1,72 @@
+"""The declared fields of messages in a binary format, those of each schema decoded together, back in their order."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, shortened
+from buckets.events.moment_text import Faults
+from buckets.events.schema import EventSchema
+from buckets.events.written_values import joined
+
+Int64s = npt.NDArray[np.int64]
+
+
+class UnknownSchema(ValueError):
+    """A schema is not known, or is none that can be read; says why."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The declared fields of messages.
+
+    Attributes:
+        columns: for each field a column of Arrow, null where a message does not have it.
+        faults: by row, why a message is no event.
+        unread: the rows of which nothing could be read.
+    """
+
+    columns: list[pa.Array]
+    faults: Faults
+    unread: frozenset[int] = frozenset()
+
+
+def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
+    """Return messages of which nothing can be read."""
+    columns = [pa.nulls(rows) for _ in schema.field_names]
+    return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))
+
+
+def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:
+    """Join what was decoded of the rows of each schema, in the order of the rows."""
+    order = np.concatenate([np.empty(0, np.int64), *(of_part for of_part, _ in parts)])
+    back = None if len(parts) == 1 else pa.array(np.argsort(order))
+    reasons: list[str | None] = [None] * rows.num_rows
+    unread = set[int]()
+    for of_part, decoded in parts:
+        unread |= {int(of_part[row]) for row in decoded.unread}
+        for row, reason in decoded.faults.items():
+            reasons[int(of_part[row])] = reason
+    columns = {}
+    for index, name in enumerate(schema.field_names):
+        column, faults = joined([decoded.columns[index] for _, decoded in parts])
+        for row, reason in faults.items():
+            at = int(order[row])
+            reasons[at] = reasons[at] or f"{name}: {reason}"
+        columns[field_column(index)] = column if back is None else column.take(back)
+    raw = rows.column(RAW)
+    shown = pa.nulls(rows.num_rows, pa.string())
+    if unread:
+        texts = [_as_digits(raw[row].as_py()) if row in unread else None for row in range(rows.num_rows)]
+        shown = pa.array(texts, pa.string())
+    others = {name: rows.column(name) for name in rows.schema.names if name != RAW}
+    return pa.record_batch(others | {RAW: shown, BROKEN: pa.array(reasons, pa.string())} | columns)
+
+
+def _as_digits(message: bytes) -> str:
+    """Return bytes as hexadecimal digits; of a long message the beginning, as a dead letter keeps it."""
+    most = LONGEST_RAW // 2
+    begin = f"0x{message[:most].hex()}"
+    return shortened(begin, f"{len(message):,} bytes") if len(message) > most else shortened(begin)

@@ -1,0 +1,60 @@
+"""An event schema as text, made of the schema that messages are written with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from buckets.errors import BucketsError
+from buckets.events.schema import AttributeType
+from buckets.validation import did_you_mean
+
+
+@dataclass(frozen=True)
+class ImportedField:
+    """A field of messages, and what it can be in an event schema: an attribute, a measure, or neither.
+
+    Attributes:
+        name: of the field.
+        attribute: its type as an attribute; None for none.
+        scale: the digits of a measure; None for none.
+        reason: why it is neither, as text.
+        unit: what it is in as the time of an event.
+    """
+
+    name: str
+    attribute: AttributeType | None = None
+    scale: int | None = None
+    reason: str = ""
+    unit: Literal["ms", "iso8601"] = "ms"
+
+
+def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str, event_time: str) -> str:
+    """Return an event schema in YAML, with a comment for each field that it cannot have.
+
+    Args:
+        fields: those of the messages.
+        name: what the kind of event is called.
+        event_id: the field that identifies an event.
+        event_time: the field that says when it happened.
+
+    Raises:
+        BucketsError: there are no such fields.
+    """
+    known = {field.name: field for field in fields}
+    for option, chosen in (("--id", event_id), ("--time", event_time)):
+        if chosen not in known:
+            message = f"{option}: {name} has no field {chosen}{did_you_mean(chosen, known)}; fields: {', '.join(known)}"
+            raise BucketsError(message)
+    others = [field for field in fields if field.name not in (event_id, event_time)]
+    declared: dict[str, Any] = {
+        "name": name,
+        "version": 1,
+        "event_id": event_id,
+        "event_time": {"field": event_time, "unit": known[event_time].unit},
+        "attributes": {field.name: field.attribute for field in others if field.attribute is not None},
+        "measures": {field.name: {"scale": field.scale} for field in others if field.scale is not None},
+    }
+    text = yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
+    return text + "".join(f"# {field.name}: {field.reason}\n" for field in others if field.reason)

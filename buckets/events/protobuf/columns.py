@@ -1,0 +1,243 @@
+"""Wanted values as columns of Arrow, by the types of their fields.
+
+Whole numbers and texts keep their types. Floating point becomes its shortest decimal text, an enum the name of its
+value, a Timestamp of Google's own types a moment where it is the time of an event and text in RFC 3339 elsewhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import FieldDescriptor
+
+from buckets.events.moment_text import Faults
+from buckets.events.protobuf.program import NO_SLOT, Slots
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
+from buckets.events.schema import EventSchema
+from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
+from buckets.numbers.fixed_point import format_scaled
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_NANOS_OF_MS = 1_000_000
+_NANOS_OF_UNIT, _DIGITS_OF_NANOS, _MOST_NANOS = 1_000_000_000, 9, 999_999_999
+_LARGEST_SCALE, _MOST_BYTES = 1000, 500
+"""Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
+
+
+@dataclass(frozen=True)
+class FoundValues:
+    """What was found in messages, by slot and row.
+
+    Attributes:
+        data: uint8, the bytes of all messages.
+        there: bool `(slots, rows)`, whether there is a value.
+        numbers: int64 `(slots, rows)`, a number, the bits of floating point, or where bytes begin.
+        lengths: int64 `(slots, rows)`, how many bytes there are.
+        sound: bool `(rows,)`, which messages are not broken.
+    """
+
+    data: npt.NDArray[np.uint8]
+    there: Bools
+    numbers: Int64s
+    lengths: Int64s
+    sound: Bools
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a field that have a value: its own, and those that its parts have."""
+
+    values: WrittenValues
+    parts: tuple[WrittenValues, ...] = ()
+
+
+def field_values(
+    name: str, field: WantedField, slots: Slots | None, found: FoundValues, schema: EventSchema
+) -> tuple[pa.Array, Faults]:
+    """Return the column of a declared field, null where a message does not have it, and what is wrong with its values.
+
+    Args:
+        name: of the declared field.
+        field: what it is in the messages.
+        slots: where its values are.
+        found: what was found.
+        schema: what the field is to become.
+    """
+    count = len(found.sound)
+    if field.fault:
+        return pa.nulls(count), {int(row): field.fault for row in np.flatnonzero(found.sound)}
+    if slots is None:
+        return pa.nulls(count), {}
+    in_parent = found.sound if slots.parent == NO_SLOT else found.there[slots.parent] & found.sound
+    has_value = found.there[slots.value] & found.sound
+    if not field.last.has_presence:
+        # What is not written has the default of its type: zeros, or no bytes, as all slots have from the beginning.
+        has_value = in_parent
+    column, faults = _chosen(name, field, slots, found, has_value, schema)
+    if field.last.has_presence and field.last.has_default_value:
+        column = _with_default(column, field.last, in_parent & ~has_value)
+    return column, faults
+
+
+def _chosen(
+    name: str, field: WantedField, slots: Slots, found: FoundValues, has_value: Bools, schema: EventSchema
+) -> tuple[pa.Array, Faults]:
+    """Return the column of the rows that have a value, null elsewhere."""
+    is_all = bool(has_value.all())
+    rows = np.flatnonzero(has_value)
+
+    def of(slot: int) -> WrittenValues:
+        values = WrittenValues(found.data, found.numbers[slot], found.lengths[slot])
+        return values if is_all else values.of(rows)
+
+    chosen = _Rows(of(slots.value), tuple(map(of, slots.parts)))
+    is_event_time = name == schema.event_time.field
+    column, faults = fitted(name, *_column(field.last, chosen, is_event_time), schema)
+    if is_all:
+        return column, faults
+    at = np.cumsum(has_value) - 1
+    return column.take(pa.array(at, mask=~has_value)), {int(rows[row]): reason for row, reason in faults.items()}
+
+
+def _with_default(column: pa.Array, field: FieldDescriptor, rows: Bools) -> pa.Array:
+    """Return a column with the default that its schema names in some rows."""
+    if not rows.any():
+        return column
+    value = field.default_value
+    if field.enum_type is not None:
+        value = field.enum_type.values_by_number[value].name
+    if isinstance(value, float):
+        value = _shortest(np.array([value], np.float32 if field.type == FieldDescriptor.TYPE_FLOAT else np.float64))[0]
+    default = pa.array([value])
+    (both, _) = joined([column, default])
+    at = np.where(rows, len(column), np.arange(len(column)))
+    return both.take(pa.array(at))
+
+
+def _column(field: FieldDescriptor, rows: _Rows, is_event_time: bool) -> tuple[pa.Array, Faults]:
+    if field.message_type is not None:
+        if field.message_type.full_name == TIMESTAMP:
+            return _moments(rows, is_event_time)
+        if field.message_type.full_name == CONFLUENT_DECIMAL:
+            return _decimals(rows)
+        if field.message_type.full_name == MONEY:
+            return _money(rows)
+        count = len(rows.values.numbers)
+        return pa.nulls(count), dict.fromkeys(range(count), "is an object, and must be one value")
+    if field.enum_type is not None:
+        return _enum(field, rows.values.numbers)
+    return _COLUMNS.get(field.type, _whole)(rows.values), {}
+
+
+def _whole(values: WrittenValues) -> pa.Array:
+    return pa.array(values.numbers)
+
+
+def _unsigned(values: WrittenValues) -> pa.Array:
+    return pa.array(np.ascontiguousarray(values.numbers).view(np.uint64))
+
+
+def _boolean(values: WrittenValues) -> pa.Array:
+    return pa.array(values.numbers.astype(np.bool_))
+
+
+def _float(values: WrittenValues) -> pa.Array:
+    return _shortest(values.numbers.astype(np.uint32).view(np.float32))
+
+
+def _double(values: WrittenValues) -> pa.Array:
+    return _shortest(np.ascontiguousarray(values.numbers).view(np.float64))
+
+
+def _shortest(floats: npt.NDArray[np.floating]) -> pa.Array:
+    """Return floating point as its shortest decimal text."""
+    return pc.cast(pa.array(floats), pa.string())
+
+
+def _text(values: WrittenValues) -> pa.Array:
+    return values.bytes.view(pa.large_string())
+
+
+def _bytes(values: WrittenValues) -> pa.Array:
+    return values.bytes
+
+
+_COLUMNS: dict[int, Callable[[WrittenValues], pa.Array]] = {
+    FieldDescriptor.TYPE_UINT64: _unsigned,
+    FieldDescriptor.TYPE_FIXED64: _unsigned,
+    FieldDescriptor.TYPE_BOOL: _boolean,
+    FieldDescriptor.TYPE_FLOAT: _float,
+    FieldDescriptor.TYPE_DOUBLE: _double,
+    FieldDescriptor.TYPE_STRING: _text,
+    FieldDescriptor.TYPE_BYTES: _bytes,
+}
+"""By type; all others are whole numbers of 64 bits."""
+
+
+def _enum(field: FieldDescriptor, numbers: Int64s) -> tuple[pa.Array, Faults]:
+    """Return the names of values; of one that the schema does not know the number, if the enum is open to such."""
+    known, places = np.unique(numbers, return_inverse=True)
+    values = field.enum_type.values_by_number
+    names = [values[number].name if number in values else str(number) for number in known.tolist()]
+    column = pa.array(names, pa.string()).take(pa.array(places.astype(np.int64)))
+    if not field.enum_type.is_closed:
+        return column, {}
+    strange = np.array([number not in values for number in known.tolist()], np.bool_)
+    faulty = np.flatnonzero(strange[places])
+    return column, {int(row): f"{numbers[row]} is no value of {field.enum_type.name}" for row in faulty}
+
+
+def _moments(rows: _Rows, is_event_time: bool) -> tuple[pa.Array, Faults]:
+    """Return moments: to the millisecond as the time of an event, as text with all of their digits elsewhere."""
+    seconds, nanos = (part.numbers for part in rows.parts)
+    wrong = (seconds < YEAR_1_S) | (seconds >= YEAR_10000_S) | (nanos < 0) | (nanos > _MOST_NANOS)
+    faults: Faults = {
+        int(row): f"{seconds[row]} s and {nanos[row]} ns is no time in the years 1 to 9999"
+        for row in np.flatnonzero(wrong)
+    }
+    if faults:
+        seconds, nanos = np.where(wrong, 0, seconds), np.where(wrong, 0, nanos)
+    if is_event_time:
+        return pa.array(seconds * 1000 + nanos // _NANOS_OF_MS).cast(pa.timestamp("ms", "UTC")), faults
+    begins = np.datetime_as_string(seconds.astype("datetime64[s]")).tolist()
+    texts = [f"{begin}{_fraction(nano)}Z" for begin, nano in zip(begins, nanos.tolist(), strict=True)]
+    return pa.array(texts, pa.string()), faults
+
+
+def _fraction(nanos: int) -> str:
+    """Return a part of a second with 0, 3, 6 or 9 digits, as the JSON of Protobuf has it."""
+    if nanos == 0:
+        return ""
+    digits = f"{nanos:09}"
+    return f".{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
+
+
+def _decimals(rows: _Rows) -> tuple[pa.Array, Faults]:
+    """Return decimals to the digit; each has a scale of its own."""
+    written, scales = rows.parts
+    texts: list[str | None] = []
+    faults: Faults = {}
+    for row, (content, scale) in enumerate(zip(written.bytes.to_pylist(), scales.numbers.tolist(), strict=True)):
+        if abs(scale) > _LARGEST_SCALE or len(content) > _MOST_BYTES:
+            faults[row] = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
+            texts.append(None)
+        else:
+            number = int.from_bytes(content, signed=True)
+            texts.append(format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
+    return pa.array(texts, pa.string()), faults
+
+
+def _money(rows: _Rows) -> tuple[pa.Array, Faults]:
+    """Return amounts with nine digits after the point; their currency is a field of its own."""
+    units, nanos = (part.numbers for part in rows.parts)
+    wrong = (np.abs(nanos) > _MOST_NANOS) | ((units > 0) & (nanos < 0)) | ((units < 0) & (nanos > 0))
+    faults: Faults = {
+        int(row): f"{units[row]} units and {nanos[row]} nanos is no amount" for row in np.flatnonzero(wrong)
+    }
+    amounts = zip(units.tolist(), nanos.tolist(), strict=True)
+    texts = [format_scaled(unit * _NANOS_OF_UNIT + nano, _DIGITS_OF_NANOS) for unit, nano in amounts]
+    return pa.array(texts, pa.string()), faults

@@ -1,0 +1,103 @@
+"""The fields that an event schema declares, found in a message of Protobuf by their names, or by their numbers.
+
+A number is what a field is known by in Protobuf. So a name that a message does not have is looked for by the numbers
+that it had: a field that was renamed is read as before.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from buckets.events.field_paths import path_of
+
+TIMESTAMP = "google.protobuf.Timestamp"
+CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
+_WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
+Numbers = tuple[int, ...]
+NumbersOf = Mapping[str, Numbers]
+"""By declared field the numbers of the fields on the way to it, and its own."""
+
+
+@dataclass(frozen=True)
+class WantedField:
+    """A declared field in a message.
+
+    Attributes:
+        way: the fields on the way to it, each a message that is no list, and itself; empty where there is no such.
+        fault: why it can have no value; empty where it can.
+    """
+
+    way: tuple[FieldDescriptor, ...] = ()
+    fault: str = ""
+
+    @property
+    def last(self) -> FieldDescriptor:
+        """The field itself."""
+        return self.way[-1]
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of the fields on the way, and its own."""
+        return tuple(field.number for field in self.way)
+
+
+def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf) -> list[WantedField]:
+    """Return what each declared field is in a message.
+
+    Args:
+        message: the type.
+        names: the declared fields; a path such as "customer.country" leads into messages.
+        numbers: those that fields had before.
+    """
+    return [_wanted(_by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names]
+
+
+def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Numbers]:
+    """Return the numbers of those declared fields that a message has by their names."""
+    ways = {name: _by_name(message, name) for name in names}
+    return {name: tuple(field.number for field in way) for name, way in ways.items() if way}
+
+
+def _by_name(message: Descriptor, name: str) -> tuple[FieldDescriptor, ...]:
+    way = []
+    inside: Descriptor | None = message
+    for step in path_of(name):
+        field = None if inside is None else inside.fields_by_name.get(step)
+        if field is None:
+            return ()
+        way.append(field)
+        inside = field.message_type
+    return tuple(way)
+
+
+def _by_number(message: Descriptor, numbers: Numbers) -> tuple[FieldDescriptor, ...]:
+    way = []
+    inside: Descriptor | None = message
+    for number in numbers:
+        field = None if inside is None else inside.fields_by_number.get(number)
+        if field is None:
+            return ()
+        way.append(field)
+        inside = field.message_type
+    return tuple(way)
+
+
+def _wanted(way: tuple[FieldDescriptor, ...]) -> WantedField:
+    for field in way:
+        if field.is_repeated:
+            return WantedField(fault=f"is {'an object' if is_map(field) else 'a list'}, and must be one value")
+    if way and is_wrapper(way[-1]):
+        way = (*way, way[-1].message_type.fields_by_name["value"])
+    return WantedField(way)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Return whether a field is a map."""
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def is_wrapper(field: FieldDescriptor) -> bool:
+    """Return whether a field is one value in a message around it, so that it may be null."""
+    return field.message_type is not None and field.message_type.full_name in _WRAPPERS

@@ -1,0 +1,104 @@
+"""Values as a binary format has them, on their way to columns of Arrow from which `arrivals.convert` goes on.
+
+The columns have types that those of Parquet have too. Where messages write one field in several types, as unions and
+changes of a schema make it, all become text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.byte_strings import gathered
+from buckets.events import conversion
+from buckets.events.moment_text import Faults
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+
+Int64s = npt.NDArray[np.int64]
+PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
+"""The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
+
+
+@dataclass(frozen=True)
+class WrittenValues:
+    """The values of one field, of messages of one type of it.
+
+    Attributes:
+        data: uint8, the bytes of all messages.
+        numbers: int64 `(rows,)`, a number, or where the bytes of a value begin.
+        lengths: int64 `(rows,)`, how many bytes it has.
+    """
+
+    data: npt.NDArray[np.uint8]
+    numbers: Int64s
+    lengths: Int64s
+
+    def of(self, rows: Int64s) -> "WrittenValues":
+        """Return those of some rows."""
+        return WrittenValues(self.data, self.numbers[rows], self.lengths[rows])
+
+    @property
+    def bytes(self) -> pa.Array:
+        """The bytes of each, as an Arrow large binary."""
+        strings = gathered(self.data, self.numbers, self.lengths)
+        buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
+        return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
+
+
+def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> tuple[pa.Array, Faults]:
+    """Return a column as its field wants it: no boolean for text, and the time of an event in its unit.
+
+    Args:
+        name: of the field.
+        column: its values, none of them null.
+        faults: what is wrong with them already.
+        schema: what the field is to become.
+    """
+    if pa.types.is_boolean(column.type) and (name == schema.event_id or schema.attributes.get(name) == "string"):
+        texts = ["true" if value else "false" for value in column.to_pylist()]
+        return pa.nulls(len(column), pa.string()), {
+            row: f"is {text}, and must be text" for row, text in enumerate(texts)
+        }
+    if name == schema.event_time.field and schema.event_time.unit != "iso8601":
+        column = _as_number(column, schema.event_time.unit)
+    return column, faults
+
+
+def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
+    """Join columns of one field: as they are if they are of one type, else as text.
+
+    Columns of nothing but nulls have no type.
+
+    Returns:
+        The column, and what of it has no text, by its row.
+    """
+    known = [part for part in parts if not pa.types.is_null(part.type)]
+    if not known:
+        return pa.nulls(sum(map(len, parts)), pa.string()), {}
+    faults: Faults = {}
+    kind = known[0].type
+    if any(part.type != kind for part in known):
+        kind, before, texts = pa.string(), 0, []
+        for part in parts:
+            text, of_part = conversion.attributes(part.cast(kind) if pa.types.is_null(part.type) else part, "string")
+            faults |= {before + row: reason for row, reason in of_part.items()}
+            texts.append(text)
+            before += len(part)
+        parts = texts
+    return pa.concat_arrays([part.cast(kind) for part in parts]), faults
+
+
+def _as_number(column: pa.Array, unit: str) -> pa.Array:
+    """Return moments as the number of ms or s since the epoch; anything else as it is."""
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        return column
+    ticks = pc.cast(column, pa.timestamp("ms") if pa.types.is_date(column.type) else column.type)
+    times_ms = pc.cast(ticks, pa.int64()).to_numpy() // (PER_SECOND[ticks.type.unit] // 1000)
+    if unit == "ms":
+        return pa.array(times_ms)
+    return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())

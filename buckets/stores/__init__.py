@@ -1,0 +1,1 @@
+"""Object stores: their objects as paths, and what Spark is told of them."""

@@ -1,0 +1,39 @@
+"""Where something lies: in the file system of a machine, or in an object store."""
+
+import re
+from pathlib import Path
+
+from buckets.errors import BucketsError
+from buckets.stores.store_path import StorePath
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
+_STORES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
+"""By the scheme as it may be written, the one that Spark and Delta know."""
+
+
+def location(text: str, base: Path = Path()) -> Path:
+    """Return where a path, or an address in an object store, points to.
+
+    Args:
+        text: as it is written.
+        base: where relative paths begin.
+
+    Raises:
+        BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket.
+    """
+    # A path that was read as one of a file system has one slash less.
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return base / text
+    kind, rest = _STORES.get(scheme[1].lower()), scheme[2]
+    if kind is None:
+        message = (
+            f"{text} begins with a scheme, {scheme[1]}:, and only paths and object stores are taken "
+            f"({', '.join(f'{name}://' for name in _STORES)}); write the path alone"
+        )
+        raise BucketsError(message)
+    parts = rest.strip("/").split("/")
+    if not parts[0] or any(part in ("", ".", "..") for part in parts):
+        message = f"{text}: write it as {kind}://BUCKET/FOLDER, without empty names, `.` and `..`"
+        raise BucketsError(message)
+    return StorePath(f"{kind}:", *parts)

@@ -1,0 +1,353 @@
+"""A file or folder of an object store, as a path.
+
+A checkpoint, its tables and all else that the code knows as a folder may lie in a store: what it does with paths works
+with objects as well. A store has no folders, so there is nothing to make or to remove of them; an object is there as a
+whole, once it is written, and stays so. What only a file system can do, such as being mapped into memory, is an error
+that says so, and never a folder that is called `s3a:`.
+
+An endpoint, a region and keys come from the environment, under the names that the tools of all vendors know
+(`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, …).
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import PosixPath, PurePath, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Self, cast
+
+from buckets.errors import BucketsError, first_line
+from buckets.stores.known_folders import OWNED, KnownFolder
+
+if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
+    from obstore.store import ObjectStore
+
+PATIENCE_S = 30.0
+"""For how long a request is tried again that a store has not answered as it should."""
+_CONNECT_WITHIN = timedelta(seconds=5)
+_READ_BYTES = 1 << 20
+"""So much is read at least of an object that is read in parts."""
+_TAKEN = ("AlreadyExistsError", "PreconditionError", "FileNotFoundError", "NotFoundError")
+"""What obstore raises where another writer was faster; named, since it is imported late."""
+_ENDPOINT, _ALLOW_HTTP = "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"
+
+
+class StorePath(PosixPath):
+    """A path such as `s3a://BUCKET/FOLDER/FILE`. What goes wrong in a store is an OSError, as with files."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Return it as Spark and Delta take it."""
+        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+
+    def __fspath__(self) -> str:
+        """Refuse to be taken for a file.
+
+        Raises:
+            BucketsError: always.
+        """
+        message = f"{self} lies in an object store, and a file or folder of this machine is needed here; name one"
+        raise BucketsError(message)
+
+    def is_absolute(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def resolve(self, strict: bool = False) -> Self:
+        """Return it as it is: a store has no links."""
+        return self
+
+    def absolute(self) -> Self:
+        """Return it as it is."""
+        return self
+
+    def relative_to(self, *other: PurePath, **more: Any) -> PurePosixPath:  # type: ignore[override]
+        """Return the path from a folder to it."""
+        return PurePosixPath(*self.parts).relative_to(*(PurePosixPath(*each.parts) for each in other))
+
+    @property
+    def key(self) -> str:
+        """The name of the object in its bucket."""
+        return "/".join(self.parts[2:])
+
+    @property
+    def _store(self) -> "ObjectStore":
+        return self._bucket(PATIENCE_S)
+
+    def _bucket(self, patience_s: float) -> "ObjectStore":
+        return _store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
+
+    @property
+    def _owner(self) -> KnownFolder | None:
+        """The folder that it lies in, where this process alone writes there."""
+        return OWNED.get(str(self.parent)) if OWNED else None
+
+    def _listed(self) -> list[tuple[str, int]]:
+        """Return the names and sizes of all objects that lie beside it."""
+        return self.parent._sizes_now()
+
+    def read_bytes(self) -> bytes:
+        """Return what an object holds."""
+        with _as_os_error(self):
+            if (owner := self._owner) is not None:
+                return owner.read(self.name, self._listed, self._get)
+            return self._get()
+
+    def _get(self) -> bytes:
+        return bytes(self._store.get(self.key).bytes())
+
+    def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
+        """Return what an object holds, and the tag by which `write_over` knows it."""
+        with _as_os_error(self):
+            found = self._bucket(patience_s).get(self.key)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
+        """Return what an object holds, as text."""
+        return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
+
+    def tag(self) -> str:
+        """Return the tag of an object, which another one in its place does not have."""
+        with _as_os_error(self):
+            return str(self._store.head(self.key)["e_tag"])
+
+    def write_bytes(self, data: Any) -> int:
+        """Write an object, or another one in its place."""
+        with _as_os_error(self):
+            self._store.put(self.key, bytes(data))
+        if (owner := self._owner) is not None:
+            owner.wrote(self.name, bytes(data))
+        return len(data)
+
+    def write_text(
+        self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+    ) -> int:
+        """Write an object of text."""
+        return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
+
+    def write_first(self, data: bytes) -> str | None:
+        """Write an object unless there is one; of several writers, each with data of its own, one does so.
+
+        Returns:
+            Its tag; None where there was one.
+        """
+        with _as_os_error(self):
+            try:
+                return str(self._store.put(self.key, data, mode="create", use_multipart=False)["e_tag"])
+            except Exception as error:
+                if type(error).__name__ not in _TAKEN:
+                    raise
+                return self._tag_of(data)
+
+    def write_over(self, data: bytes, tag: str, patience_s: float = PATIENCE_S) -> str | None:
+        """Write an object in the place of the one that has a tag.
+
+        Args:
+            data: what it holds.
+            tag: of the one before.
+            patience_s: for how long it is tried again where the store does not answer.
+
+        Returns:
+            The tag of the new one; None where another writer has been there meanwhile.
+        """
+        with _as_os_error(self):
+            try:
+                over = self._bucket(patience_s).put(self.key, data, mode={"e_tag": tag}, use_multipart=False)
+            except Exception as error:
+                if type(error).__name__ not in _TAKEN:
+                    raise
+                return self._tag_of(data)
+            return str(over["e_tag"])
+
+    def _tag_of(self, data: bytes) -> str | None:
+        """Return the tag of an object that holds just this: a write whose answer was lost, and was tried again."""
+        try:
+            there, tag = self.read_tagged()
+        except FileNotFoundError:
+            return None
+        return tag if there == data else None
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove an object, if it is there."""
+        with _as_os_error(self):
+            if (owner := self._owner) is None or owner.removed(self.name):
+                self._store.delete(self.key)
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a folder is there with the first object in it."""
+
+    def rmdir(self) -> None:
+        """Do nothing: a folder goes with the last object in it."""
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return how large an object is, and when it was written."""
+        with _as_os_error(self):
+            meta = self._store.head(self.key)
+        written_s = meta["last_modified"].timestamp()
+        times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000}
+        return os.stat_result((0o100644, 0, 0, 1, 0, 0, meta["size"], 0, int(written_s), 0), times)
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether there is an object, or a folder with one in it."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether there is an object."""
+        with _as_os_error(self):
+            if (owner := self._owner) is not None:
+                return self.name in owner.names(self._listed)
+            try:
+                return bool(self.key) and self._store.head(self.key) is not None
+            except FileNotFoundError:
+                return False
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether objects lie below it."""
+        with _as_os_error(self):
+            if (known := OWNED.get(str(self))) is not None and known.sizes:
+                return True
+            return any(self._store.list(prefix=f"{self.key}/" if self.key else None, chunk_size=1))
+
+    def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
+        """Yield what lies in a folder."""
+        if (known := OWNED.get(str(self))) is not None:
+            yield from (self / name for name in known.names(self._sizes_now))
+            return
+        with _as_os_error(self):
+            found = self._store.list_with_delimiter(self.key or None)
+        for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
+            yield self / PurePosixPath(name).name
+
+    def sizes(self) -> Iterator[tuple[Self, int]]:
+        """Yield the objects in a folder with their sizes in bytes."""
+        known = OWNED.get(str(self))
+        sizes = self._sizes_now() if known is None else known.names(self._sizes_now).items()
+        return ((self / name, size) for name, size in sizes)
+
+    def _sizes_now(self) -> list[tuple[str, int]]:
+        with _as_os_error(self):
+            found = self._store.list_with_delimiter(self.key or None)
+        return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in found["objects"]]
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[Self]:  # type: ignore[override]
+        """Yield the objects below a folder whose names match."""
+        return (path for path in self._below() if path.match(pattern))
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[Self]:  # type: ignore[override]
+        """Yield the objects below a folder whose path from there matches, name by name."""
+        parts = len(PurePosixPath(pattern).parts)
+        found = self.iterdir() if parts == 1 else self._below()
+        return (path for path in found if len(path.parts) == len(self.parts) + parts and path.match(pattern))
+
+    def _below(self) -> Iterator[Self]:
+        with _as_os_error(self):
+            for chunk in self._store.list(prefix=self.key or None):
+                for meta in chunk:
+                    yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
+
+    def open(self, mode: str = "r", *_: Any, **more: Any) -> IO[Any]:  # type: ignore[override]
+        """Open an object to read it, in parts where not all of it is wanted."""
+        if mode not in ("r", "rb"):
+            self.__fspath__()
+        reader = io.BufferedReader(_Reader(self), _READ_BYTES)
+        return reader if mode == "rb" else cast("IO[Any]", io.TextIOWrapper(reader, more.get("encoding") or "utf-8"))
+
+    def read_part(self, start: int, length: int) -> memoryview:
+        """Return some bytes of an object."""
+        with _as_os_error(self):
+            return memoryview(self._store.get_range(self.key, start=start, length=length))
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of an object, of which those that are asked for are fetched."""
+
+    def __init__(self, path: StorePath) -> None:
+        super().__init__()
+        self._path, self._at, self._size = path, 0, path.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        buffer[:wanted] = self._path.read_part(self._at, wanted)
+        self._at += wanted
+        return wanted
+
+
+@contextmanager
+def _as_os_error(path: StorePath) -> Iterator[None]:
+    """Raise what goes wrong in a store as an OSError that names the object."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        message = f"{path} is not there"
+        raise FileNotFoundError(message) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("obstore"):
+            raise
+        raise StoreError(path, error) from error
+
+
+class StoreError(BucketsError, OSError):
+    """A store that does not do what it is asked, in a line."""
+
+    def __init__(self, path: StorePath, error: Exception) -> None:
+        """Say it of a path and of what has gone wrong with it."""
+        text = str(error)
+        if "NoSuchBucket" in text:
+            why, remedy = f"there is no bucket {path.parts[1]}", "create it, or correct the name"
+        elif "403" in text or "401" in text:
+            why, remedy = "the store refuses it", "see who may, and which keys are in the environment"
+        else:
+            why = f"the store does not answer as it should ({_reason(error)})"
+            remedy = "see that it runs, and AWS_ENDPOINT_URL and AWS_REGION in the environment; then try again"
+        super().__init__(f"{path}: {why}; {remedy}")
+        self.strerror = why
+
+
+def _reason(error: Exception) -> str:
+    """Return of what a library says of a request what is no address and no page of XML."""
+    told = [part for part in first_line(error).split(" - ") if part]
+    return told[-1].split(": <")[0][:200]
+
+
+@lru_cache(maxsize=16)
+def _store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
+    """Return a bucket, as the environment says how it is reached.
+
+    Args:
+        url: of the bucket.
+        endpoint: the server, as the environment names it.
+        patience_s: for how long a request is tried again that does not succeed.
+    """
+    is_plain = endpoint.startswith("http://")
+    if is_plain:
+        os.environ.setdefault(_ALLOW_HTTP, "true")  # for Delta, which reads the same names
+    from obstore.store import from_url
+
+    patience = timedelta(seconds=patience_s)
+    return from_url(
+        url,
+        client_options={
+            "timeout": patience,
+            "connect_timeout": min(patience, _CONNECT_WITHIN),
+            "allow_http": is_plain,
+        },
+        retry_config={"retry_timeout": patience, "max_retries": 20},
+    )

@@ -1,0 +1,61 @@
+"""A rolling upgrade: the release before is stopped, this one goes on, and nobody sees it in the results."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.command import RunningCommand
+from tests.spark.job_folder import JobFolder
+from tests.spark.test_attempts import comparable
+from tests.spark.test_kill import committed_batches, remembering
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+ROOT = Path(__file__).parents[2]
+RELEASE_BEFORE = "65c4068"
+"""The commit of it: there is no published release yet."""
+COMPILED_WITHIN_S = 900
+
+
+class Release(RunningCommand):
+    """`buckets run` of a checkout."""
+
+    def __init__(self, checkout: Path, job: JobFolder, log: Path) -> None:
+        """Say what to start."""
+        super().__init__(log=log, give_up_s=COMPILED_WITHIN_S)
+        script = "from buckets.cli.main import main; main()"
+        self._arguments = [sys.executable, "-c", script, "run", str(job.conf)]
+        self._cwd = checkout
+        self._environment = os.environ | {"PYTHONPATH": str(checkout)}
+
+
+@pytest.fixture(scope="module")
+def release_before(tmp_path_factory) -> Path:
+    """The checkout of the release before."""
+    checkout = tmp_path_factory.mktemp("before")
+    archive = ["git", "-C", str(ROOT), "archive", RELEASE_BEFORE]
+    done = subprocess.run(archive, check=False, capture_output=True)
+    if done.returncode != 0:
+        pytest.skip(f"commit {RELEASE_BEFORE} is not in this clone")
+    subprocess.run(["tar", "-x", "-C", str(checkout)], input=done.stdout, check=True)
+    return checkout
+
+
+def test_a_job_that_is_stopped_and_started_with_this_release_goes_on(spark, release_before, tmp_path):
+    undisturbed = remembering(tmp_path / "undisturbed")
+    undisturbed.run(spark)
+    job = remembering(tmp_path / "upgraded", undisturbed.source)
+    job.configure_also(trigger={"interval": "500ms"})
+    with Release(release_before, job, tmp_path / "before.log") as command:
+        command.wait_until(lambda: len(committed_batches(job)) >= 3)
+        command.terminate()
+        assert command.wait() == 0, command.stderr
+    assert len(committed_batches(job)) < len(committed_batches(undisturbed))
+    job.configure_also(trigger={"available_now": True})
+    with Release(ROOT, job, tmp_path / "after.log") as command:
+        assert command.wait() == 0, command.stderr
+
+    assert comparable(job) == comparable(undisturbed)
+    assert committed_batches(job) == committed_batches(undisturbed)

@@ -1,0 +1,1 @@
+"""Object stores: paths, leases, and jobs that have all they keep in one."""

@@ -1,0 +1,117 @@
+"""A job that has all it keeps in an object store does what one does that keeps it on a disk."""
+
+from pathlib import Path
+
+import pytest
+
+from buckets.outputs.reader import read_rows
+from tests.spark.command import RunningCommand, one_line, run_command
+from tests.spark.job_folder import JobFolder, written_batches
+from tests.spark.payments import payments
+from tests.stores.server import Harm, Store, harmful, in_environment
+
+pytestmark = pytest.mark.spark
+
+FILES = 6
+
+
+def in_store(root: Path, store: Store, bucket: str, source: Path) -> JobFolder:
+    """A job over the files of a folder, all of it in a bucket; the store keeps objects as files, which tests read."""
+    job = JobFolder(
+        root,
+        source={"kind": "json", "path": str(source), "max_files_per_trigger": 1},
+        checkpoint=f"s3://{bucket}/job/checkpoint",
+        output={"path": f"s3://{bucket}/job/tables", "evaluations": True},
+        archive={"path": f"s3://{bucket}/job/archive"},
+    )
+    job.checkpoint, job.tables = (store.folder / bucket / "job" / name for name in ("checkpoint", "tables"))
+    return job
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory) -> JobFolder:
+    """A job that has run on a disk, undisturbed."""
+    job = JobFolder(tmp_path_factory.mktemp("disk"))
+    job.add_events(payments(150), FILES)
+    ran = run_command("run", job.conf)
+    assert ran.returncode == 0, ran.stderr
+    return job
+
+
+def test_a_job_in_a_store_that_is_killed_and_goes_on_has_the_results_of_one_on_a_disk(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    """The start after the kill takes the lease of the dead at once, and the batch is run again as it began."""
+    job = in_store(tmp_path, store, bucket, on_disk.source)
+    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
+        command.wait_until(lambda: len(written_batches(job.tables / "batches")) >= 2)
+        command.kill_all()
+    assert run_command("check", job.conf).returncode == 0
+
+    ran = run_command("run", job.conf)
+
+    assert ran.returncode == 0, ran.stderr
+    assert job.all_rows() == on_disk.all_rows()
+    assert not any(tmp_path.glob("*s3*"))
+    archived = run_command("archive", job.conf)
+    assert archived.returncode == 0, archived.stderr
+    alert = next(row for row in read_rows(f"s3://{bucket}/job/tables", "alerts", ["alert_id", "event_id"]))
+    explained = run_command("explain", job.conf, alert["alert_id"])
+    assert explained.returncode == 0, explained.stderr
+    assert alert["event_id"] in explained.stdout
+    same = run_command("replay", job.conf, "--cuts", "joined")
+    assert same.returncode == 0, same.stderr
+    stats = run_command("state", "stats", f"s3://{bucket}/job/checkpoint")
+    assert stats.returncode == 0, stats.stderr
+    assert "Largest keys" in stats.stdout
+
+
+def test_of_two_starts_at_one_moment_on_a_new_checkpoint_in_a_store_one_runs(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    job = in_store(tmp_path, store, bucket, on_disk.source)
+    logs = [tmp_path / "one.log", tmp_path / "two.log"]
+    with RunningCommand("run", job.conf, log=logs[0]) as one, RunningCommand("run", job.conf, log=logs[1]) as two:
+        codes = [one.wait(), two.wait()]
+    assert sorted(codes)[0] == 0
+    assert sorted(codes)[1] != 0
+    refused = logs[0 if codes[0] else 1].read_text(encoding="utf-8")
+    assert "is in use by process" in refused
+    assert "Traceback" not in refused
+    assert job.all_rows() == on_disk.all_rows()
+
+
+def kill_after_a_batch(command: RunningCommand, job: JobFolder) -> None:
+    before = len(written_batches(job.tables / "batches"))
+    command.wait_until(lambda: not command.is_running or len(written_batches(job.tables / "batches")) > before)
+    command.kill_all()
+
+
+@pytest.mark.nightly
+def test_through_a_store_that_refuses_loses_cuts_and_dawdles_nothing_is_lost_or_doubled(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    """The job is started as often as it ends, as a supervisor does, and killed now and then."""
+    job, harm = in_store(tmp_path, store, bucket, on_disk.source), Harm(0.05, 0.02, 0.02, 0.05)
+    with harmful(store, harm) as bad, in_environment(bad):
+        for start in range(12):
+            with RunningCommand("run", job.conf, log=tmp_path / f"{start}.log") as command:
+                if start < 3:
+                    kill_after_a_batch(command, job)
+                    continue
+                if command.wait() == 0:
+                    break
+            said = (tmp_path / f"{start}.log").read_text(encoding="utf-8")
+            assert "Traceback" not in said
+        else:
+            pytest.fail("it did not come to its end")
+    assert job.all_rows() == on_disk.all_rows()
+
+
+def test_what_cannot_lie_in_a_store_and_what_is_not_there_is_said_in_a_line(store: Store, tmp_path: Path):
+    job = JobFolder(tmp_path, source={"kind": "json", "path": "s3://bucket/source"})
+    assert "source.path: s3://bucket/source lies in an object store" in one_line(run_command("run", job.conf), 2)
+    job = JobFolder(tmp_path, checkpoint="s3://not-there/checkpoint")
+    assert "there is no bucket not-there" in one_line(run_command("run", job.conf), 1)
+    job = JobFolder(tmp_path, checkpoint="ftp://somewhere/checkpoint")
+    assert "begins with a scheme, ftp:" in one_line(run_command("run", job.conf), 2)

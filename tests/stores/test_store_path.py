@@ -1,0 +1,163 @@
+"""Paths of a store say and do what paths of a file system do, or refuse it in a line."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
+from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.lock import Lock
+from buckets.errors import BucketsError
+from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
+from buckets.stores.known_folders import OWNED
+from buckets.stores.location import location
+from buckets.stores.store_path import StoreError, StorePath
+from tests.stores.server import Harm, harmful, in_environment
+
+NAMES = ("a.json", "b.json", "of/1.json", "of/2.json", "of/more/3.arrow", "öß ü%20.json")
+
+
+def seen(root: Path) -> dict[str, object]:
+    """What can be asked of a folder, by paths from there."""
+
+    def named(paths) -> list[str]:
+        return sorted(path.relative_to(root).as_posix() for path in paths)
+
+    files = [root / name for name in (*NAMES, "none.json")]
+    return {
+        "there": [path.exists() for path in (root, *files)],
+        "files": [path.is_file() for path in (root, *files)],
+        "folders": [path.is_dir() for path in (root, root / "of", root / "none", *files)],
+        "inside": named(root.iterdir()),
+        "json": named(root.glob("*.json")),
+        "numbered": named((root / "of").glob("[0-9]*.json")),
+        "below": named(root.glob("*/[0-9]*.json")),
+        "all": named(path for path in root.rglob("*") if path.is_file()),
+        "held": [path.read_bytes() for path in files[:-1]],
+        "text": [path.read_text(encoding="utf-8") for path in files[:-1]],
+        "sizes": [path.stat().st_size for path in files[:-1]],
+        "by name": {path.name: size for path, size in sizes_in(root, "*.json").items()},
+        "names": [(path.name, path.stem, path.suffix, path.parent.name) for path in files],
+        "opened": [opened(path) for path in files[:-1]],
+    }
+
+
+def opened(path: Path) -> tuple[bytes, bytes, str]:
+    with path.open("rb") as file, path.open(encoding="utf-8") as text:
+        begin = file.read(3)
+        file.seek(-4, 2)
+        return begin, file.read(), text.readline()
+
+
+def filled(root: Path) -> Path:
+    for name in NAMES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(root / name, f"{name}\nand ä more\n")
+    append_whole(root / "a.json", b"added")
+    with written_whole(root / "of" / "1.json") as partial:
+        partial.write_text("large\n")
+    (root / "b.json").with_name("gone.json").write_bytes(b"x")
+    (root / "gone.json").unlink()
+    (root / "gone.json").unlink(missing_ok=True)
+    return root
+
+
+def test_a_folder_of_a_store_is_one_as_a_folder_of_a_machine(bucket: str, tmp_path: Path):
+    there, here = filled(location(f"s3://{bucket}/some/folder")), filled(tmp_path / "folder")
+
+    assert seen(there) == seen(here)
+    first = here / "of" / "1.json"
+    assert holds_more_than(there, there / "of" / "1.json") == holds_more_than(here, first) is True
+    remove_tree(there)
+    assert not there.exists()
+    assert not any(there.iterdir())
+
+
+def test_a_path_of_a_store_is_the_same_however_it_is_written_and_wherever_it_comes_from(bucket: str):
+    path = location(f"s3://{bucket}/cp/")
+
+    assert path == location(f"s3a://{bucket}/cp") == location(f"s3a:/{bucket}/cp") == location(str(path))
+    assert str(path) == f"s3a://{bucket}/cp"
+    assert pickle.loads(pickle.dumps(path)) == path.resolve() == path.absolute() == path
+    assert {path: 1}[location(f"s3://{bucket}/cp")] == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("file:/tmp/cp", "only paths and object stores are taken"),
+        ("hdfs://host/cp", "only paths and object stores are taken"),
+        ("s3://", "write it as s3a://BUCKET/FOLDER"),
+        ("s3://b/../c", "write it as s3a://BUCKET/FOLDER"),
+        ("gs://b//c", "write it as gs://BUCKET/FOLDER"),
+    ],
+)
+def test_an_address_that_names_nothing_is_refused_in_a_line(written: str, said: str):
+    with pytest.raises(BucketsError, match=said) as refused:
+        location(written)
+    assert "\n" not in refused.value.message
+
+
+def test_what_only_a_file_can_do_is_refused_and_makes_no_folder_of_that_name(bucket: str, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = location(f"s3://{bucket}/x")
+
+    for act in (lambda: open(path), lambda: path.open("w"), path.touch, lambda: path.rename("y"), path.readlink):  # noqa: SIM115
+        with pytest.raises(BucketsError, match="lies in an object store"):
+            act()
+    assert not any(tmp_path.iterdir())
+
+
+def test_of_many_writers_of_one_object_one_is_the_first(bucket: str):
+    path = location(f"s3://{bucket}/first")
+    assert isinstance(path, StorePath)
+    with ThreadPoolExecutor(16) as pool:
+        first = list(pool.map(lambda number: write_first(path, b"%d" % number), range(16)))
+    winner = first.index(True)
+    assert first.count(True) == 1
+    assert path.read_bytes() == b"%d" % winner
+
+    _, tag = path.read_tagged()
+    with ThreadPoolExecutor(16) as pool:
+        over = list(pool.map(lambda number: path.write_over(b"over %d" % number, tag), range(16)))
+    assert sum(each is not None for each in over) == 1
+
+
+def test_a_store_that_is_not_there_or_refuses_is_said_in_a_line(bucket: str, monkeypatch):
+    with pytest.raises(StoreError, match="there is no bucket not-there") as gone:
+        location("s3://not-there/x").exists()
+    assert "\n" not in gone.value.message
+    assert isinstance(gone.value, OSError)
+
+
+def test_writes_arrive_once_through_a_server_that_refuses_loses_and_cuts(store, bucket: str):
+    """A write whose answer is lost is tried again, finds itself there, and knows it for its own."""
+    harm = Harm(refused=0.2, lost=0.2, cut=0.2, slow_s=0.02)
+    with harmful(store, harm) as bad, in_environment(bad):
+        root = location(f"s3://{bucket}/harm")
+        for number in range(15):
+            path = root / f"{number}"
+            assert write_first(path, b"mine %d" % number)
+            assert not write_first(path, b"another's %d" % number)
+            assert path.read_bytes() == b"mine %d" % number
+    assert all(harm.counts.get(kind, 0) > 2 for kind in ("refused", "lost", "cut"))
+
+
+def test_the_holder_of_a_checkpoint_asks_for_nothing_that_it_has_written_itself(bucket: str):
+    checkpoint = location(f"s3://{bucket}/cp")
+    records = BatchRecords(checkpoint)
+    with Lock(checkpoint):
+        for batch_id in range(210):
+            records.keep(batch_id, BatchRecord(1, (), done=True))
+        batches = records_folder(checkpoint) / "batches"
+        assert records.newest() == 209
+        known = OWNED[str(batches)].sizes
+        assert known is not None
+        assert sorted(known) == sorted(path.name for path in batches.iterdir())
+        mine = [records.record(number) for number in range(210)]
+    assert not OWNED
+    assert [records.record(number) for number in range(210)] == mine
+    assert mine[:10] == [None] * 10
+    assert records.newest() == 209
