@@ -112,6 +112,18 @@ def alert_rules(limits: Limits) -> Iterator[AlertRule]:
         "> 0",
         f"For {hold} Kafka has not answered.",
     )
+    yield AlertRule(
+        "BucketsWebhookAway",
+        f"buckets_webhook_waiting > 0 and increase(buckets_webhook_failed_attempts_total[{window}]) > 0",
+        f"For {hold} alerts have waited that the webhook does not take.",
+    )
+    yield AlertRule(
+        "BucketsWebhookUndelivered",
+        f"increase(buckets_webhook_undelivered_total[{window}]) > 0",
+        "Alerts were given up that the webhook did not take.",
+        "ticket",
+        is_held=False,
+    )
     yield AlertRule("BucketsShortage", "buckets_shortages > 0", "Descriptors, threads or memory run out.", "ticket")
     yield AlertRule(
         "BucketsNotCounted",

@@ -69,7 +69,8 @@ def start_session(
         SparkContext._ensure_initialized()
         take_signals()
     own = settings_of_user(extra or {})
-    os.environ.setdefault("PYSPARK_PYTHON", own.get("spark.pyspark.python", sys.executable))
+    named = own.get("spark.pyspark.python")  # which spark-submit alone would put there
+    os.environ["PYSPARK_PYTHON"] = named or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_local(own.get("spark.master", "local")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     places = open_places(logs)

@@ -57,8 +57,11 @@ class StandaloneCluster:
         port, self._ui = _free_ports()
         self.url = f"spark://127.0.0.1:{port}"
         master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(self._ui)]
-        self._start("master", "org.apache.spark.deploy.master.Master", *master)
-        self._wait(lambda: self.state() is not None)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.__exit__)
+            self._start("master", "org.apache.spark.deploy.master.Master", *master)
+            self._wait(lambda: self.state() is not None)
+            stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,7 +92,7 @@ class StandaloneCluster:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
                 state: dict[str, Any] = msgspec.json.decode(answer.read())
                 return state
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError, msgspec.DecodeError):  # a page, as long as it starts
             return None
 
     def cores(self) -> int:
@@ -100,6 +103,15 @@ class StandaloneCluster:
     def work_folders(self) -> list[Path]:
         """Where executors run."""
         return sorted(self._folder.glob("work-*/app-*/[0-9]*"))
+
+    def pythons(self) -> set[str]:
+        """The Pythons that work for executors, by the names by which these have started them."""
+        found = set()
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if (folder / "cwd").resolve() in self.work_folders():
+                    found.add((folder / "cmdline").read_bytes().split(b"\0")[0].decode())
+        return {name for name in found if "python" in name}
 
     def executor_logs(self) -> str:
         """What executors have written to their standard error."""

@@ -98,9 +98,9 @@ def test_a_cluster_that_gives_no_executor_and_one_whose_python_lacks_the_wheel_a
     bare = tmp_path / "bare"
     venv.create(bare)
     job = plain(tmp_path / "job")
-    job.configure_also(start_patience="5s", spark=SMALL | {"spark.pyspark.python": str(bare / "bin" / "python")})
+    job.configure_also(start_patience="30s", spark=SMALL | {"spark.pyspark.python": str(bare / "bin" / "python")})
     with StandaloneCluster(tmp_path / "cluster") as cluster:
-        assert fault(job, cluster, tmp_path).startswith(f"error: no executor of {cluster.url} has come within 5s")
+        assert fault(job, cluster, tmp_path).startswith(f"error: no executor of {cluster.url} has come within 30s")
         cluster.add_worker()
         job.configure_also(start_patience="2m")
         assert fault(job, cluster, tmp_path).startswith("error: the Python of an executor has no buckets: send an")
@@ -124,6 +124,7 @@ def test_with_a_worker_that_dies_one_that_comes_and_tasks_that_run_twice(alone, 
         cluster.add_worker()
         with OnCluster(kind, job, cluster, packed, tmp_path / "log") as command:
             command.wait_until(lambda: len(committed_batches(job)) >= 2)
+            pythons = cluster.pythons()
             cluster.kill_worker(0)
             cluster.add_worker()
             assert command.wait() == 0, command.stderr
@@ -132,4 +133,5 @@ def test_with_a_worker_that_dies_one_that_comes_and_tasks_that_run_twice(alone, 
         assert committed_batches(job) == committed_batches(expected)
         assert len(cluster.work_folders()) == 3
         assert all((folder / "environment" / "bin" / "python").exists() for folder in cluster.work_folders())
+        assert pythons == {PYTHON}
         assert "INFO RocksDB" not in cluster.executor_logs()
