@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from buckets.spark.session import start_session
+from buckets.spark.store_settings import S3A
 from tests.kafka.broker import TestBroker
 from tests.stores.server import in_environment, object_store
 from tests.walk.plan import make_plan
@@ -35,14 +36,6 @@ def seeds_of(text: str) -> list[int]:
     return list(range(int(first), int(last or first) + 1))
 
 
-def bucket_in(folder: Path, stack: contextlib.ExitStack) -> Path:
-    """The folder of a bucket of a store that runs until the stack is closed."""
-    store = stack.enter_context(object_store(folder))
-    stack.enter_context(in_environment(store))
-    store.bucket("walk")
-    return store.folder / "walk"
-
-
 def main() -> int:
     """Walk; returns 1 if a walk has failed, or a rare path was never reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -53,7 +46,17 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=None, help="end a walk after so many steps")
     parser.add_argument("--minutes", type=float, default=None, help="begin no walk after so many minutes")
     options = parser.parse_args()
-    spark = start_session("bench/walk.py", shards=2)
+    with contextlib.ExitStack() as stack:
+        return walk_all(options, stack)
+
+
+def walk_all(options: argparse.Namespace, stack: contextlib.ExitStack) -> int:
+    """Walk; what has to run beside walks is closed with the stack."""
+    store = None
+    if options.store:
+        store = stack.enter_context(object_store(Path(tempfile.mkdtemp(prefix="walk-store-"))))
+        stack.enter_context(in_environment(store))
+    spark = start_session("bench/walk.py", shards=2, stores=frozenset({S3A} if options.store else ()))
     began_s, failed, rare = time.monotonic(), [], RarePaths(options.kafka)
     for seed in options.seeds:
         if options.minutes is not None and time.monotonic() - began_s > options.minutes * 60:
@@ -61,10 +64,12 @@ def main() -> int:
             break
         root = Path(tempfile.mkdtemp(prefix=f"walk-{seed}-"))
         broker = TestBroker(root / "broker") if options.kafka else None
-        stack = contextlib.ExitStack()
-        store = bucket_in(root / "store", stack) if options.store else None
+        bucket = None
+        if store is not None:
+            store.bucket(f"walk-{seed}")
+            bucket = store.folder / f"walk-{seed}"
         plan = make_plan(seed, options.lives, options.kafka)
-        walk = Walk(plan, root, spark, lambda line: print(line, flush=True), broker, store)
+        walk = Walk(plan, root, spark, lambda line: print(line, flush=True), broker, bucket)
         walk_s = time.monotonic()
         try:
             walk.run(options.steps)
@@ -74,7 +79,6 @@ def main() -> int:
         finally:
             if broker is not None:
                 broker.kill()
-            stack.close()
         if seed not in failed:
             shutil.rmtree(root)
         print(f"seed {seed}: {time.monotonic() - walk_s:.0f} s", flush=True)

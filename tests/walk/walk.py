@@ -11,6 +11,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from buckets.backfill.fill_status import read_fills
+from buckets.stores.location import location
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
@@ -197,7 +198,10 @@ class Walk:
         self._run("snooze", *what, "--conf", self._job.conf)
 
     def _look_at_state(self) -> None:
-        look_at_state(self._spark, self._job.checkpoint, self.rare)
+        checkpoint = self._job.checkpoint
+        if self._store is not None:
+            checkpoint = location(self._address(checkpoint.name))
+        look_at_state(self._spark, checkpoint, self.rare)
 
     def _look_at_webhook(self) -> None:
         if (self._job.tables / "alerts").exists():
