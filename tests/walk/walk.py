@@ -73,7 +73,7 @@ class Walk:
         self._fixed: dict[str, Any] = {"partitions": 2}
         """What is the same for a checkpoint."""
         if store is not None:
-            self._fixed |= {"checkpoint": self._address("checkpoint"), "output": self._output()}
+            self._fixed |= {"checkpoint": self._address("checkpoint")}
         self._broker = broker
         self._source: Source = Files(self._job) if broker is None else Topic(broker)
         self._rules: RulesOf = RuleFile(root) if broker is None else RuleTopic(broker)
@@ -125,16 +125,13 @@ class Walk:
             **self._fixed,
             state=state,
             trigger={"interval": "50ms"},
-            output={"path": "tables", "evaluations": True, "webhook": self._receiver.settings},
+            output={"path": self._address("tables"), "evaluations": True, "webhook": self._receiver.settings},
             engine={**self._plan.engine, "precision": precision},
         )
 
     def _address(self, name: str) -> str:
         """How the configuration names a folder of the job."""
         return name if self._store is None else f"s3://{self._store.name}/{name}"
-
-    def _output(self) -> dict[str, Any]:
-        return {"path": self._address("tables"), "evaluations": True}
 
     def _start(self) -> None:
         self._lives += 1
