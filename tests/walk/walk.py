@@ -206,7 +206,8 @@ class Walk:
     def _look_at_webhook(self) -> None:
         if (self._job.tables / "alerts").exists():
             alert_ids = [row["alert_id"] for row in self._job.rows("alerts")]
-            self._receiver.check(alert_ids, list(self._root.glob("checkpoint*")))
+            checkpoints = (self._store or self._root).glob("checkpoint*")
+            self._receiver.check(alert_ids, list(checkpoints))
         if self._receiver.has_repeats:
             self.rare.saw("an alert delivered again")
 
