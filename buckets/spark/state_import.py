@@ -48,6 +48,7 @@ from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_tim
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 
+_STATE_METADATA = "_metadata"
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
 
@@ -135,7 +136,12 @@ def _import_into_store(
         say("putting it into the store")
         files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
         for file in sorted(files, key=lambda file: file == job_file(made).relative_to(made)):
-            write_whole(checkpoint / file, (made / file).read_bytes())
+            if file.suffix == ".crc":  # of Hadoop, for a disk
+                continue
+            content = (made / file).read_bytes()
+            if _STATE_METADATA in file.parts:  # Spark looks for the schema of the state where this says
+                content = content.replace(f"file:{made}".encode(), str(checkpoint).encode())
+            write_whole(checkpoint / file, content)
 
 
 def _check_new(checkpoint: Path) -> None:
