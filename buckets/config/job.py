@@ -279,6 +279,7 @@ def kept_results(job: Job) -> Path | None:
     return location(audit.path) if output is None and audit is not None else output
 
 
+@of_configuration()
 def check_source(path: Path, job: Job) -> None:
     """See that there is a source to read; what has been read is known without it.
 
@@ -287,7 +288,7 @@ def check_source(path: Path, job: Job) -> None:
         job: what it says.
 
     Raises:
-        BucketsError: its folder or table does not exist.
+        ConfigurationError: its folder or table does not exist.
     """
     source = job.settings.source
     if source.path and not location(source.path).exists():

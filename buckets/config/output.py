@@ -104,6 +104,6 @@ class OutputSettings(TableSettings):
 
     def topics_in_use(self) -> dict[str, str]:
         """Return the topics of all outputs in use, by output; none where results go to tables."""
-        if self.folder is not None:
+        if self.path:
             return {}
         return {name: self.topic(name) for name in TOPICS if name != EVALUATIONS or self.evaluations}

@@ -194,7 +194,7 @@ class JobSettings(BaseModel):
     def _kafka_where_it_is_used(self) -> "JobSettings":
         uses = {
             "source.kind": bool(self.source.all_topics),
-            "output.kind": self.output.folder is None,
+            "output.kind": not self.output.path,
             "rules.topic": self.rules.topic is not None,
             "verdicts.topic": self.verdicts.topic is not None,
             **{f"lists.{name}.topic": each.topic is not None for name, each in self.lists.items()},
@@ -215,7 +215,7 @@ class JobSettings(BaseModel):
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
-        if self.audit is not None and (not self.source.all_topics or self.output.folder is not None):
+        if self.audit is not None and (not self.source.all_topics or self.output.path):
             faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")

@@ -217,22 +217,28 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         {"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}},
         {"colour": "red"},
         {"stall_patience": "0s"},
-        {"checkpoint": "s3://bucket/checkpoint"},
         {"checkpoint": "file:///tmp/checkpoint"},
         {"output": {"path": "dbfs:/tables"}},
         {"source": {"kind": "json", "path": "abfss://c@a/x"}},
-        {"archive": {"path": "gs://bucket/archive"}},
+        {"archive": {"path": "gs://bucket/../archive"}},
         {"rules": "s3a://bucket/rules"},
         {"lists": {"staff": {"kind": "file", "path": "s3:/a"}}},
-        {"spark": {"spark.driver.memory": "lots"}},
-        {"output": {"path": "rules.yaml"}},
-        {"checkpoint": "source"},
     ],
 )
 def test_a_configuration_that_is_not_valid(tmp_path, changes, as_worded):
     job = JobFolder(tmp_path, **changes)
     job.add_events(EVENTS, files=1)
     assert as_worded(fault("run", "conf.yaml", cwd=tmp_path, code=MISUSED))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"spark": {"spark.driver.memory": "lots"}}, {"output": {"path": "rules.yaml"}}, {"checkpoint": "source"}],
+)
+def test_a_configuration_with_which_no_job_starts(tmp_path, changes, as_worded):
+    job = JobFolder(tmp_path, **changes)
+    job.add_events(EVENTS, files=1)
+    assert as_worded(fault("run", "conf.yaml", cwd=tmp_path))
 
 
 @pytest.mark.parametrize(
