@@ -26,7 +26,7 @@ def test_a_complete_archive_is_asked_without_the_source(buckets, conf):
 
 def test_a_job_does_not_run_without_its_source(buckets, conf):
     said = f"configuration {conf}: source.path: {conf.parent / 'gone'} does not exist; create it or correct the path"
-    assert one_line(buckets("run", conf), 1) == said
+    assert one_line(buckets("run", conf), 2) == said
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "out"])
