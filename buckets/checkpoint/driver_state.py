@@ -95,10 +95,10 @@ class DriverState:
         if not changes:
             return
         self._write(self._changes.file(batch_id), batch_id, changes)
-        base = self._whole.newest()
-        sizes = [size for number, size in self._changes.sizes().items() if base is None or number > base]
-        size = 0 if base is None else self._whole.file(base).stat().st_size
-        if len(sizes) >= MOST_CHANGES or sum(sizes) > max(size, SMALL_BYTES):
+        wholes = self._whole.sizes()
+        base = max(wholes, default=NOTHING)
+        sizes = [size for number, size in self._changes.sizes().items() if number > base]
+        if len(sizes) >= MOST_CHANGES or sum(sizes) > max(wholes.get(base, 0), SMALL_BYTES):
             self._write(self._whole.file(batch_id), batch_id, whole())
         self._forget(batch_id - KEPT_BATCHES)
 

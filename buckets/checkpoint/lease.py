@@ -20,10 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from buckets.checkpoint.folders import lock_file, records_folder
-from buckets.clock import epoch_ms
+from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
 from buckets.stores.known_folders import disown, own
-from buckets.stores.location import location
 from buckets.stores.store_path import PATIENCE_S, StorePath
 
 VALID_S = 15.0
@@ -215,16 +214,16 @@ def _life(pid: int | None = None) -> str:
     """Return which process a process is, also after a start of the machine and within containers; empty if unknown."""
     pid = os.getpid() if pid is None else pid
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         space = os.readlink("/proc/self/ns/pid")
         began = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
-    return f"{boot}/{space}/{pid}-{began}"
+    start = machine_start()
+    return f"{start}/{space}/{pid}-{began}" if start else ""
 
 
 def _object_of(checkpoint: Path) -> StorePath:
-    record = location(str(lock_file(checkpoint)))
+    record = lock_file(checkpoint)
     assert isinstance(record, StorePath)
     return record
 

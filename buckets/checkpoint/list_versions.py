@@ -146,7 +146,8 @@ class ListVersions:
         index = index.compacted() if index.changes else index
         with written_whole(file) as partial:
             index.base.write(str(partial))
-        return ListIndex(open_base(str(local_copy(file)))), {_WHOLE: crc32_of(file)}
+        copy = local_copy(file)
+        return ListIndex(open_base(str(copy))), {_WHOLE: crc32_of(copy)}
 
     def forget(self, name: str, needed: int) -> None:
         """Remove the versions that no batch needs any more; `needed` is the oldest that a batch may be run with."""
@@ -168,9 +169,10 @@ class ListVersions:
         written_crc = self._of(name).read(number, lambda record: (record.get(_WHOLE),))[0]
         file = self._base_file(name, number)
         with self._records.reading(file):
-            if written_crc is not None and written_crc != crc32_of(file):
+            copy = local_copy(file)
+            if written_crc is not None and written_crc != crc32_of(copy):
                 raise ValueError(OTHER_CHECKSUM)
-            return open_base(str(local_copy(file)))
+            return open_base(str(copy))
 
     def _of(self, name: str) -> NumberedRecords:
         """Return the records of the versions of a list."""

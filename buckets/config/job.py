@@ -147,13 +147,10 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
 
 def places_of(settings: JobSettings) -> list[Path]:
     """Return where a job reads and writes besides its checkpoint; paths of the settings are absolute."""
-    parts = [*((getattr(settings, name), fields) for name, fields in _PATHS.items()), *_list_paths(settings)]
+    parts = [(getattr(settings, name), fields) for name, fields in _PATHS.items()]
     given = [getattr(part, field) for part, fields in parts if part is not None for field in fields]
-    return [location(str(path)) for path in given if path]
-
-
-def _list_paths(settings: JobSettings) -> list[tuple[BaseModel, list[str]]]:
-    return [(part, ["path"]) for part in settings.lists.values()]
+    given += [each.path for each in settings.lists.values()]
+    return [location(path) for path in given if path]
 
 
 def _may_lie_in_store(name: str, part: BaseModel, field: str) -> bool:

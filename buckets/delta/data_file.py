@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from buckets.clock import epoch_ms
 from buckets.delta.commits import Action
 from buckets.moment import iso_text
-from buckets.stores.parquet_files import parquet_file
+from buckets.stores.parquet_files import as_output
 
 _LONGEST_TEXT = 64
 """Characters of a least or greatest text; of longer ones the log says nothing."""
@@ -79,14 +80,16 @@ def write_data_file(
     path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     statistics = _Statistics()
     try:
-        with parquet_file(path, columns) as writer:
-            for rows in pieces:
-                writer.write(rows)
-                statistics.add(rows)
+        with as_output(path) as sink:
+            with pq.ParquetWriter(sink, columns, compression="snappy") as writer:
+                for rows in pieces:
+                    writer.write_table(rows)
+                    statistics.add(rows)
+            size_bytes = sink.tell()
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return DataFile(table, path, statistics.rows, writer.size_bytes, epoch_ms(), statistics.json(), partition)
+    return DataFile(table, path, statistics.rows, size_bytes, epoch_ms(), statistics.json(), partition)
 
 
 @dataclass

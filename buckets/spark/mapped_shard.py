@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from buckets import __version__
+from buckets.clock import machine_start
 from buckets.engine.storage.arena import BUFFER, ENTRIES, TABLE, ArenaNumbers
 from buckets.spark.mapped_memory import MARK, OWN_FILE, MappedMemory
 from buckets.state.cache import CacheNumbers
@@ -39,12 +40,8 @@ _LARGEST_MARK = 1 << 16
 @cache
 def _made_by() -> dict[str, Any]:
     """Return what the arrays have to be made by: this release, since the machine was started."""
-    try:
-        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        start = ""
     layout = [[part.name, np.dtype(part.dtype).str, part.columns] for part in (ENTRIES, TABLE, BUFFER, HELD, SEGMENTS)]
-    return {"version": MARK_VERSION, "release": __version__, "layout": layout, "start": start}
+    return {"version": MARK_VERSION, "release": __version__, "layout": layout, "start": machine_start()}
 
 
 class MappedShard:

@@ -277,8 +277,7 @@ def job_session(
     Raises:
         BucketsError: it does not start, or no executor comes.
     """
-    is_local = checkpoint is not None and not isinstance(checkpoint, StorePath)
-    logs = records_folder(checkpoint) / "logs" if checkpoint is not None and is_local else None
+    logs = None if checkpoint is None or isinstance(checkpoint, StorePath) else records_folder(checkpoint) / "logs"
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
     stores = schemes_of([job.checkpoint, *places_of(settings)])

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from pyspark import SparkContext
 
@@ -84,8 +84,7 @@ class StallWatch:
         stalled = self._stalled()
         end_jvm(stalled)
         if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
-            print(f"error: {stalled.message}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
-            os._exit(FAILED)
+            _leave(stalled)
 
     def _stalled(self) -> BucketsError:
         message = (
@@ -122,9 +121,15 @@ def give_up(reason: str) -> None:
     Args:
         reason: why, in a line.
     """
-    end_jvm(BucketsError(reason))
+    lost = BucketsError(reason)
+    end_jvm(lost)
     time.sleep(LEAVE_WITHIN_S)
-    print(f"error: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+    _leave(lost)
+
+
+def _leave(because: BucketsError) -> NoReturn:
+    """End this process, which has not told why by itself."""
+    print(f"error: {because.message}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
     os._exit(FAILED)
 
 

@@ -6,9 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from buckets.stores.store_path import StorePath
 
 
@@ -17,34 +14,14 @@ def as_input(path: Path) -> Path | IO[bytes]:
     return path.open("rb") if isinstance(path, StorePath) else path
 
 
-class ParquetFile:
-    """A file of a table that is being written.
-
-    Attributes:
-        size_bytes: how large it is, once it is written.
-    """
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        """Begin with none of its rows."""
-        self._writer = writer
-        self.size_bytes = 0
-
-    def write(self, rows: pa.Table) -> None:
-        """Add rows."""
-        self._writer.write_table(rows)
-
-
 @contextmanager
-def parquet_file(path: Path, columns: pa.Schema) -> Iterator[ParquetFile]:
-    """Write a file of a table; an object of a store is written at the end, and until then in memory."""
-    in_store = isinstance(path, StorePath)
-    if not in_store:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    sink = io.BytesIO() if in_store else path
-    with pq.ParquetWriter(sink, columns, compression="snappy") as writer:
-        file = ParquetFile(writer)
+def as_output(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write it; an object of a store is written at the end, and until then in memory."""
+    if isinstance(path, StorePath):
+        with io.BytesIO() as sink:
+            yield sink
+            path.write_bytes(sink.getbuffer())
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
         yield file
-    if isinstance(sink, io.BytesIO):
-        file.size_bytes = path.write_bytes(sink.getbuffer())
-    else:
-        file.size_bytes = path.stat().st_size

@@ -134,13 +134,7 @@ class StorePath(PosixPath):
         Returns:
             Its tag; None where there was one.
         """
-        with _as_os_error(self):
-            try:
-                return str(self._store.put(self.key, data, mode="create", use_multipart=False)["e_tag"])
-            except Exception as error:
-                if type(error).__name__ not in _TAKEN:
-                    raise
-                return self._tag_of(data)
+        return self._put(data, "create", PATIENCE_S)
 
     def write_over(self, data: bytes, tag: str, patience_s: float = PATIENCE_S) -> str | None:
         """Write an object in the place of the one that has a tag.
@@ -153,14 +147,17 @@ class StorePath(PosixPath):
         Returns:
             The tag of the new one; None where another writer has been there meanwhile.
         """
+        return self._put(data, {"e_tag": tag}, patience_s)
+
+    def _put(self, data: bytes, mode: Any, patience_s: float) -> str | None:
+        """Write an object on a condition; return its tag, None where another writer has been there."""
         with _as_os_error(self):
             try:
-                over = self._bucket(patience_s).put(self.key, data, mode={"e_tag": tag}, use_multipart=False)
+                return str(self._bucket(patience_s).put(self.key, data, mode=mode, use_multipart=False)["e_tag"])
             except Exception as error:
                 if type(error).__name__ not in _TAKEN:
                     raise
                 return self._tag_of(data)
-            return str(over["e_tag"])
 
     def _tag_of(self, data: bytes) -> str | None:
         """Return the tag of an object that holds just this: a write whose answer was lost, and was tried again."""
