@@ -1,5 +1,6 @@
 """The declared fields of messages in a binary format, those of each schema decoded together, back in their order."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, shortened
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
+from buckets.events.wire_format import NO_PREFIX, MessageBytes
 from buckets.events.written_values import joined
 
 Int64s = npt.NDArray[np.int64]
@@ -37,6 +39,38 @@ def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
     """Return messages of which nothing can be read."""
     columns = [pa.nulls(rows) for _ in schema.field_names]
     return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))
+
+
+def by_schema(
+    rows: pa.RecordBatch,
+    schema: EventSchema,
+    decode: Callable[[MessageBytes, Int64s, int], Iterable[tuple[Int64s, Decoded]]],
+) -> pa.RecordBatch:
+    """Read messages with the prefix of a registry into the declared fields, those of each schema together.
+
+    Args:
+        rows: with `raw` (binary).
+        schema: the event schema.
+        decode: given all messages, which of them are of a schema, and its number, returns what is decoded of these,
+            in as many parts as it likes, or raises UnknownSchema.
+
+    Returns:
+        The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
+        that cannot be read, as hexadecimal digits.
+    """
+    messages = MessageBytes.of(rows.column(RAW))
+    numbers, is_prefixed = messages.schema_numbers()
+    parts: list[tuple[Int64s, Decoded]] = []
+    without = np.flatnonzero(~is_prefixed)
+    if len(without):
+        parts.append((without, nothing_of(len(without), schema, NO_PREFIX)))
+    for number in np.unique(numbers[is_prefixed]).tolist():
+        of_schema = np.flatnonzero(is_prefixed & (numbers == number))
+        try:
+            parts += decode(messages, of_schema, number)
+        except UnknownSchema as error:
+            parts.append((of_schema, nothing_of(len(of_schema), schema, f"schema {number} {error}")))
+    return with_fields(rows, schema, parts)
 
 
 def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:

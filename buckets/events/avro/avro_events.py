@@ -4,7 +4,7 @@ Where a registry keeps the schemas, the prefix of a message (`wire_format`) has 
 messages of one schema are decoded together; then the rows are brought back into their order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,9 @@ import pyarrow as pa
 from buckets.events.arrivals import RAW
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import Decoder, decoder_of
-from buckets.events.decoded import Decoded, UnknownSchema, nothing_of, with_fields
+from buckets.events.decoded import Decoded, UnknownSchema, by_schema, with_fields
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, MessageBytes
+from buckets.events.wire_format import PREFIX_BYTES, MessageBytes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -45,22 +45,16 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
         The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
         that cannot be read, as hexadecimal digits.
     """
-    messages = MessageBytes.of(rows.column(RAW))
-    numbers, is_prefixed = messages.schema_numbers()
-    parts: list[tuple[Int64s, Decoded]] = []
-    without = np.flatnonzero(~is_prefixed)
-    if len(without):
-        parts.append((without, nothing_of(len(without), schema, NO_PREFIX)))
-    for number in np.unique(numbers[is_prefixed]).tolist():
-        of_schema = np.flatnonzero(is_prefixed & (numbers == number))
+
+    def decode(messages: MessageBytes, of_schema: Int64s, number: int) -> Iterable[tuple[Int64s, Decoded]]:
+        start, end = messages.begin[of_schema] + PREFIX_BYTES, messages.end[of_schema]
         try:
-            decoder = _decoder(schema_of(number), schema)
-            start = messages.begin[of_schema] + PREFIX_BYTES
-            decoded = decoder.decode(messages.data, start, messages.end[of_schema], schema, PREFIX_BYTES)
-        except (UnknownSchema, AvroSchemaError) as error:
-            decoded = nothing_of(len(of_schema), schema, f"schema {number} {error}")
-        parts.append((of_schema, decoded))
-    return with_fields(rows, schema, parts)
+            decoded = _decoder(schema_of(number), schema).decode(messages.data, start, end, schema, PREFIX_BYTES)
+        except AvroSchemaError as error:
+            raise UnknownSchema(str(error)) from error
+        return [(of_schema, decoded)]
+
+    return by_schema(rows, schema, decode)
 
 
 def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> pa.RecordBatch:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from buckets.events.avro.avro_type import AvroType, read_schema
 from buckets.events.avro.columns import field_values
 from buckets.events.avro.program import Program, program_of
-from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, SOUND, scan
+from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, scan
 from buckets.events.decoded import Decoded
 from buckets.events.schema import EventSchema
+from buckets.events.varint import SOUND
 from buckets.events.written_values import WrittenValues
 from buckets.read_only import read_only
 

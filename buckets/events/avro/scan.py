@@ -32,15 +32,13 @@ from buckets.events.avro.program import (
     UNION,
 )
 from buckets.events.utf8 import is_text
+from buckets.events.varint import CUT, SOUND, WIDE, varint, zigzag
 
 DEEPEST: Final = 500
 """Levels of nesting that are read, as in JSON."""
 MOST_EMPTY_ITEMS: Final = 100_000
 """Items that a message may have beyond its bytes: nulls take none, and a few bytes may promise any number of them."""
 NO_LEAF: Final = -1
-SOUND: Final = 0
-CUT: Final = 1
-WIDE: Final = 2
 NOT_INT: Final = 3
 NOT_BOOLEAN: Final = 4
 BAD_LENGTH: Final = 5
@@ -69,18 +67,8 @@ FAULTS: Final = {
 @inlined
 def _long(data, at, end):
     """Read a number; returns it, the position after it, and a code."""
-    number = np.uint64(0)
-    shift = np.uint64(0)
-    while at < end:
-        byte = np.uint64(data[at])
-        at += 1
-        if shift == np.uint64(63) and byte > np.uint64(1):
-            return np.int64(0), at - 1, WIDE
-        number |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            return np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1)), at, SOUND
-        shift += np.uint64(7)
-    return np.int64(0), at, CUT
+    bits, at, code = varint(data, at, end)
+    return zigzag(bits), at, code
 
 
 @inlined

@@ -13,8 +13,9 @@ from buckets.events.protobuf.columns import FoundValues, field_values
 from buckets.events.protobuf.program import MessageProgram, Slots, program_of
 from buckets.events.protobuf.proto_schema import ProtobufText, message_at, message_named, read_schema
 from buckets.events.protobuf.wanted import Numbers, WantedField, wanted_fields
-from buckets.events.protobuf.wire import DEEPEST, FAULTS, SOUND, scan
+from buckets.events.protobuf.wire import DEEPEST, FAULTS, scan
 from buckets.events.schema import EventSchema
+from buckets.events.varint import SOUND
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]

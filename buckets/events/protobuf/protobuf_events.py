@@ -9,20 +9,20 @@ say which message of the schema it is:
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.events.arrivals import RAW
-from buckets.events.decoded import Decoded, UnknownSchema, nothing_of, with_fields
+from buckets.events.decoded import Decoded, by_schema, nothing_of, with_fields
 from buckets.events.protobuf.decoder import PinnedNumbers, decoder_at, decoder_named
 from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.protobuf.wire import read_indexes
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX, PREFIX_BYTES, MessageBytes
+from buckets.events.wire_format import PREFIX_BYTES, MessageBytes
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -45,21 +45,11 @@ def read_registered(
     Returns:
         The rows as `with_fields` leaves them.
     """
-    messages = MessageBytes.of(rows.column(RAW))
-    numbers, is_prefixed = messages.schema_numbers()
-    parts: list[tuple[Int64s, Decoded]] = []
-    without = np.flatnonzero(~is_prefixed)
-    if len(without):
-        parts.append((without, nothing_of(len(without), schema, NO_PREFIX)))
-    for number in np.unique(numbers[is_prefixed]).tolist():
-        of_schema = np.flatnonzero(is_prefixed & (numbers == number))
-        try:
-            written = schema_of(number)
-        except UnknownSchema as error:
-            parts.append((of_schema, nothing_of(len(of_schema), schema, f"schema {number} {error}")))
-            continue
-        parts += _of_schema(messages, of_schema, number, written, schema, pinned)
-    return with_fields(rows, schema, parts)
+
+    def decode(messages: MessageBytes, of_schema: Int64s, number: int) -> Iterable[tuple[Int64s, Decoded]]:
+        return _of_schema(messages, of_schema, number, schema_of(number), schema, pinned)
+
+    return by_schema(rows, schema, decode)
 
 
 def _of_schema(

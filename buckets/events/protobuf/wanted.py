@@ -4,8 +4,9 @@ A number is what a field is known by in Protobuf. So a name that a message does 
 that it had: a field that was renamed is read as before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -17,6 +18,7 @@ PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale"),
 """Messages that are one value, with the fields that it is made of."""
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
+_Step = TypeVar("_Step", str, int)
 Numbers = tuple[int, ...]
 NumbersOf = Mapping[str, Numbers]
 """By declared field the numbers of the fields on the way to it, and its own."""
@@ -63,22 +65,21 @@ def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Number
 
 
 def _by_name(message: Descriptor, name: str) -> tuple[FieldDescriptor, ...]:
-    way = []
-    inside: Descriptor | None = message
-    for step in path_of(name):
-        field = None if inside is None else inside.fields_by_name.get(step)
-        if field is None:
-            return ()
-        way.append(field)
-        inside = field.message_type
-    return tuple(way)
+    return _way(message, path_of(name), lambda inside, step: inside.fields_by_name.get(step))
 
 
 def _by_number(message: Descriptor, numbers: Numbers) -> tuple[FieldDescriptor, ...]:
+    return _way(message, numbers, lambda inside, step: inside.fields_by_number.get(step))
+
+
+def _way(
+    message: Descriptor, steps: Iterable[_Step], find: Callable[[Descriptor, _Step], FieldDescriptor | None]
+) -> tuple[FieldDescriptor, ...]:
+    """Return the fields on a way from a message inwards; none where it ends before its last step."""
     way = []
     inside: Descriptor | None = message
-    for number in numbers:
-        field = None if inside is None else inside.fields_by_number.get(number)
+    for step in steps:
+        field = None if inside is None else find(inside, step)
         if field is None:
             return ()
         way.append(field)

@@ -33,6 +33,7 @@ from buckets.events.protobuf.program import (
     UNKNOWN,
 )
 from buckets.events.utf8 import is_text
+from buckets.events.varint import CUT, SOUND, WIDE, varint, zigzag
 
 DEEPEST: Final = 100
 """Levels of nesting that are read, as the vendor's decoder does."""
@@ -42,9 +43,6 @@ SIZED: Final = 2
 GROUP_BEGIN: Final = 3
 GROUP_END: Final = 4
 FOUR_BYTES: Final = 5
-SOUND: Final = 0
-CUT: Final = 1
-WIDE: Final = 2
 BAD_TAG: Final = 3
 BAD_LENGTH: Final = 4
 BAD_TEXT: Final = 5
@@ -64,23 +62,6 @@ FAULTS: Final = {
     BAD_LIST: "a packed list does not end with a value",
 }
 """By code, what is wrong with a message."""
-
-
-@inlined
-def _varint(data, at, end):
-    """Read a number; returns its bits, the position after it, and a code."""
-    number = np.uint64(0)
-    shift = np.uint64(0)
-    while at < end:
-        byte = np.uint64(data[at])
-        at += 1
-        if shift == np.uint64(63) and byte > np.uint64(1):
-            return number, at - 1, WIDE
-        number |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            return number, at, SOUND
-        shift += np.uint64(7)
-    return number, at, CUT
 
 
 @leaf
@@ -105,12 +86,12 @@ def _as_kind(bits, kind):
     if kind == BOOLEAN:
         return np.int64(bits != np.uint64(0))
     if kind == SINT64:
-        return np.int64(bits >> np.uint64(1)) ^ -np.int64(bits & np.uint64(1))
+        return zigzag(bits)
     low = bits & np.uint64(0xFFFFFFFF)
     if kind == UINT32:
         return np.int64(low)
     if kind == SINT32:
-        return np.int64(low >> np.uint64(1)) ^ -np.int64(low & np.uint64(1))
+        return zigzag(low)
     return np.int64(np.int32(np.uint32(low)))
 
 
@@ -136,7 +117,7 @@ def _is_packed(data, at, end, kind):
     if wire_type == EIGHT_BYTES:
         return (end - at) % 8 == 0
     while at < end:
-        _, at, code = _varint(data, at, end)
+        _, at, code = varint(data, at, end)
         if code != SOUND:
             return False
     return True
@@ -177,7 +158,7 @@ def _kind_of(program, place, wire_type):
 def _sized(data, at, end, kind, is_list):
     """Read a length and go over its bytes, but not over those of a message; returns as `_value`."""
     start = at
-    size, at, code = _varint(data, at, end)
+    size, at, code = varint(data, at, end)
     if code != SOUND:
         return np.int64(0), np.int64(0), at, code
     if size > np.uint64(end - at):
@@ -194,7 +175,7 @@ def _sized(data, at, end, kind, is_list):
 def _value(data, at, end, wire_type, kind, is_list):
     """Read a value; returns its number or where its bytes begin, their length, the position, and a code."""
     if wire_type == VARINT:
-        bits, at, code = _varint(data, at, end)
+        bits, at, code = varint(data, at, end)
         return _as_kind(bits, kind), np.int64(0), at, code
     if wire_type == SIZED:
         return _sized(data, at, end, kind, is_list)
@@ -221,7 +202,7 @@ def _put(program, place, row, value, length, there, values, lengths):
 def _tag(data, at, end):
     """Read the number of a field and how it is written; returns these, the position, and a code."""
     start = at
-    tag, at, code = _varint(data, at, end)
+    tag, at, code = varint(data, at, end)
     number, wire_type = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
     if code != SOUND:
         return number, wire_type, at, code
@@ -314,12 +295,12 @@ def scan(program, data, begin, end, there, values, lengths, faults, stack):
 def _read_indexes(data, begin, end, keys, begins):
     for row in range(begin.shape[0]):
         keys[row], at = -1, begin[row]
-        bits, at, code = _varint(data, at, end[row])
+        bits, at, code = varint(data, at, end[row])
         left = np.int64(bits >> np.uint64(1))
         if code != SOUND or bits & np.uint64(1) != np.uint64(0) or left > 7:
             continue
         while left > 0 and code == SOUND:
-            _, at, code = _varint(data, at, end[row])
+            _, at, code = varint(data, at, end[row])
             left -= 1
         length = at - begin[row]
         if code != SOUND or length > 7:
