@@ -6,18 +6,15 @@ Where there is no Go, or the module cannot be fetched, the tests' own small regi
 import contextlib
 import subprocess
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from buckets.kafka.port import free_port
 from deploy.go_program import built
+from tests.answering import wait_for_answer
 from tests.registry import small_registry
 
 MODULE, VERSION = "github.com/axonops/axonops-schema-registry", "v0.2.1"
-WITHIN_S = 30.0
 
 
 @contextlib.contextmanager
@@ -37,19 +34,8 @@ def schema_registry() -> Iterator[str]:
             process = subprocess.Popen([program, "--config", f"{folder}/config.yaml"], stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait_for(url, Path(folder) / "log")
+            wait_for_answer(f"{url}/subjects", Path(folder) / "log")
             yield url
         finally:
             process.kill()
             process.wait()
-
-
-def _wait_for(url: str, log: Path) -> None:
-    ends_s = time.monotonic() + WITHIN_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/subjects", timeout=1):
-                return
-        except (OSError, urllib.error.URLError):
-            assert time.monotonic() < ends_s, log.read_text(encoding="utf-8")[-2000:]
-            time.sleep(0.05)

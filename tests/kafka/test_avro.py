@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 from confluent_kafka import Message
@@ -15,16 +14,10 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from buckets.archive.history import History
-from buckets.config.job import load_job
-from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.kafka.faults import Outage
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
-from buckets.spark.prepared_job import Listener, prepare
-from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import Row, comparable
+from tests.kafka.registered_job import RegisteredJob, check_all_is_known, run_while_registry_is_away
 from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_scoring import Running, run_to_end
 from tests.registry import small_registry
@@ -46,24 +39,12 @@ def schema_of(fields: list[dict[str, Any]]) -> str:
     return json.dumps({"type": "record", "name": "payment", "namespace": "bank", "fields": fields})
 
 
-class AvroJob(AuditJob):
+class AvroJob(RegisteredJob):
     """A job whose payments are in Avro, as the vendor's serializer writes them."""
 
     def __init__(self, broker: TestBroker, root: Path, registry: str, **changes: Any) -> None:
-        kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": registry}}
-        super().__init__(broker, root, kafka=kafka, **changes)
-        settings = yaml.safe_load(self.conf.read_text())
-        settings["source"]["format"] = "avro"
-        self.conf.write_text(yaml.safe_dump(settings))
-        self.job = load_job(self.conf)
-        self._client = SchemaRegistryClient({"url": registry})
-        self._read = AvroDeserializer(self._client)
-
-    def __enter__(self) -> "AvroJob":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+        super().__init__(broker, root, registry, "avro", **changes)
+        self._read = AvroDeserializer(self.client)
 
     def send(self, events: Iterable[Row], fields: list[dict[str, Any]] = FIELDS) -> None:
         """Put payments into the topic by a schema, which is registered if it is new."""
@@ -73,7 +54,7 @@ class AvroJob(AuditJob):
 
     def values(self, events: Iterable[Row], fields: list[dict[str, Any]]) -> list[bytes]:
         """Payments as messages."""
-        write = AvroSerializer(self._client, schema_of(fields))
+        write = AvroSerializer(self.client, schema_of(fields))
         context = SerializationContext(self.topic, MessageField.VALUE)
         return [write(event | {"amount": Decimal(event["amount"])}, context) for event in events]
 
@@ -121,59 +102,30 @@ def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_
     events = payments(50)
     job.send(events[:40])
     whole = job.values(events[40:41], FIELDS)[0]
-    broken = [b"\1" + whole[1:], b"\0\x7f\xff\xff\xff" + whole[5:], whole[:-1], whole + b"\0", b"{}", b""]
-    job.broker.produce(job.topic, broken, ["zoë"] * len(broken))
+    no_prefix = "does not begin with the prefix of a schema registry, five bytes of which the first is 0"
+    broken = {
+        b"\1" + whole[1:]: no_prefix,
+        b"\0\x7f\xff\xff\xff" + whole[5:]: "schema 2147483647 is not in the registry",
+        whole[:-1]: "broken Avro: ends in the middle of a value",
+        whole + b"\0": "broken Avro: has more bytes than its schema says",
+        b"{}": no_prefix,
+        b"": no_prefix,
+    }
+    job.broker.produce(job.topic, [*broken], ["zoë"] * len(broken))
     run_to_end(spark, job)
-    settings = yaml.safe_load(job.conf.read_text())
-    settings["kafka"]["registry"]["url"] = "http://127.0.0.1:1"
-    job.conf.write_text(yaml.safe_dump(settings))
+    job.lose_registry()
     job.send(events[40:])
     (report,) = run_to_end(spark, job)
     assert report.account.events_in == 10
-
-    letters = {letter["position"]: letter for letter in job.messages(DEAD_LETTERS)}
-    assert [letters[at]["reason"].partition(" at byte")[0] for at in sorted(letters)] == [
-        "does not begin with the prefix of a schema registry, five bytes of which the first is 0",
-        "schema 2147483647 is not in the registry",
-        "broken Avro: ends in the middle of a value",
-        "broken Avro: has more bytes than its schema says",
-        "does not begin with the prefix of a schema registry, five bytes of which the first is 0",
-        "does not begin with the prefix of a schema registry, five bytes of which the first is 0",
-    ]
-    assert [letters[at]["raw"] for at in sorted(letters)] == [f"0x{message.hex()}" for message in broken]
-    job.audit(spark)
-    history = History.open(load_job(job.conf))
-    table = pa.concat_tables(history.archive.tables())
-    assert table["_fault"].null_count == 50
-    amounts = [amount for amount in table["amount"].to_pylist() if amount is not None]
-    assert amounts == [Decimal(event["amount"]) for event in events]
-    alert = job.messages(ALERTS)[-1]
-    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
-    assert ran.code == 0, ran.err
-    searched = load_job(job.conf)
-    assert events_of_alert(past_alert(searched, alert["alert_id"]), searched, None)[-1]["id"] == alert["event_id"]
-    replayed = replay_history(history, ReplayRequest())
-    assert replayed.differences == []
-    assert replayed.compared[ALERTS] > 0
+    check_all_is_known(spark, buckets, job, events, broken)
 
 
 def test_a_registry_that_is_away_is_waited_for_and_nothing_is_lost(spark, avro_job, tmp_path):
     with small_registry() as registry:
         job = avro_job(tmp_path, registry.url, trigger={"available_now": True})
         job.send(payments(20))
-        outages: list[Outage] = []
-
-        def on_outage(outage: Outage) -> None:
-            outages.append(outage)
-            registry.spoil = lambda path: None
-
-        registry.spoil = lambda path: (503, {})
-        reports: list[Any] = []
-        prepare(load_job(job.conf)).query(spark, Listener(reports.append, on_outage=on_outage)).run(None)
+        reports = run_while_registry_is_away(spark, job, registry)
     assert sum(report.account.events_in for report in reports) == 20
-    assert [outage.message for outage in outages] == [
-        f"registry {registry.url}: answers 503; see that it runs, or correct kafka.registry.url"
-    ]
 
 
 def test_values_by_a_schema_file_and_json_behind_a_prefix_are_read(spark, avro_job, tmp_path):

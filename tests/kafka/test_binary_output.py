@@ -21,16 +21,15 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.kafka.faults import Outage
 from buckets.outputs.binary_messages import schema_text
 from buckets.outputs.columns import ALERTS, TOPICS
 from buckets.outputs.messages import ID
 from buckets.spark.prepared_job import Listener, prepare
 from tests.core.binary_results import comparable, of_avro, of_protobuf
 from tests.kafka import kafka_job
-from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import Row
+from tests.kafka.registered_job import RegisteredJob, run_while_registry_is_away
 from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_scoring import run_to_end
 from tests.registry import small_registry
@@ -40,25 +39,15 @@ pytestmark = pytest.mark.spark
 FORMATS = ["avro", "protobuf"]
 
 
-class BinaryJob(AuditJob):
+class BinaryJob(RegisteredJob):
     """A job whose results are in Avro or Protobuf, read by the vendor's deserializers."""
 
+    part = "output"
+
     def __init__(self, broker: TestBroker, root: Path, registry: str, written_in: str) -> None:
-        kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": registry}}
         more = {"trigger": {"available_now": True}, "archive": {"path": "archive"}}
-        super().__init__(broker, root, kafka=kafka, **more)
-        settings = yaml.safe_load(self.conf.read_text())
-        settings["output"]["format"] = written_in
-        self.conf.write_text(yaml.safe_dump(settings))
-        self.job = load_job(self.conf)
+        super().__init__(broker, root, registry, written_in, **more)
         self.written_in = written_in
-        self.client = SchemaRegistryClient({"url": registry})
-
-    def __enter__(self) -> "BinaryJob":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.close()
 
     def sent(self, output: str) -> list[Message]:
         """The messages in the topic of an output."""
@@ -136,18 +125,7 @@ def test_a_registry_that_is_away_is_waited_for_and_no_result_is_lost(spark, bina
     with small_registry() as registry:
         job = binary_job(tmp_path, registry.url, written_in)
         job.send(payments(20))
-        outages: list[Outage] = []
-
-        def on_outage(outage: Outage) -> None:
-            outages.append(outage)
-            registry.spoil = lambda path: None
-
-        registry.spoil = lambda path: (503, {})
-        reports: list[Any] = []
-        prepare(load_job(job.conf)).query(spark, Listener(reports.append, on_outage=on_outage)).run(None)
-        assert [outage.message for outage in outages] == [
-            f"registry {registry.url}: answers 503; see that it runs, or correct kafka.registry.url"
-        ]
+        run_while_registry_is_away(spark, job, registry)
         assert job.said(ALERTS)
 
 

@@ -2,11 +2,9 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 from confluent_kafka import Message
@@ -15,15 +13,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from buckets.archive.history import History
-from buckets.config.job import load_job
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
-from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
-from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import Row, comparable
+from tests.kafka.registered_job import RegisteredJob, check_all_is_known
 from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_scoring import Running, run_to_end
 from tests.spark.payments import payments
@@ -63,23 +57,16 @@ class TextClient(SchemaRegistryClient):
         return super().register_schema_full_response(subject_name, Schema(self.text, "PROTOBUF"), **more)
 
 
-class ProtobufJob(AuditJob):
+class ProtobufJob(RegisteredJob):
     """A job whose payments are in Protobuf, as the vendor's serializer writes them."""
 
+    client: TextClient
+
     def __init__(self, broker: TestBroker, root: Path, registry: str, **changes: Any) -> None:
-        kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": registry}}
-        super().__init__(broker, root, kafka=kafka, **changes)
-        settings = yaml.safe_load(self.conf.read_text())
-        settings["source"]["format"] = "protobuf"
-        self.conf.write_text(yaml.safe_dump(settings))
-        self.job = load_job(self.conf)
-        self._client = TextClient(registry)
+        super().__init__(broker, root, registry, "protobuf", **changes)
 
-    def __enter__(self) -> "ProtobufJob":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+    def client_of(self, registry: str) -> TextClient:
+        return TextClient(registry)
 
     def send(self, events: Iterable[Row], schema: str = PLAIN, **more: Any) -> None:
         """Put payments into the topic by a schema, which is registered if it is new."""
@@ -89,8 +76,8 @@ class ProtobufJob(AuditJob):
     def values(self, events: Iterable[Row], schema: str = PLAIN, **more: Any) -> list[bytes]:
         """Payments as messages."""
         kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(schema)), None))
-        self._client.text = schema
-        write = ProtobufSerializer(kind, self._client)
+        self.client.text = schema
+        write = ProtobufSerializer(kind, self.client)
         context = SerializationContext(self.topic, MessageField.VALUE)
         return [write(filled(kind(), event | more), context) for event in events]
 
@@ -166,42 +153,24 @@ def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_
     job.values(events[:1])
     job.send(events[:40])
     whole = job.values(events[40:41])[0]
-    broken = [b"\1" + whole[1:], b"\0\x7f\xff\xff\xff" + whole[5:], whole[:-1], whole + b"\0", whole[:5] + b"\1", b""]
-    job.broker.produce(job.topic, broken, ["zoë"] * len(broken))
+    no_prefix = "does not begin with the prefix of a schema registry, five bytes of which the first is 0"
+    broken = {
+        b"\1" + whole[1:]: no_prefix,
+        b"\0\x7f\xff\xff\xff" + whole[5:]: "schema 2147483647 is not in the registry",
+        whole[:-1]: "broken Protobuf: ends in the middle of a value",
+        whole + b"\0": "broken Protobuf: a field has no number, or no type that there is",
+        whole[:5] + b"\1": "has no indexes of a message behind its prefix",
+        b"": no_prefix,
+    }
+    job.broker.produce(job.topic, [*broken], ["zoë"] * len(broken))
     run_to_end(spark, job)
     job.send(events[40:45], RENAMED)
     run_to_end(spark, job)
-    settings = yaml.safe_load(job.conf.read_text())
-    settings["kafka"]["registry"]["url"] = "http://127.0.0.1:1"
-    job.conf.write_text(yaml.safe_dump(settings))
+    job.lose_registry()
     job.send(events[45:], RENAMED)
     (report,) = run_to_end(spark, job)
     assert report.account.events_in == 5
-
-    letters = {letter["position"]: letter for letter in job.messages(DEAD_LETTERS)}
-    assert [letters[at]["reason"].partition(" at byte")[0] for at in sorted(letters)] == [
-        "does not begin with the prefix of a schema registry, five bytes of which the first is 0",
-        "schema 2147483647 is not in the registry",
-        "broken Protobuf: ends in the middle of a value",
-        "broken Protobuf: a field has no number, or no type that there is",
-        "has no indexes of a message behind its prefix",
-        "does not begin with the prefix of a schema registry, five bytes of which the first is 0",
-    ]
-    assert [letters[at]["raw"] for at in sorted(letters)] == [f"0x{message.hex()}" for message in broken]
-    job.audit(spark)
-    history = History.open(load_job(job.conf))
-    table = pa.concat_tables(history.archive.tables())
-    assert table["_fault"].null_count == 50
-    amounts = [amount for amount in table["amount"].to_pylist() if amount is not None]
-    assert amounts == [Decimal(event["amount"]) for event in events]
-    alert = job.messages(ALERTS)[-1]
-    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
-    assert ran.code == 0, ran.err
-    searched = load_job(job.conf)
-    assert events_of_alert(past_alert(searched, alert["alert_id"]), searched, None)[-1]["id"] == alert["event_id"]
-    replayed = replay_history(history, ReplayRequest())
-    assert replayed.differences == []
-    assert replayed.compared[ALERTS] > 0
+    check_all_is_known(spark, buckets, job, events, broken)
 
 
 def test_values_by_a_schema_file_are_read(spark, protobuf_job, registry, tmp_path):

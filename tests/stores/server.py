@@ -7,8 +7,6 @@ import random
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,9 +16,9 @@ import pytest
 
 from buckets.kafka.port import free_port
 from deploy.go_program import built
+from tests.answering import wait_for_answer
 
 MODULE, VERSION = "github.com/versity/versitygw", "v1.8.0"
-WITHIN_S = 30.0
 KEYS = {"AWS_ACCESS_KEY_ID": "tests-access", "AWS_SECRET_ACCESS_KEY": "tests-secret", "AWS_REGION": "us-east-1"}
 
 _OF_CONNECTION = ("connection", "transfer-encoding", "content-length", "expect", "keep-alive", "date", "server")
@@ -56,24 +54,11 @@ def object_store(folder: Path) -> Iterator[Store]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([*command, "--port", f"127.0.0.1:{port}", "posix", buckets], stdout=log, stderr=log)
     try:
-        _wait_for(f"http://127.0.0.1:{port}", folder / "log")
+        wait_for_answer(f"http://127.0.0.1:{port}", folder / "log")
         yield Store(f"http://127.0.0.1:{port}", buckets)
     finally:
         process.kill()
         process.wait()
-
-
-def _wait_for(url: str, log: Path) -> None:
-    ends_s = time.monotonic() + WITHIN_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except urllib.error.HTTPError:
-            return  # it wants a signature
-        except OSError:
-            assert time.monotonic() < ends_s, log.read_text(encoding="utf-8")[-2000:]
-            time.sleep(0.05)
 
 
 @dataclass
