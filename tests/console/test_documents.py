@@ -29,6 +29,7 @@ def test_the_documentation_is_one_click_away_and_can_be_searched(open_page, with
     page.goto(with_site.url)
     page.get_by_role("link", name="Help").click()
     expect(page).to_have_url(re.compile("/docs/$"))
+    page.wait_for_load_state("load")
     page.keyboard.press("/")
     page.keyboard.type("snooze", delay=20)
     expect(page.get_by_role("option", name=re.compile("snooze", re.IGNORECASE)).first).to_be_visible()
