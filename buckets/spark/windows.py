@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
 from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.state_client import get_values, put_values, remove_keys
+from buckets.spark.state_client import StateEntries
 from buckets.spark.worker import settle
 from buckets.state.layer import Bounds
 
@@ -32,19 +32,19 @@ class MapStateEntries(InObjects):
 
     def __init__(self, state: MapState) -> None:
         """Use a map state."""
-        self._state = state
+        self._state, self._entries = state, StateEntries(state)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
-        return get_values(self._state, keys)
+        return self._entries.get(keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
-        put_values(self._state, entries)
+        self._entries.put(entries)
 
     def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        remove_keys(self._state, keys.to_list())
+        self._entries.remove(keys.to_list())
 
     def list_keys(self) -> Iterator[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
