@@ -45,8 +45,6 @@ _PATHS = {
     "archive": ["path"],
 }
 """The paths in the parts of a configuration, beside those of lists."""
-_IN_STORES = ("output.path", "rules.table", "verdicts.table", "audit.path", "audit.checkpoint", "archive.path")
-"""Those that may lie in an object store, beside the checkpoint and the tables of a source or a list."""
 Check = Callable[[], None]
 
 
@@ -71,7 +69,7 @@ class Job(BaseModel):
         """Return the job of a configuration that has been read, with all that it names."""
         checkpoint = location(settings.checkpoint, path.resolve().parent)
         source = settings.source
-        file = None if source.schema_file is None else Path(source.schema_file)
+        file = None if source.schema_file is None else location(source.schema_file)
         is_avro = source.format == "avro"
         return cls(
             settings=settings,
@@ -104,8 +102,8 @@ def load_job(path: Path) -> Job:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
-    schema = load_event_schema(path.resolve().parent / settings.event_schema)
-    rules = () if settings.rules.path is None else load_rule_files(Path(settings.rules.path), schema)
+    schema = load_event_schema(location(settings.event_schema, path.resolve().parent))
+    rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
         schema_checks(path, settings, schema),
@@ -128,13 +126,13 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
         BucketsError: a path has a scheme.
     """
     origin, base = f"configuration {path}", path.resolve().parent
-    _placed(f"{origin}: schema", settings.event_schema, base, may_lie_in_store=False)
+    _placed(f"{origin}: schema", settings.event_schema, base)
     _placed(f"{origin}: checkpoint", settings.checkpoint, base)
 
     def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
         paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
         placed = {
-            field: str(_placed(f"{origin}: {name}.{field}", given, base, _may_lie_in_store(name, part, field)))
+            field: str(_placed(f"{origin}: {name}.{field}", given, base, not _is_folder_of_files(name, part, field)))
             for field, given in paths.items()
         }
         return part.model_copy(update=placed)
@@ -153,8 +151,8 @@ def places_of(settings: JobSettings) -> list[Path]:
     return [location(path) for path in given if path]
 
 
-def _may_lie_in_store(name: str, part: BaseModel, field: str) -> bool:
-    return f"{name}.{field}" in _IN_STORES or (field == "path" and getattr(part, "kind", "") == "delta")
+def _is_folder_of_files(name: str, part: BaseModel, field: str) -> bool:
+    return f"{name}.{field}" == "source.path" and getattr(part, "kind", "") != "delta"
 
 
 def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) -> Path:
@@ -176,8 +174,8 @@ def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) 
         raise BucketsError(message) from None
     if isinstance(placed, StorePath) and not may_lie_in_store:
         message = (
-            f"{origin}: {given} lies in an object store, as only checkpoints, tables of Delta, the archive and the "
-            "audit may; give a path of the file system, which all machines of the job mount"
+            f"{origin}: {given} lies in an object store, where a source may be a table of Delta (kind: delta) and no "
+            "folder of files; give a path of the file system, which all machines of the job mount"
         )
         raise BucketsError(message)
     return placed
@@ -191,7 +189,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         settings: what it says, with absolute paths.
     """
     if settings.source.schema_file is not None:
-        file = Path(settings.source.schema_file)
+        file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
         yield partial(check, file)
     source = settings.source.folder
@@ -392,7 +390,7 @@ def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
         ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
-    return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+    return load_event_schema(location(settings.event_schema, path.resolve().parent)), settings.engine
 
 
 @of_configuration()

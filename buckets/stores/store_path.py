@@ -187,6 +187,11 @@ class StorePath(PosixPath):
         times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000}
         return os.stat_result((0o100644, 0, 0, 1, 0, 0, meta["size"], 0, int(written_s), 0), times)
 
+    def owner(self, *_: Any, **__: Any) -> str:
+        """Raise an OSError: whose an object is, it does not say."""
+        message = f"{self} has no owner"
+        raise OSError(message)
+
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether there is an object, or a folder with one in it."""
         return self.is_file() or self.is_dir()
