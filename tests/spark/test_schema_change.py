@@ -1,0 +1,92 @@
+"""The event schema is followed: a field is added and used while the job runs, and a change that breaks it is refused."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from deltalake import DeltaTable
+
+import buckets
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.monitor.live import read_live
+from tests.spark.command import RunningCommand, one_line, run_command
+from tests.spark.job_folder import JobFolder, Row, written_batches
+from tests.spark.payments import RULES, SCHEMA, payments
+from tests.spark.test_kill import freeze_when, is_half_written
+
+pytestmark = pytest.mark.spark
+
+WIDER = SCHEMA | {"version": 2, "attributes": {"device": "string", **SCHEMA["attributes"]}}
+BROKEN = SCHEMA | {"version": 3, "attributes": {"payer": "string", "device": "string"}}
+BY_DEVICE = {
+    "rule_id": "by-device",
+    "group_by": ["device"],
+    "aggregate": {"function": "count"},
+    "window": {"length": "10s"},
+    "limit": {"operator": ">=", "value": "2"},
+}
+
+
+class FedJob:
+    """A job that runs, and gets its events in files of five, one a batch."""
+
+    def __init__(self, job: JobFolder, events: list[Row]) -> None:
+        self.job, self.given, self.files = job, [], 0
+        self._events: Iterator[Row] = iter(events)
+
+    def feed(self) -> None:
+        """Give it the next file."""
+        events = [next(self._events) for _ in range(5)]
+        self.given += events
+        self.job.add_file(self.files, [json.dumps(event) for event in events])
+        self.files += 1
+
+    def feed_until_said(self, command: RunningCommand, text: str) -> str:
+        """Give it one file after the other until it says something; the line."""
+        while text not in command.stderr:
+            self.feed()
+            command.wait_until(lambda: len(written_batches(self.job.tables / "batches")) >= self.files)
+        return next(line for line in command.stderr.splitlines() if text in line)
+
+
+def test_a_field_that_is_added_while_the_job_runs_may_be_used_and_a_change_that_breaks_it_is_refused(spark, tmp_path):
+    events = [event | {"device": f"d{number % 3}"} for number, event in enumerate(payments(1000))]
+    job = JobFolder(tmp_path, trigger={"interval": "0ms"}, archive={"path": "archive"})
+    fed = FedJob(job, events)
+    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
+        fed.feed()
+        command.wait_until(lambda: written_batches(job.tables / "batches") == {0})
+        job.write_rules([*RULES, BY_DEVICE])
+        refused = fed.feed_until_said(command, "is no attribute of")
+        assert "'device' is no attribute of event schema 'payment'" in refused
+        job.write_schema(WIDER)
+        taken = fed.feed_until_said(command, "the event schema has a field more, device as a string attribute")
+        first = int(taken.removeprefix("from batch ").split()[0])
+        fed.feed()
+        command.wait_until(lambda: any(row["rule_id"] == "by-device" for row in job.rows("alerts")))
+        job.write_schema(BROKEN)
+        said = fed.feed_until_said(command, "the event schema stays as it is: ")
+        command.wait_until(lambda: read_live(job.checkpoint).data["query"]["schema"]["fault"] is not None)
+        live = read_live(job.checkpoint).data["query"]["schema"]
+        for _ in range(20):
+            fed.feed()
+        freeze_when(command, job, is_half_written)
+        command.kill_all()
+    fault = said.partition("the event schema stays as it is: ")[2]
+    assert "was made with kind as a string attribute, which the event schema does not declare any more" in fault
+    assert live == {"name": "payment", "version": 2, "fault": fault}
+    assert one_line(run_command("run", job.conf)) == fault
+
+    job.write_schema(WIDER)
+    job.configure_also(trigger={"available_now": True})
+    job.run(spark)
+    terms = BatchRecords(job.checkpoint).all_terms()
+    assert [(batch, each.event_schema.version) for batch, each in terms.items()] == [(0, 1), (first, 2)]
+    assert {row["batch_id"] for row in job.rows("alerts") if row["rule_id"] == "by-device"}
+    replayed = buckets.replay(job.conf)
+    assert replayed.is_equal, replayed
+    assert replayed.compared["alerts"] == len(job.rows("alerts"))
+    archived = DeltaTable(tmp_path / "archive" / "arrivals").to_pyarrow_table().sort_by("_arrival").to_pylist()
+    assert len(archived) == len(fed.given)
+    for row, event in zip(archived, fed.given, strict=True):
+        assert row["device"] == (event["device"] if row["_batch_id"] >= first else None)
