@@ -13,6 +13,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.errors import BucketsError
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.watched import WatchedFiles
 from buckets.kafka.pinned_fields import pinned_fields
 
@@ -27,19 +28,25 @@ class SchemaBook:
     """
 
     def __init__(
-        self, job: Job, terms: Terms, check: Callable[[Job], None], say: Callable[[str], None] = lambda line: None
+        self,
+        job: Job,
+        terms: Terms,
+        book: RuleBook,
+        say: Callable[[str], None] = lambda line: None,
+        check: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """Begin with the event schema of a start.
 
         Args:
             job: the job.
             terms: of batches, as they are at the start.
-            check: raises a BucketsError if the job cannot go on with the event schema of the one that it is given.
+            book: its rules.
             say: told a line when a change is taken that a start would name, and when one is not taken.
+            check: what else a start sees of a job with an event schema; raises a BucketsError.
         """
         self.job, self.terms = job, terms
         self.fault: str | None = None
-        self._checkpoint = Checkpoint(job.checkpoint)
+        self._checkpoint, self._book = Checkpoint(job.checkpoint), book
         self._check, self._say = check, say
         self._file = WatchedFiles(lambda: [job.schema_path], job.with_schema_of_now)
         self._changed: Job | None = None
@@ -52,32 +59,37 @@ class SchemaBook:
         """
         self._file.start()
 
-    def take(self, batch_id: int) -> bool:
-        """Take what the file says by now; return whether the event schema is another one from this batch on.
+    def take(self, batch_id: int) -> Terms:
+        """Take what the file says by now, and return the terms of batches that begin now. Cost: one stat.
 
-        A batch that has begun keeps what it was begun with, and what is new waits for the next one. Cost: one stat.
+        A batch that has begun already keeps what it was begun with, so what is new waits for the next one.
         """
         try:
             changed = self._changed = self._file.read() or self._changed
-            if changed is None or self._checkpoint.batches.record(batch_id) is not None:
-                return False
-            self._changed, self.fault = None, None
-            # The order of fields is part of it.
-            if changed.event_schema.model_dump_json() == self.terms.event_schema.model_dump_json():
-                return False
-            self._check(changed)
-            self._go_on_with(changed, batch_id)
+            if changed is not None and self._checkpoint.batches.record(batch_id) is None:
+                self._changed, self.fault = None, None
+                # The order of fields is part of it.
+                if changed.event_schema.model_dump_json() != self.terms.event_schema.model_dump_json():
+                    self._go_on_with(changed, batch_id)
         except BucketsError as error:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
-            return False
-        return True
+        return self.terms
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
+        """Have another event schema from a batch on.
+
+        Raises:
+            BucketsError: the job cannot go on with it.
+        """
         basis, record = Basis.of(job), self._checkpoint.job
+        record.identity(basis)
+        self._check(job)
+        self._book.check_schema(job.event_schema)
         terms, difference = Terms.of(job, pinned_fields(job)), record.carried_over(basis)
         record.open(basis)
         self.job, self.terms = job, terms
+        self._book.follow_schema(job.event_schema)
         if difference:
             self._say(f"from batch {batch_id} on: {difference}")
 

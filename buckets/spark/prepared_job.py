@@ -6,7 +6,6 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -127,7 +126,7 @@ class PreparedJob:
         book = RuleBook(
             checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
         )
-        schemas = SchemaBook(job, self.terms, partial(_check_schema, book), listener.say)
+        schemas = SchemaBook(job, self.terms, book, listener.say, _check_digits)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -236,7 +235,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if settings.output.folder is not None:
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
-        check_digits(output.path, job.event_schema)
+    _check_digits(job)
     if source.all_topics and settings.kafka is not None:
         Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
@@ -253,20 +252,14 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
-def _check_schema(book: RuleBook, job: Job) -> None:
-    """See that a job that runs can go on with another event schema, as `prepare` does of one that starts.
-
-    Args:
-        book: its rules.
-        job: the job, with this event schema.
+def _check_digits(job: Job) -> None:
+    """See that the job's tables, if it writes some, can hold its values.
 
     Raises:
-        BucketsError: it cannot.
+        BucketsError: they cannot.
     """
-    Checkpoint(job.checkpoint).job.identity(Basis.of(job))
     if job.settings.output.folder is not None:
         check_digits(job.settings.output.folder, job.event_schema)
-    book.check_schema(job.event_schema)
 
 
 def _guard(job: Job) -> TopicGuard | None:

@@ -211,12 +211,11 @@ class ScoringQuery:
         if schemas is None:
             return scoring.terms
         scoring.lock.check()
-        if schemas.take(batch_id):
-            scoring.book.follow_schema(schemas.terms.event_schema)
-        if not self._arrivals.has_all_of(schemas.terms.event_schema):
+        terms = schemas.take(batch_id)
+        if not self._arrivals.has_all_of(terms.event_schema):
             message = "the source lacks columns that the event schema needs from now on; start the job again"
             raise OtherColumns(message)
-        return schemas.terms
+        return terms
 
     def _check(self, batch: ScoredBatch) -> None:
         """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""

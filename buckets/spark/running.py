@@ -117,7 +117,7 @@ class Running:
         self._query: StreamingQuery | None = None
 
     def run(self, interval_ms: int | None) -> None:
-        """Run to the end; start again for other columns of the source, and after an outage until it has lasted too long.
+        """Run to the end; start again for other columns of the source, and in an outage, until it has lasted too long.
 
         An outage lasts until a batch is done, or until Kafka has said that there is nothing new.
 
