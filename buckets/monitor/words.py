@@ -55,7 +55,7 @@ def remarks_on(data: Status) -> list[str]:
     return remarks
 
 
-def schema_news(data: Status) -> Mapping[str, Any]:
+def schema_news(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a job says of its event schema, as `QueryNews.schema`; empty of a status that says nothing of it."""
     news: Mapping[str, Any] = data.get("query", {}).get("schema", {})
     return news
