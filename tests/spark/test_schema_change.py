@@ -1,15 +1,19 @@
 """The event schema is followed: a field is added while the job runs, and a change that breaks it is refused."""
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import buckets
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.monitor.live import read_live
-from tests.spark.command import RunningCommand, one_line, run_command
+from buckets.spark.query import BatchReport
+from tests.spark.command import GIVE_UP_S, POLL_S, RunningCommand, one_line, run_command
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import RULES, SCHEMA, payments
 from tests.spark.test_kill import freeze_when, is_half_written
@@ -90,3 +94,53 @@ def test_a_field_that_is_added_while_the_job_runs_may_be_used_and_a_change_that_
     assert len(archived) == len(fed.given)
     for row, event in zip(archived, fed.given, strict=True):
         assert row["device"] == (event["device"] if row["_batch_id"] >= first else None)
+
+
+def rows_of_table(events: list[Row]) -> pa.Table:
+    """Payments as rows of a table, in the order of their numbers."""
+    return pa.Table.from_pylist([{"n": int(event["id"][1:])} | event for event in events])
+
+
+def test_a_delta_table_that_gets_a_column_is_read_on_and_the_column_is_a_field_when_the_schema_has_it(spark, tmp_path):
+    source, table = {"kind": "delta", "path": "table", "arrival": "n"}, tmp_path / "table"
+    job = JobFolder(tmp_path, source=source, trigger={"interval": "0ms"}, archive={"path": "archive"})
+    events = [{**payments(1)[0], "id": f"p{number}", "t": number * 10} for number in range(1000)]
+    given: list[Row] = []
+    reports: list[BatchReport] = []
+
+    def give(**more: str) -> None:
+        """Give it a row, and wait for its batch."""
+        given.append(events[len(given)] | more)
+        write_deltalake(table, rows_of_table(given[-1:]), mode="append", schema_mode="merge")
+        wait_until(lambda: sum(report.account.events_in for report in reports) == len(given))
+
+    write_deltalake(table, rows_of_table(events[:1]).slice(0, 0))
+    query = job.query(spark, reports.append)
+    thread = threading.Thread(target=query.serve, args=[0])
+    thread.start()
+    try:
+        give()
+        give(device="d1")
+        job.write_schema(WIDER)
+        records = BatchRecords(job.checkpoint)
+        while len(records.all_terms()) == 1:
+            give(device="d2")
+        give(device="d3")
+    finally:
+        query.stop()
+        thread.join()
+    first = max(records.all_terms())
+    replayed = buckets.replay(job.conf)
+    assert replayed.is_equal, replayed
+    archived = DeltaTable(tmp_path / "archive" / "arrivals").to_pyarrow_table().sort_by("_arrival").to_pylist()
+    assert [row["device"] for row in archived] == [
+        event.get("device") if row["_batch_id"] >= first else None for row, event in zip(archived, given, strict=True)
+    ]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    given_up_s = time.monotonic() + GIVE_UP_S
+    while not condition():
+        assert time.monotonic() < given_up_s
+        time.sleep(POLL_S)
