@@ -171,5 +171,5 @@ class Failing(Query):
 def test_a_table_with_other_columns_is_opened_again_and_not_for_ever(clock):
     changed = "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 2"
     assert run(Query([], changed), Query([], None)) == []
-    with pytest.raises(BucketsError, match="the query failed: .*DELTA_SCHEMA_CHANGED_WITH_VERSION"):
+    with pytest.raises(BucketsError, match="DELTA_SCHEMA_CHANGED_WITH_VERSION"):
         run(*(Query([], changed) for _ in range(running.MOST_REOPENED + 1)))
