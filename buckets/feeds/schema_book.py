@@ -58,6 +58,7 @@ class SchemaBook:
             BucketsError: it is not valid.
         """
         self._file.start()
+        self._changed = self._file.read()
 
     def take(self, batch_id: int) -> Terms:
         """Take what the file says by now, and return the terms of batches that begin now. Cost: one stat.
