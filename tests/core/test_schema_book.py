@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -15,15 +16,21 @@ from hypothesis import strategies as st
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
-from buckets.config.job import load_job
+from buckets.config.job import Job, load_job
+from buckets.delta.whole_table import make_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.feeds.open_feeds import open_rules
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
+from buckets.kafka.pinned_fields import pinned_fields
+from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
+from buckets.outputs.columns import ALERTS
+from buckets.preflight.output_check import check_digits
 from buckets.questions.asked_job import AskedJob
 from tests.core.examples import until
 from tests.laws import examples
+from tests.registry import small_registry
 
 SCHEMA: dict[str, Any] = {
     "name": "payment",
@@ -45,6 +52,11 @@ BY_DEVICE = {
     "window": {"length": "1h"},
     "limit": {"operator": ">=", "value": "2"},
 }
+PROTO = """syntax = "proto3";
+message Payment {
+  string id = 1; int64 at = 2; string payer = 3; string kind = 4; string amount = 5; string device = 6;
+}
+"""
 _WRITTEN_S = itertools.count(1_700_000_000)
 
 
@@ -91,9 +103,14 @@ class FollowedJob:
         checkpoint.job.open(Basis.of(job))
         self.batches, self.refused = checkpoint.batches, []
         self.book = RuleBook(checkpoint, open_rules(job), job.event_schema, job.settings.engine, self.refused.extend)
-        self.schemas = SchemaBook(job, Terms.of(job, None), self.book, self.said.append)
+        self.schemas = SchemaBook(
+            job, Terms.of(job, pinned_fields(job)), self.book, self.said.append, self._check_digits
+        )
         self.schemas.start()
         self.book.start()
+
+    def _check_digits(self, job: Job) -> None:
+        check_digits(self.folder / "tables", job.event_schema)
 
     def begin(self, batch_id: int) -> Terms:
         """Begin a batch, or begin it again."""
@@ -199,6 +216,48 @@ def test_a_rule_that_was_not_valid_before_either_does_not_keep_a_field_away(job)
     other = read(SCHEMA | {"attributes": {"payer": "string"}, "measures": {"fee": {"scale": 2}}})
     job.book.follow_schema(other)
     job.book.check_schema(other.model_copy(update={"attributes": {"payer": "string", "device": "string"}}))
+
+
+OVER_ALERTS = {
+    "rule_id": "over",
+    "on": "alerts",
+    "group_by": ["payer"],
+    "aggregate": {"function": "count"},
+    "window": {"length": "1h"},
+    "limit": {"operator": ">=", "value": "2"},
+}
+
+
+def test_a_field_called_like_one_of_alerts_is_refused_where_a_rule_counts_alerts(job, as_worded):
+    job.run(0)
+    job.write_rules(SUM, OVER_ALERTS)
+    job.run(1)
+    assert job.rules == ["sum", "over"]
+    job.write("schema.yaml", attributes(alert_rule="string"))
+    assert job.run(2) == read(SCHEMA)
+    assert as_worded(BucketsError(*job.said))
+
+
+def test_a_measure_with_more_digits_than_the_tables_have_is_refused(job, as_worded):
+    make_table(job.folder / "tables" / ALERTS, pa.schema([("value", pa.decimal128(38, 2 + AVERAGE_EXTRA_DIGITS))]))
+    job.run(0)
+    job.write("schema.yaml", SCHEMA | {"measures": {"amount": {"scale": 2}, "rate": {"scale": 5}}})
+    assert job.run(1) == read(SCHEMA)
+    assert as_worded(BucketsError(*job.said))
+
+
+def test_numbers_in_protobuf_are_looked_up_when_the_schema_changes(tmp_path):
+    with small_registry() as registry:
+        registry.register("payments-value", PROTO, "PROTOBUF")
+        kafka = {"bootstrap_servers": "localhost:1", "registry": {"url": registry.url}}
+        job = FollowedJob(tmp_path, kafka=kafka, source={"kind": "kafka", "topic": "payments", "format": "protobuf"})
+        first = job.begin(0).protobuf
+        job.run(0)
+        job.write("schema.yaml", DEVICE)
+        second = job.begin(1).protobuf
+    known = {"id": (1,), "at": (2,), "payer": (3,), "kind": (4,), "amount": (5,)}
+    assert first.numbers == {"Payment": known}
+    assert second.numbers == {"Payment": known | {"device": (6,)}}
 
 
 QUIET = {
