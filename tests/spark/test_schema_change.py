@@ -86,10 +86,13 @@ def test_a_field_that_is_added_while_the_job_runs_may_be_used_and_a_change_that_
     job.run(spark)
     terms = BatchRecords(job.checkpoint).all_terms()
     assert [(batch, each.event_schema.version) for batch, each in terms.items()] == [(0, 1), (first, 2)]
-    assert {row["batch_id"] for row in job.rows("alerts") if row["rule_id"] == "by-device"}
+    alert = next(row for row in job.rows("alerts") if row["rule_id"] == "by-device")
     replayed = buckets.replay(job.conf)
     assert replayed.is_equal, replayed
     assert replayed.compared["alerts"] == len(job.rows("alerts"))
+    explained = run_command("explain", job.conf, alert["alert_id"], "--json")
+    assert explained.returncode == 0, explained.stderr
+    assert json.loads(explained.stdout)["features"][0]["comparison"]["equal"]
     archived = DeltaTable(tmp_path / "archive" / "arrivals").to_pyarrow_table().sort_by("_arrival").to_pylist()
     assert len(archived) == len(fed.given)
     for row, event in zip(archived, fed.given, strict=True):
