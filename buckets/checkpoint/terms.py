@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from buckets.config.engine import EngineSettings
+from buckets.config.job import Job
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 
@@ -37,6 +38,26 @@ class Terms(BaseModel):
     isolation: str | None = None
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+
+    @classmethod
+    def of(cls, job: Job, protobuf: PinnedProtobuf | None) -> "Terms":
+        """Return the terms of batches of a job that begin now.
+
+        Args:
+            job: the job.
+            protobuf: by what values in Protobuf are read; None of all others.
+        """
+        settings = job.settings
+        return cls(
+            event_schema=job.event_schema,
+            engine=settings.engine,
+            evaluations=settings.output.evaluations,
+            output=settings.output.kind,
+            arrival=settings.source.arrival,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
+            avro_schema=job.avro_schema,
+            protobuf=protobuf,
+        )
 
     @model_validator(mode="before")
     @classmethod

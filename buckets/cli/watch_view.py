@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from buckets.monitor.words import Status, clock_text, quantiles_text
+from buckets.monitor.words import Status, clock_text, quantiles_text, schema_news
 from buckets.numbers.figures import readable
 from buckets.outputs.alert_words import crossed
 from buckets.printable import capitalised, counted, key_words
@@ -113,10 +113,11 @@ def _alerts(totals: dict[str, int]) -> str:
 
 
 def rules_line(data: Status) -> str:
-    """Return the rule set in force, in one line."""
-    rules = data["rules"]
+    """Return the rule set in force, and the event schema, in one line."""
+    rules, schema = data["rules"], schema_news(data)
     states = ", ".join(f"{count} {state}" for state, count in rules["states"].items()) or "none"
-    return f"rules version {rules['version']} ({states})"
+    of_events = f", event schema version {schema['version']}" if schema else ""
+    return f"rules version {rules['version']} ({states}){of_events}"
 
 
 def alert_line(alert: dict[str, Any]) -> str:

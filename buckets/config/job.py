@@ -52,7 +52,8 @@ class Job(BaseModel):
     """A configuration with what it points to: schema and rules loaded, paths absolute.
 
     Rules are those of a file or folder; a topic or a table is read when the job starts. `avro_schema` is the text of
-    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf.
+    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf. `path` is the
+    configuration itself, None of one that does not lie in a file.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -63,6 +64,7 @@ class Job(BaseModel):
     checkpoint: Path
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    path: Path | None = None
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
@@ -78,7 +80,26 @@ class Job(BaseModel):
             checkpoint=checkpoint,
             avro_schema=read_text(file, AVRO_SCHEMA) if file is not None and is_avro else None,
             protobuf=_pinned(file, source.message) if file is not None and not is_avro else None,
+            path=path,
         )
+
+    @property
+    def schema_path(self) -> Path:
+        """The file of the event schema, of a configuration that lies in a file."""
+        assert self.path is not None
+        return _schema_path(self.path, self.settings)
+
+    def with_schema_of_now(self) -> "Job":
+        """Return the job with its event schema as the file has it now.
+
+        Raises:
+            BucketsError: the file cannot be read, or what it says is not valid, or not for this source.
+        """
+        assert self.path is not None
+        schema = load_event_schema(self.schema_path)
+        for check in schema_checks(self.path, self.settings, schema):
+            check()
+        return self.model_copy(update={"event_schema": schema})
 
 
 @contextlib.contextmanager
@@ -102,7 +123,7 @@ def load_job(path: Path) -> Job:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
-    schema = load_event_schema(location(settings.event_schema, path.resolve().parent))
+    schema = load_event_schema(_schema_path(path, settings))
     rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
@@ -113,6 +134,10 @@ def load_job(path: Path) -> Job:
     for check in chain(*checks):
         check()
     return Job.of(path, settings, schema, rules)
+
+
+def _schema_path(path: Path, settings: JobSettings) -> Path:
+    return location(settings.event_schema, path.resolve().parent)
 
 
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:

@@ -59,6 +59,10 @@ class Watched(ABC, Generic[T]):
             return None
         return whole if self._take() else None
 
+    def read_again(self) -> None:
+        """Have `read` return all that is there once more, though nothing has changed."""
+        self._taken = ()
+
     def _take(self) -> bool:
         """Note that what was seen has been read; False if it changed meanwhile, and is to be read again."""
         if not self._is_still_seen():

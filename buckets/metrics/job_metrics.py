@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from buckets.metrics.family import Family, Reader, Sample, Status, counter, exposition, gauge, histogram, one
 from buckets.monitor.processes import proportional_bytes
+from buckets.monitor.words import schema_news
 from buckets.version import own_version
 
 OUTCOMES = {
@@ -192,6 +193,16 @@ JOB: tuple[Family, ...] = (
         one(lambda s: int(s["rules_fault"] is None)),
     ),
     counter("buckets_rule_changes_refused", "Changes of rules not made.", one(lambda s: s["refused_changes"])),
+    gauge(
+        "buckets_event_schema_version",
+        "The version of the event schema that the next batch has, as its author numbers it.",
+        one(lambda s: schema_news(s).get("version")),
+    ),
+    gauge(
+        "buckets_event_schema_followed",
+        "1 while the event schema is as its file has it, 0 while the file is refused.",
+        one(lambda s: int(schema_news(s)["fault"] is None) if schema_news(s) else None),
+    ),
     gauge("buckets_backfill_events", "Archived events that are in new timelines.", _fills("events"), "group"),
     gauge("buckets_backfill_events_expected", "Archived events that are to be there.", _fills("of"), "group"),
     # --- processes --------------------------------------------------------------------------------------------

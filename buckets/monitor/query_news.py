@@ -27,6 +27,8 @@ class QueryNews:
         phases_s: by Spark's name, how long the phases of its latest batch took.
         fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
         webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
+        schema: `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as
+            it is by now; empty where it is not followed.
     """
 
     behind: Mapping[Partition, int] | None = None
@@ -35,16 +37,15 @@ class QueryNews:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     fills: Sequence[Mapping[str, Any]] = ()
     webhook: Mapping[str, int] = field(default_factory=dict)
+    schema: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, progress: dict[str, Any] | None, is_idle: bool = False, fills: Sequence[Mapping[str, Any]] = ()
-    ) -> "QueryNews":
+    def of(cls, progress: dict[str, Any] | None, is_idle: bool = False) -> "QueryNews":
         """Return what Spark's report of its latest batch says; None before there is one."""
         if progress is None:
-            return cls(is_idle=is_idle, fills=fills)
+            return cls(is_idle=is_idle)
         phases_s = {name: took_ms / 1000 for name, took_ms in progress.get("durationMs", {}).items()}
-        return cls(partitions_behind(progress), is_idle, _state_of(progress), phases_s, fills)
+        return cls(partitions_behind(progress), is_idle, _state_of(progress), phases_s)
 
     @property
     def lag(self) -> int | None:
@@ -59,6 +60,7 @@ class QueryNews:
             "phases_s": dict(self.phases_s),
             "fills": list(self.fills),
             "webhook": dict(self.webhook),
+            "schema": dict(self.schema),
         }
 
 

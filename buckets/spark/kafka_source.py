@@ -79,7 +79,11 @@ def open_topics(
     reader = reader.option("subscribe", ",".join(generations))
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
-    beside = columns_beside_value(schema, source.envelope)
+
+    def columns(schema: EventSchema) -> list[str]:
+        return columns_beside_value(schema, source.envelope)
+
+    beside = columns(schema)
     reader = reader.option("includeHeaders", HEADERS in beside)
     messages = reader.load().select(
         F.col("value").alias(RAW),
@@ -90,8 +94,8 @@ def open_topics(
         *(F.col(_BESIDE_VALUE[name]).alias(name) for name in beside),
     )
 
-    def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def normalise(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
         batch_id, terms = batch_of_task(), terms_of_task()
         return (values.read(rows, schema, batch_id, terms) for rows in batches)
 
-    return ArrivalStream(messages, normalise)
+    return ArrivalStream(messages, normalise, columns, schema)

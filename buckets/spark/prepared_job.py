@@ -27,6 +27,7 @@ from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.schema_book import SchemaBook
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
@@ -122,14 +123,16 @@ class PreparedJob:
         webhook = settings.output.webhook if sink is None else None
         delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
         results = sink or self._open_sink(upkeep)
+        book = RuleBook(
+            checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
+        )
+        schemas = SchemaBook(job, self.terms, book, listener.say, _check_digits)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
             lock=self.lock,
-            book=RuleBook(
-                checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
-            ),
+            book=book,
             sink=results if delivery is None else WebhookSink(results, delivery),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
@@ -140,6 +143,8 @@ class PreparedJob:
             guard=guard,
             upkeep=upkeep,
             delivery=delivery,
+            schemas=schemas,
+            reopen=lambda: open_source(spark, schemas.job),
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
@@ -165,17 +170,7 @@ class PreparedJob:
     @property
     def terms(self) -> Terms:
         """What decides the results of batches that begin now, besides their rules."""
-        settings = self.job.settings
-        return Terms(
-            event_schema=self.job.event_schema,
-            engine=settings.engine,
-            evaluations=settings.output.evaluations,
-            output=settings.output.kind,
-            arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
-            avro_schema=self.job.avro_schema,
-            protobuf=self.protobuf,
-        )
+        return Terms.of(self.job, self.protobuf)
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
         """Open where the job's results go, with all tables or topics there."""
@@ -240,7 +235,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if settings.output.folder is not None:
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
-        check_digits(output.path, job.event_schema)
+    _check_digits(job)
     if source.all_topics and settings.kafka is not None:
         Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
@@ -255,6 +250,16 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
             go_on_in_new_topic(job, identity, guard, new_topic)
         guard.adopt()
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
+
+
+def _check_digits(job: Job) -> None:
+    """See that the job's tables, if it writes some, can hold its values.
+
+    Raises:
+        BucketsError: they cannot.
+    """
+    if job.settings.output.folder is not None:
+        check_digits(job.settings.output.folder, job.event_schema)
 
 
 def _guard(job: Job) -> TopicGuard | None:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
 from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.schema_book import SchemaBook
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.rules.encoding import encode_rule_set
@@ -39,7 +40,7 @@ from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.running import Batch, Patience, Running, begin_query, news_of
+from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import windows_stage
@@ -54,7 +55,7 @@ class Scoring:
 
     Attributes:
         arrivals: the source.
-        terms: what decides the results of batches that begin now, besides their rules.
+        terms: what decides the results of batches, besides their rules, as they are at the start.
         checkpoint: records of batches.
         lock: of the checkpoint, held until the query has ended.
         book: the rules of each batch.
@@ -68,6 +69,8 @@ class Scoring:
         guard: sees that the source topic is still the same; None of other sources.
         upkeep: what looks after the tables of results while batches run; None where there are none.
         delivery: what hands over alerts to a webhook; None where there is none.
+        schemas: what follows the event schema; None where it stays as it is.
+        reopen: opens the source of a job again, which may have other columns by now; None where it stays as it is.
     """
 
     arrivals: ArrivalStream
@@ -85,6 +88,8 @@ class Scoring:
     guard: TopicGuard | None = None
     upkeep: Upkeep | None = None
     delivery: Delivery | None = None
+    schemas: SchemaBook | None = None
+    reopen: Callable[[], ArrivalStream] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,18 +150,20 @@ class ScoringQuery:
         self._phases = Phases() if phases is None else phases
         self._scoring = scoring
         self._on_batch = on_batch
+        self._arrivals = scoring.arrivals
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        scoring = self._scoring
-        messages = fan_out_stage(scoring.arrivals, scoring.terms.event_schema, scoring.shard_keys)
+        scoring, is_first = self._scoring, self._query is None
+        if not is_first and scoring.reopen is not None:
+            self._arrivals = scoring.reopen()
+        messages = fan_out_stage(self._arrivals, scoring.shard_keys)
         if scoring.single_stage:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, scoring.bounds, scoring.shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        is_first = self._query is None
         if is_first:
             start_workers(produced.sparkSession.sparkContext)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
@@ -166,7 +173,7 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
-        terms = scoring.checkpoint.batches.terms_for(batch_id, scoring.terms)
+        terms = scoring.checkpoint.batches.terms_for(batch_id, self._terms_now(batch_id))
         rule_set = scoring.book.for_batch(batch_id)
         set_batch(produced.sparkSession.sparkContext, batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
@@ -193,6 +200,22 @@ class ScoringQuery:
             backfills.end_batch(filled, written_s + scored_s - started_s)
         report = BatchReport(batch.account, scored_s - started_s, written_s, batch.small_alerts(), epoch_ms())
         self._on_batch(report)
+
+    def _terms_now(self, batch_id: int) -> Terms:
+        """Return the terms of a batch that begins now, by what the event schema says by now.
+
+        Raises:
+            OtherColumns: the source is to be opened again for it first.
+        """
+        scoring, schemas = self._scoring, self._scoring.schemas
+        if schemas is None:
+            return scoring.terms
+        scoring.lock.check()
+        terms = schemas.take(batch_id)
+        if not self._arrivals.has_all_of(terms.event_schema):
+            message = "the source lacks columns that the event schema needs from now on; start the job again"
+            raise OtherColumns(message)
+        return terms
 
     def _check(self, batch: ScoredBatch) -> None:
         """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""
@@ -238,6 +261,8 @@ class ScoringQuery:
         with self._scoring.lock:
             self._phases.tell(self._phases.following)
             try:
+                if self._scoring.schemas is not None:
+                    self._scoring.schemas.start()
                 self._scoring.book.start()
                 with contextlib.ExitStack() as beside:
                     for helper in (self._scoring.upkeep, self._scoring.delivery):
@@ -259,7 +284,9 @@ class ScoringQuery:
         scoring = self._scoring
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
         delivered = {} if scoring.delivery is None else scoring.delivery.counts()
-        return news_of(self._query, [fill.to_json() for fill in fills], delivered)
+        schema = {} if scoring.schemas is None else scoring.schemas.to_json()
+        news = news_of(self._query)
+        return replace(news, fills=[fill.to_json() for fill in fills], webhook=delivered, schema=schema)
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""
