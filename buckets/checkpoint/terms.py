@@ -23,6 +23,7 @@ class Terms(BaseModel):
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
+        unjudged: the topics whose events only fill timelines.
         protobuf: by what values in Protobuf are read, beside their own schemas; None of all others.
         avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
     """
@@ -37,6 +38,7 @@ class Terms(BaseModel):
     isolation: str | None = None
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    unjudged: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod

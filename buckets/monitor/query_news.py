@@ -27,6 +27,7 @@ class QueryNews:
         phases_s: by Spark's name, how long the phases of its latest batch took.
         fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
         webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
+        topics_appeared: how many topics have come since the start that the source's pattern matches; None without one.
     """
 
     behind: Mapping[Partition, int] | None = None
@@ -35,6 +36,7 @@ class QueryNews:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     fills: Sequence[Mapping[str, Any]] = ()
     webhook: Mapping[str, int] = field(default_factory=dict)
+    topics_appeared: int | None = None
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class QueryNews:
             "phases_s": dict(self.phases_s),
             "fills": list(self.fills),
             "webhook": dict(self.webhook),
+            "topics_appeared": self.topics_appeared,
         }
 
 

@@ -166,6 +166,8 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
+        if scoring.guard is not None and scoring.guard.follows_pattern:
+            scoring.guard.begin_batch(batch_id, json.loads(source_end(scoring.checkpoint.path, batch_id)))
         terms = scoring.checkpoint.batches.terms_for(batch_id, scoring.terms)
         rule_set = scoring.book.for_batch(batch_id)
         set_batch(produced.sparkSession.sparkContext, batch_id)
@@ -259,7 +261,9 @@ class ScoringQuery:
         scoring = self._scoring
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
         delivered = {} if scoring.delivery is None else scoring.delivery.counts()
-        return news_of(self._query, [fill.to_json() for fill in fills], delivered)
+        guard = scoring.guard
+        appeared = guard.appeared if guard is not None and guard.follows_pattern else None
+        return news_of(self._query, [fill.to_json() for fill in fills], delivered, appeared)
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""

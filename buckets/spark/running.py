@@ -314,12 +314,15 @@ def _is_idle(query: StreamingQuery) -> bool:
 
 
 def news_of(
-    query: StreamingQuery, fills: Sequence[Mapping[str, Any]] = (), webhook: Mapping[str, int] = MappingProxyType({})
+    query: StreamingQuery,
+    fills: Sequence[Mapping[str, Any]] = (),
+    webhook: Mapping[str, int] = MappingProxyType({}),
+    topics_appeared: int | None = None,
 ) -> QueryNews:
-    """Return what Spark says of a query, as of its latest batch; `fills` and `webhook` go along."""
+    """Return what Spark says of a query, as of its latest batch; all else goes along."""
     latest = query.lastProgress
     news = QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query), fills)
-    return replace(news, webhook=webhook)
+    return replace(news, webhook=webhook, topics_appeared=topics_appeared)
 
 
 def has_nothing_new(query: StreamingQuery) -> bool:

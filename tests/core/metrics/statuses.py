@@ -30,6 +30,7 @@ NEWS = QueryNews(
     phases_s={"addBatch": 0.12},
     fills=[FILL],
     webhook={"delivered": 5, "failed_attempts": 2, "undelivered": 1, "waiting": 3},
+    topics_appeared=2,
 )
 BATCH = batch(10, facts=FACTS, ingested=[(NOW_MS - 80, 6), (NOW_MS - 2_000, 4)])
 
