@@ -95,8 +95,8 @@ class _TopicRange(NamedTuple):
 
 
 def _cuts_of(generations: Sequence[TopicGeneration], number: int, cuts: Sequence[Cut]) -> list[Cut]:
-    """Return the batches that have read a generation."""
-    begin = generations[number - 1].first_batch
+    """Return the batches that have read a generation; those before the first one count to it, and have none of it."""
+    begin = generations[number - 1].first_batch if number > 1 else 0
     until = generations[number].first_batch if number < len(generations) else None
     return [cut for cut in cuts if begin <= cut.batch_id and (until is None or cut.batch_id < until)]
 

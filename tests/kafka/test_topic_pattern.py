@@ -14,7 +14,7 @@ from buckets.errors import BucketsError
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.outputs.columns import ALERTS, EVALUATIONS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
-from buckets.spark.prepared_job import prepare
+from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.kafka_job import Row
 from tests.kafka.test_scoring import Running, run_to_end
@@ -57,6 +57,16 @@ class PatternJob(AuditJob):
         """The rows of all results: output, event and value."""
         outputs = (ALERTS, SHADOW_ALERTS, HELD_ALERTS, EVALUATIONS)
         return [(name, row["event_id"], row["value"]) for name in outputs for row in self.messages(name)]
+
+
+class Unwritten:
+    """A sink that fails."""
+
+    on_driver = True
+
+    def write(self, batch: Any) -> None:
+        message = f"batch {batch.account.batch_id}: it does not get further"
+        raise BucketsError(message)
 
 
 def payment(name: str, second: int) -> Row:
@@ -121,7 +131,21 @@ def test_topics_that_match_are_one_source_and_history_fills_timelines_alone(spar
     positions = [row["source"] for row in job.messages(EVALUATIONS) if row["event_id"] in ("w1", "w4")]
     assert positions == [f"{web}[0]", f"{web}#2[0]"]
 
+    job.put_payments(job.history, payment("h4", 1_700))
+    with pytest.raises(BucketsError, match="it does not get further"):
+        prepare(load_job(job.conf)).query(spark, Listener(), Unwritten()).run(None)
+    settings = yaml.safe_load(job.conf.read_text())
+    settings["source"]["topics"] = [job.history]
+    job.conf.write_text(yaml.safe_dump(settings))
+    prepared = prepare(load_job(job.conf))
+    prepared.lock.release()
+    assert prepared.carried_over == f"topic {job.history} is judged from now on"
+    job.put_payments(job.history, payment("h5", 1_800))
+    accounts = [report.account.groups[0] for report in run_to_end(spark, job)]
+    found = [(account.unjudged, account.evaluated) for account in accounts]
+    assert found == [(1, 0), (0, 1)], "a batch that is run again has the flags that it had"
+
     AuditQuery(spark, prepare_audit(load_job(job.conf), lines.append), AuditListener()).run(once=True)
     history = History.open(load_job(job.conf))
-    assert replay_history(history, ReplayRequest()).differences == []
-    assert history.archive.end() == 4 + 1 + 3 + 1 + 2
+    replayed = replay_history(history, ReplayRequest())
+    assert (replayed.differences, history.archive.end()) == ([], 4 + 1 + 3 + 1 + 2 + 2)

@@ -82,10 +82,10 @@ def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
             yield Reason("no key", f"the rule does not see the event: it groups by {name}, which is missing or null")
 
 
-def of_topic(past: Past, target: Target) -> Iterator[Reason]:
+def of_topic(target: Target) -> Iterator[Reason]:
     """Say whether the event's topic only fills timelines."""
-    topic = topic_of(target.arrivals.origins[0][0])
-    if target.on == "events" and topic in past.terms(target.batch_id).unjudged:
+    if target.number in target.arrivals.unjudged:
+        topic = topic_of(target.arrivals.origins[0][0])
         yield Reason("not judged", f"the event is in the timeline and not judged: its topic {topic} is `judge: false`")
 
 
