@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from buckets.checkpoint.topic_generations import Offsets, TopicGenerations
+from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerations
 from buckets.config.kafka import KafkaSettings
 from buckets.config.topic_selection import TopicSelection
 from buckets.errors import BucketsError
@@ -58,7 +58,7 @@ class TopicGuard:
         With a pattern it is two questions.
 
         Raises:
-            BucketsError: one was created again (`NewTopic`), or is gone.
+            BucketsError: one was created again, or is gone that the pattern had found (`NewTopic`), or any is gone.
             Outage: no broker answers.
         """
         gone = self.gone()
@@ -68,7 +68,7 @@ class TopicGuard:
                 "there any more; start once with --new-topic to go on without it, and to read it from its beginning "
                 "should it come again, or name a new checkpoint"
             )
-            raise BucketsError(message)
+            raise NewTopic(message)
         self.generations.check(self._ids_of(self.topics))
 
     def find(self) -> list[str]:
@@ -127,10 +127,17 @@ class TopicGuard:
 
     def gone(self) -> list[str]:
         """Return the topics that the pattern had found, and that are not there any more."""
+        return self._gone_of(self.topics)
+
+    def lost(self, planned: Iterable[str]) -> list[str]:
+        """Return topics of a batch that is planned, of which nothing has been read, and that are not there any more."""
+        return self._gone_of(set(planned).difference(self.topics))
+
+    def _gone_of(self, topics: Iterable[str]) -> list[str]:
         if not self.follows_pattern:
             return []
         there = self._broker.partitions()
-        return [topic for topic in self.topics if topic not in there and topic not in self._topics.names]
+        return [topic for topic in topics if topic not in there and topic not in self._topics.names]
 
     def ids(self) -> dict[str, str]:
         """Return the id of each topic that is read, by topic; those whose id is not known are left out."""

@@ -36,8 +36,8 @@ def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable
         BucketsError: results of a batch of the old topic are half written.
         Outage: Kafka does not answer.
     """
-    changed, offsets = _Changed.of(guard), SourceOffsets(job.checkpoint)
-    unfinished = offsets.unfinished
+    offsets = SourceOffsets(job.checkpoint)
+    changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
     if changed.topics and unfinished is not None:
         _give_up(job, identity, unfinished, offsets, say)
     _begin(guard, changed, offsets, say)
@@ -60,8 +60,8 @@ def go_on_in_new_topics(
         Outage: Kafka does not answer.
     """
     with Lock(folder.checkpoint):
-        changed, offsets = _Changed.of(guard), SourceOffsets(folder.checkpoint)
-        unfinished = offsets.unfinished
+        offsets = SourceOffsets(folder.checkpoint)
+        changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
         if changed.topics and unfinished is not None:
             # Its number is used up: tables that have it take no more under it. Messages without an id that are in
             # their table already are not read again; others are, and those that are repeats are dropped by their id.
@@ -98,18 +98,20 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
 
 @dataclass(frozen=True)
 class _Changed:
-    """The topics that are not those that were read: created again, each with its id now, or gone."""
+    """The topics that are not those that were read: created again, each with its id now, gone, or gone before that."""
 
     renewed: Mapping[str, str]
     gone: Sequence[str]
+    lost: Sequence[str]
 
     @classmethod
-    def of(cls, guard: TopicGuard) -> "_Changed":
-        return cls(guard.renewed(), guard.gone())
+    def of(cls, guard: TopicGuard, offsets: SourceOffsets) -> "_Changed":
+        planned = [] if offsets.unfinished is None else offsets.end(offsets.unfinished)
+        return cls(guard.renewed(), guard.gone(), guard.lost(planned))
 
     @property
     def topics(self) -> list[str]:
-        return [*self.renewed, *self.gone]
+        return [*self.renewed, *self.gone, *self.lost]
 
 
 def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
@@ -125,10 +127,10 @@ def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Ca
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
     before = offsets.before(next_batch)
     # First of all: once offsets are moved, nothing else says how far the old topics were read.
-    ends = {topic: before.get(topic, {}) for topic in changed.topics}
+    ends = {topic: before.get(topic, {}) for topic in (*renewed, *changed.gone)}
     guard.generations.end({topic: {int(key): at for key, at in end.items()} for topic, end in ends.items()})
     begins = {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
-    offsets.move(next_batch, begins, without=changed.gone)
+    offsets.move(next_batch, begins, without=[*changed.gone, *changed.lost])
     for topic, begin in beginnings.items():
         guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
         say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
