@@ -5,7 +5,7 @@ read until then came from the topic that has the id. Topics that a pattern finds
 messages are read.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
@@ -61,14 +61,7 @@ class TopicGuard:
             BucketsError: one was created again, or is gone that the pattern had found (`NewTopic`), or any is gone.
             Outage: no broker answers.
         """
-        gone = self.gone()
-        if gone:
-            message = (
-                f"kafka {self._kafka.bootstrap_servers}: topic {gone[0]}, which source.topic_pattern has found, is not "
-                "there any more; start once with --new-topic to go on without it, and to read it from its beginning "
-                "should it come again, or name a new checkpoint"
-            )
-            raise NewTopic(message)
+        self._refuse(self.gone())
         self.generations.check(self._ids_of(self.topics))
 
     def find(self) -> list[str]:
@@ -89,17 +82,18 @@ class TopicGuard:
             raise BucketsError(message)
         return found
 
-    def start(self, first_batch: int = 0) -> None:
+    def start(self, is_begun: bool) -> None:
         """Remember the topics that the checkpoint does not know yet.
 
         Args:
-            first_batch: the first batch that reads topics which the pattern finds now.
+            is_begun: whether a batch has ended. What the pattern finds now has then appeared since, and is taken over
+                by the batch that reads it first.
 
         Raises:
             BucketsError: as `check` and `find`.
         """
-        self.generations.adopt(self._ids_of(self._topics.names))
-        self.generations.adopt(self._ids_of(self.find()), first_batch)
+        found = [] if is_begun else self.find()
+        self.generations.adopt(self._ids_of({*self._topics.names, *found}))
 
     def begin_batch(self, batch_id: int, read: Iterable[str]) -> list[str]:
         """Take over the topics of a batch that the pattern has found since the last one; returns them.
@@ -112,6 +106,7 @@ class TopicGuard:
             BucketsError: as `check`.
         """
         new = sorted(set(read).difference(self.topics, self._without_id))
+        self._refuse(self.lost(new) if new else [])
         ids = self._ids_of(new)
         self.generations.adopt(ids, batch_id)
         self._without_id.update(topic for topic in new if not ids[topic])
@@ -153,6 +148,15 @@ class TopicGuard:
             return {pair.partition: read_offsets(self._kafka, consumer, pair)[0] for pair in pairs}
         finally:
             consumer.close()
+
+    def _refuse(self, gone: Sequence[str]) -> None:
+        if gone:
+            message = (
+                f"kafka {self._kafka.bootstrap_servers}: topic {gone[0]}, which source.topic_pattern has found, is not "
+                "there any more; start once with --new-topic to go on without it, and to read it from its beginning "
+                "should it come again, or name a new checkpoint"
+            )
+            raise NewTopic(message)
 
     def _ids_of(self, topics: Iterable[str]) -> dict[str, str]:
         asked = list(topics)

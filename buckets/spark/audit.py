@@ -138,7 +138,7 @@ def prepare_audit(
     identity = folder.open()
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
-    guard.start(SourceOffsets(folder.checkpoint).next_batch)
+    guard.start(SourceOffsets(folder.checkpoint).ended is not None)
     return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings)
 
 

@@ -257,7 +257,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
-        guard.start(SourceOffsets(job.checkpoint).next_batch)
+        guard.start(SourceOffsets(job.checkpoint).ended is not None)
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
