@@ -56,10 +56,14 @@ def test_they_fill_timelines_as_a_loop_over_a_list_says_and_start_no_rule_again(
     def judged(event) -> bool:
         return bool(chosen >> (hash_of(event) % 20) & 1)
 
-    engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", late=late, collision=collision)
+    settings = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
+    engine, every = Engine(rules, paging, **settings), Engine(rules, paging, **settings)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision)
     found = [each for batch in cut(events, positions) if batch for each in engine.batch(batch, judged=judged)]
     assert found == [oracle.arrive(event, judged=judged(event)) for event in events]
+    if not any(rule.reset_on_alert for rule in rules):
+        every.run([events])
+        assert engine.state() == every.state(), "timelines are what they would be"
 
 
 def hash_of(event) -> int:
