@@ -39,6 +39,8 @@ SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
 FAULT = "_fault"
 """Why a row is no event, whatever the rules; null of events."""
+JUDGED = "_judged"
+"""Whether rules are evaluated at the event; null where all events of its batch were judged."""
 RAW = "_raw"
 """The row as it came, where it is no event."""
 OWN_COLUMNS = pa.schema(
@@ -51,6 +53,7 @@ OWN_COLUMNS = pa.schema(
         pa.field(INGESTED, pa.int64()),
         pa.field(FAULT, pa.string()),
         pa.field(RAW, pa.string()),
+        pa.field(JUDGED, pa.bool_()),
     ]
 )
 TIME = pa.timestamp("us", "UTC")

@@ -34,6 +34,11 @@ def figures_table(data: Status) -> Table:
             "webhook",
             f"{webhook['delivered']:,} delivered, {webhook['waiting']:,} waiting, {webhook['undelivered']:,} given up",
         )
+    unjudged = [f"{total['unjudged']:,} by {name}" for name, total in data["groups"].items() if total.get("unjudged")]
+    if unjudged:
+        table.add_row("not judged", ", ".join(unjudged))
+    if appeared := data["query"].get("topics_appeared") if "query" in data else None:
+        table.add_row("topics", f"{counted(appeared, 'topic')} appeared since the start")
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
     scattered = [

@@ -66,6 +66,11 @@ class Job(BaseModel):
     protobuf: PinnedProtobuf | None = None
     path: Path | None = None
 
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The topics whose events only fill timelines."""
+        return self.settings.source.unjudged
+
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
@@ -234,7 +239,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
-    if not settings.source.all_topics:
+    if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
     elif settings.source.envelope is None:
         yield partial(_check_no_envelope, path, schema)

@@ -22,6 +22,7 @@ OUTCOMES = {
     "no_key": "no_key",
     "dead_letters": "dead_letter",
     "skipped": "skipped",
+    "unjudged": "unjudged",
 }
 """What becomes of an event in a group: the name in the accounts, and that of the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
@@ -49,6 +50,11 @@ def _partitions(name: str) -> Reader:
 
 def _webhook(name: str) -> Reader:
     return lambda status: [((), counts[name]) for counts in [status["query"].get("webhook")] if counts]
+
+
+def _topics_appeared(status: Status) -> Iterable[Sample]:
+    appeared = status["query"].get("topics_appeared")
+    return [] if appeared is None else [((), appeared)]
 
 
 def lag_by_partition(status: Status) -> Iterable[Sample]:
@@ -136,6 +142,9 @@ JOB: tuple[Family, ...] = (
         "reason",
     ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
+    counter(
+        "buckets_topics_appeared", "Topics that have come since the start and match the pattern.", _topics_appeared
+    ),
     counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", _webhook("delivered")),
     counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", _webhook("failed_attempts")),
     counter("buckets_webhook_undelivered", "Alerts that were given up.", _webhook("undelivered")),

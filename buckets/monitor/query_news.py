@@ -29,6 +29,7 @@ class QueryNews:
         webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
         schema: `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as
             it is by now; empty where it is not followed.
+        topics_appeared: how many topics have come since the start that the source's pattern matches; None without one.
     """
 
     behind: Mapping[Partition, int] | None = None
@@ -38,6 +39,7 @@ class QueryNews:
     fills: Sequence[Mapping[str, Any]] = ()
     webhook: Mapping[str, int] = field(default_factory=dict)
     schema: Mapping[str, Any] = field(default_factory=dict)
+    topics_appeared: int | None = None
 
     @classmethod
     def of(cls, progress: dict[str, Any] | None, is_idle: bool = False) -> "QueryNews":
@@ -61,6 +63,7 @@ class QueryNews:
             "fills": list(self.fills),
             "webhook": dict(self.webhook),
             "schema": dict(self.schema),
+            "topics_appeared": self.topics_appeared,
         }
 
 

@@ -16,6 +16,7 @@ from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.pinned_fields import fields_in_values
 from buckets.kafka.registry import NO_SUBJECT, Registry
+from buckets.kafka.topics import topics_now
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 
@@ -36,7 +37,7 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
     if not source.needs_registry:
         registry.newest(NO_SUBJECT)
         return "answers"
-    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in source.all_topics)
+    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in topics_now(job))
 
 
 def _subject(job: Job, registry: Registry, subject: str) -> str:

@@ -18,6 +18,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
@@ -118,7 +119,7 @@ class PreparedJob:
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
-        guard = _guard(job)
+        guard = _guard(job, listener.say)
         upkeep = self._upkeep(listener.say) if sink is None else None
         webhook = settings.output.webhook if sink is None else None
         delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
@@ -239,6 +240,8 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if source.all_topics and settings.kafka is not None:
         Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
+    if guard is not None:
+        guard.find()
     if guard is not None and new_topic is None:
         guard.check()
     carried_over = checkpoint.job.carried_over(basis)
@@ -248,7 +251,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
-        guard.adopt()
+        guard.start(SourceOffsets(job.checkpoint).ended is not None)
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
@@ -262,10 +265,10 @@ def _check_digits(job: Job) -> None:
         check_digits(job.settings.output.folder, job.event_schema)
 
 
-def _guard(job: Job) -> TopicGuard | None:
+def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> TopicGuard | None:
     """Return what sees that the source topics of a job are still the same; None of other sources."""
-    kafka, topics = job.settings.kafka, job.settings.source.all_topics
-    return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
+    kafka, source = job.settings.kafka, job.settings.source
+    return TopicGuard(kafka, job.checkpoint, source.selection, say) if kafka is not None and source.has_topics else None
 
 
 def job_session(

@@ -173,6 +173,8 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
+        if scoring.guard is not None and scoring.guard.follows_pattern:
+            scoring.guard.begin_batch(batch_id, json.loads(source_end(scoring.checkpoint.path, batch_id)))
         terms = scoring.checkpoint.batches.terms_for(batch_id, self._terms_now(batch_id))
         rule_set = scoring.book.for_batch(batch_id)
         set_batch(produced.sparkSession.sparkContext, batch_id)
@@ -285,8 +287,11 @@ class ScoringQuery:
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
         delivered = {} if scoring.delivery is None else scoring.delivery.counts()
         schema = {} if scoring.schemas is None else scoring.schemas.to_json()
+        guard = scoring.guard
+        appeared = guard.appeared if guard is not None and guard.follows_pattern else None
+        written = [fill.to_json() for fill in fills]
         news = news_of(self._query)
-        return replace(news, fills=[fill.to_json() for fill in fills], webhook=delivered, schema=schema)
+        return replace(news, fills=written, webhook=delivered, schema=schema, topics_appeared=appeared)
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""

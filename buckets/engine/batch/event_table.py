@@ -7,14 +7,24 @@ its group groups by: that is said by the key.
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.engine.batch.events_by_key import EventsByKey
 from buckets.engine.storage.key import decode_key
+from buckets.events.arrivals import JUDGED
 from buckets.events.schema import EventSchema
 from buckets.rules.group import Group
 
 ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+
+
+def judged_flags(events: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return whether rules are evaluated at events, bool `(events,)`."""
+    if JUDGED not in events.column_names:
+        return np.ones(len(events), np.bool_)
+    flags: npt.NDArray[np.bool_] = events[JUDGED].fill_null(True).to_numpy()
+    return flags
 
 
 def measure_column(name: str) -> str:

@@ -31,6 +31,7 @@ class Arrivals:
         origins: source, source order and position of each.
         ingested_ms: when the source took each in; None where it does not say.
         fields: by name, attributes in their type and measures as scaled int64.
+        unjudged: the numbers of those at which no rule is evaluated; there may be numbers of others among them.
     """
 
     schema: EventSchema
@@ -41,6 +42,7 @@ class Arrivals:
     origins: Sequence[tuple[str, int, int]]
     ingested_ms: pa.Array
     fields: Mapping[str, pa.Array]
+    unjudged: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -105,7 +107,15 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         origins=list(zip(*of_origin, strict=True)),
         ingested_ms=_array(rows[archive.INGESTED]),
         fields=fields,
+        unjudged=_unjudged(rows),
     )
+
+
+def _unjudged(rows: pa.Table) -> frozenset[int]:
+    """Return the numbers of rows of the archive at which no rule is evaluated."""
+    if archive.JUDGED not in rows.column_names:
+        return frozenset()
+    return frozenset(rows.filter(pc.equal(rows[archive.JUDGED], pa.scalar(False)))[archive.ARRIVAL].to_pylist())
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

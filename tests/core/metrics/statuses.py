@@ -31,6 +31,7 @@ NEWS = QueryNews(
     fills=[FILL],
     schema={"name": "payment", "version": 3, "fault": None},
     webhook={"delivered": 5, "failed_attempts": 2, "undelivered": 1, "waiting": 3},
+    topics_appeared=2,
 )
 BATCH = batch(10, facts=FACTS, ingested=[(NOW_MS - 80, 6), (NOW_MS - 2_000, 4)])
 

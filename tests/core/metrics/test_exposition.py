@@ -69,6 +69,7 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_delay_seconds_bucket", ("le", "+Inf")), 10),
         (("buckets_delay_seconds_sum",), 8.48),
         (("buckets_source_lag_messages", ("partition", "0"), ("topic", "t")), 7),
+        (("buckets_topics_appeared_total",), 2),
         (("buckets_sampled_keys", ("group", "payer")), 2),
         (("buckets_sampled_keys_in_several_partitions", ("group", "payer")), 1),
         (("buckets_new_keys_total", ("group", "payer")), 4),
