@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch import payload
@@ -38,6 +39,8 @@ _NO_PART = ComputedPart(Computed(*_NO_NUMBERS)._replace(exact=_NO_FLAGS), _NO_FL
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
 _EVENT = tuple(_EVENT_TYPES)
 """What an event is known by within a batch; nearly always the first of these are enough."""
+_ARRIVAL = ("source_order", "source", "position")
+"""The order of arrival."""
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
@@ -143,13 +146,19 @@ class _Arrived:
         ]
         whole = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
         known = whole.select(_EVENT).set_column(1, "source", whole["source"].cast(pa.string()))
+        of_parts = dict(zip(parts, map(joined, pieces), strict=True))
+        if group.policies and len(tables) > 1:
+            # A key's events may be in several tables, and what policies decide depends on their order.
+            rows = pc.sort_indices(known, [(name, "ascending") for name in _ARRIVAL])
+            whole, known = whole.take(rows).combine_chunks(), known.take(rows)
+            of_parts = {part: each.take(rows.to_numpy()) for part, each in of_parts.items()}
         keyed = None
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
             events = whole.drop_columns(["key"])
             keyed = KeyedTable(schema, events, lists, group=group, keys=key.dictionary, codes=codes)
-        return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
+        return cls(group.fields, known, of_parts, keyed)
 
     @classmethod
     def nothing_of(cls, group: Group) -> "_Arrived":
