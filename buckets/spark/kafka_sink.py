@@ -96,16 +96,16 @@ class KafkaSink:
                     sending.send(self._sender, batch.table(output))
         self._sender.flush()
 
-    def _sending(self, output: str, batch: ScoredBatch, decided_ms: int) -> "Sending":
+    def _sending(self, output: str, batch: ScoredBatch, decided_ms: int) -> "OutputSender":
         binary = None
         if self._binary is not None:
             binary = BinaryOutput(self._binary.written_in, self._binary.schemas.prefix(output))
         messages = Messages(batch.rule_set, batch.terms.event_schema, self._output.message_version)
-        return Sending(output, self._output.topic(output), messages, binary, decided_ms)
+        return OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
 
 
 @dataclass(frozen=True)
-class Sending:
+class OutputSender:
     """How rows of an output become messages; tasks get it too.
 
     Attributes:
@@ -138,7 +138,7 @@ class Sending:
             yield row.key, prefix + binary_message(self.output, written_in, row.fields), row.identity
 
 
-def send_spilled(sending: Sending, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
+def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
     """Have executors send an output with spilled payloads, all messages of a key from one task, in their order.
 
     Raises:
