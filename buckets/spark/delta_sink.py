@@ -93,8 +93,7 @@ class DeltaSink:
             tables = [_with_batch(table, batch_id, schema) for table in batch.tables_at_hand(name)]
             return pa.concat_tables([schema.empty_table(), *tables])
 
-        # Files that no commit names must not be taken for leftovers.
-        with nullcontext() if self._upkeep is None else self._upkeep.apart(self._folder / name):
+        with nullcontext() if self._upkeep is None else self._upkeep.nothing_expires(self._folder / name):
             self._append(name, batch_id, at_hand, partial(write_spilled, self._folder / name, name, batch))
 
     def append_accounts(self, account: BatchAccount) -> None:
