@@ -15,7 +15,7 @@ import pyarrow as pa
 from buckets.clock import epoch_ms
 from buckets.config.kafka import KafkaSettings
 from buckets.config.output import OutputSettings
-from buckets.engine.stages.pieces import PIECES, cut_by_key
+from buckets.engine.stages.pieces import PIECES, by_arrival, cut_by_key
 from buckets.engine.stages.shard import Produced
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Broker, Outage
@@ -29,6 +29,8 @@ from buckets.spark.apart import run_apart
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.spilled import is_cut_by_key
 
+_ROWS_AT_ONCE = 50_000
+"""So many rows are messages at once; each takes some 3 KB until it is sent."""
 _AWAY, _FAILED = "away", "failed"
 """What a task tells that could not send."""
 
@@ -124,8 +126,9 @@ class OutputSender:
 
     def send(self, sender: Sender, rows: pa.Table) -> None:
         """Send rows; the sender's `flush` says whether they have arrived."""
-        for key, value, identity in self._values(rows):
-            sender.send(self.topic, key, value, {ID: identity})
+        for some in by_arrival(rows, _ROWS_AT_ONCE):
+            for key, value, identity in self._values(some):
+                sender.send(self.topic, key, value, {ID: identity})
 
     def _values(self, rows: pa.Table) -> Iterator[tuple[str, str | bytes, str]]:
         """Yield key, value and identity of each message."""

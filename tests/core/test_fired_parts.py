@@ -15,7 +15,7 @@ from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.fired_parts import fired_parts
 from buckets.engine.stages.in_memory import InMemoryJob, memory_stores
 from buckets.engine.stages.output_decoder import OutputDecoder
-from buckets.engine.stages.pieces import cut_by_event, cut_by_key
+from buckets.engine.stages.pieces import by_arrival, cut_by_event, cut_by_key
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
 from buckets.events.table_rows import table_arrivals
 from buckets.rules.change import changes_between
@@ -83,3 +83,17 @@ def test_pieces_hold_each_row_once_and_all_rows_of_a_key():
     for key in set(keys):
         assert sum(any(row["key"] == key for row in piece) for piece in pieces) == 1
     assert all([row["position"] for row in piece] == sorted(row["position"] for row in piece) for piece in pieces)
+
+
+def test_rows_come_in_the_order_of_arrival_with_those_of_an_event_together():
+    rows = [{"source": f"t[{n % 2}]", "source_order": n % 2, "position": n // 6, "n": n} for n in range(900)]
+    table = pa.Table.from_pylist(rows[::-1])
+    for most in (1, 7, 100, 899, 900):
+        pieces = [piece.to_pylist() for piece in by_arrival(table, most)]
+        events = [[(row["source_order"], row["source"], row["position"]) for row in piece] for piece in pieces]
+        assert sorted(row["n"] for piece in pieces for row in piece) == list(range(900))
+        if most < 900:
+            in_order = [event for piece in events for event in piece]
+            assert in_order == sorted(in_order)
+            assert all(len(piece) < most + 3 for piece in pieces)
+        assert sum(len(set(piece)) for piece in events) == 300

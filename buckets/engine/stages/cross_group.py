@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch import payload
 from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.stages.pieces import ARRIVAL
 from buckets.engine.values.feature_rules import Judged, judge
 from buckets.engine.values.group_parts import ComputedPart, GroupParts, from_columns, joined, to_columns
 from buckets.engine.values.scored_group import ScoredGroup
@@ -39,8 +40,6 @@ _NO_PART = ComputedPart(Computed(*_NO_NUMBERS)._replace(exact=_NO_FLAGS), _NO_FL
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
 _EVENT = tuple(_EVENT_TYPES)
 """What an event is known by within a batch; nearly always the first of these are enough."""
-_ARRIVAL = ("source_order", "source", "position")
-"""The order of arrival."""
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
@@ -149,7 +148,7 @@ class _Arrived:
         of_parts = dict(zip(parts, map(joined, pieces), strict=True))
         if group.policies and len(tables) > 1:
             # A key's events may be in several tables, and what policies decide depends on their order.
-            rows = pc.sort_indices(known, [(name, "ascending") for name in _ARRIVAL])
+            rows = pc.sort_indices(known, [(name, "ascending") for name in ARRIVAL])
             whole, known = whole.take(rows).combine_chunks(), known.take(rows)
             of_parts = {part: each.take(rows.to_numpy()) for part, each in of_parts.items()}
         keyed = None

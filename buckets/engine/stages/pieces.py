@@ -5,14 +5,19 @@ messages of one key stay in order. A piece of one payload is a payload itself, o
 """
 
 import zlib
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
 
 Int64s = npt.NDArray[np.int64]
+ARRIVAL = ("source_order", "source", "position")
+"""The order of arrival."""
 PIECES = 32
 """How many pieces there are: more tasks than that cannot work on the results of a batch at once."""
 
@@ -29,6 +34,25 @@ def cut_by_key(table: pa.Table) -> list[bytes]:
     hashes = [zlib.crc32((key or "").encode()) for key in [*keys.dictionary.to_pylist(), None]]
     codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy(zero_copy_only=False)
     return _cut(table, np.array(hashes, np.int64)[codes] % PIECES, payload.ROWS, "")
+
+
+def by_arrival(table: pa.Table, most_rows: int) -> Iterator[pa.Table]:
+    """Yield rows in the order of their events' arrival, some at once, and those of an event together.
+
+    Args:
+        table: decoded rows of an output.
+        most_rows: about so many come at once.
+    """
+    if len(table) <= most_rows:
+        yield table
+        return
+    ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in ARRIVAL]))
+    starts = np.flatnonzero(np.diff(event_numbers(ordered))) + 1
+    wanted = np.arange(most_rows, len(table), most_rows)
+    cuts = np.unique(np.append(starts, len(table))[np.searchsorted(starts, wanted)])
+    for start, end in pairwise([0, *cuts.tolist(), len(table)]):
+        if end > start:
+            yield ordered.slice(start, end - start)
 
 
 def event_numbers(table: pa.Table) -> Int64s:
