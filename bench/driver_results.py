@@ -148,7 +148,7 @@ def collected(report: Report, sizes: list[str]) -> None:
 def main() -> None:
     """Measure."""
     options = {"--before": "", "--rows": "1000000", "--cases": ",".join(CASES), "--sizes": "", "--row-mb": "8"}
-    report = Report("driver_results", __doc__, repeats=2, options=options)
+    report = Report("driver_results", __doc__, repeats=1, options=options)
     before, rows = report.option("--before"), 20_000 if report.quick else int(report.option("--rows"))
     sides = ({"before": Path(before).resolve()} if before else {}) | {"now": ROOT}
     found: dict[str, dict[str, list[dict[str, float]]]] = report.found.setdefault("cases", {})

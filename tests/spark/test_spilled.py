@@ -56,9 +56,9 @@ def test_a_job_of_which_everything_spills_has_the_tables_of_any_job(spark, tmp_p
         files = write_spilled(table, output, *more)
         if output == "evaluations":
             written.append(len(files))
-        if len(written) == 2:
-            message = "a kill between files and commit"
-            raise BucketsError(message)
+            if len(written) == 2:
+                message = "a kill between files and commit"
+                raise BucketsError(message)
         return files
 
     monkeypatch.setattr(delta_sink, "write_spilled", write)
