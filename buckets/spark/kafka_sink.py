@@ -30,7 +30,7 @@ from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.spilled import is_cut_by_key
 
 _ROWS_AT_ONCE = 50_000
-"""So many rows are messages at once; each takes some 3 KB until it is sent."""
+"""So many rows are messages at once."""
 _AWAY, _FAILED = "away", "failed"
 """What a task tells that could not send."""
 

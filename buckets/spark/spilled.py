@@ -28,6 +28,8 @@ from buckets.spark.batch_properties import spill_of_task
 from buckets.stores.location import location
 from buckets.stores.parquet_files import as_output
 
+MESSAGE_BYTES = 3_000
+"""What a row counts that becomes a message: it takes about so much until it is sent, however small its payload is."""
 _NEVER = (COUNTS, FILLS)
 
 
@@ -93,8 +95,11 @@ def beyond_share(produced: Iterable[Produced], shares: int, rule_set: RuleSet, t
     sink: IO[bytes] | None = None
     with ExitStack() as stack:
         for one in produced:
-            if one.output in _NEVER or len(one.payload) <= left:
-                left -= 0 if one.output in _NEVER else len(one.payload)
+            size_bytes = 0 if one.output in _NEVER else len(one.payload)
+            if is_cut_by_key(one.output, terms):
+                size_bytes = max(size_bytes, one.rows * MESSAGE_BYTES)
+            if size_bytes <= left:
+                left -= size_bytes
                 yield one
                 continue
             if sink is None:
