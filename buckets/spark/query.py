@@ -1,8 +1,8 @@
 """The scoring query: source, fan-out, windows, and one `foreachBatch` that hands results to a sink.
 
-For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once:
-its results are kept until the sink has written them, because running it again would mean scoring again. The accounts of
-the batch are checked before anything is written.
+For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once,
+with one action that brings its results to the driver, or says where they lie. The accounts of the batch are checked
+before anything is written.
 """
 
 import contextlib
@@ -32,21 +32,26 @@ from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
+from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_terms
+from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_spill, set_terms
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
+from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
 from buckets.spark.worker import start_workers
 from buckets.state.layer import Bounds
 from buckets.webhook.delivery import Delivery
+
+DRIVER_BYTES = 1 << 26
+"""Payloads of a batch up to this size come to the driver; it is some 80,000 alerts."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,7 @@ class ScoringQuery:
         self._on_batch = on_batch
         self._arrivals = scoring.arrivals
         self._driver = DriverStore(scoring.checkpoint.driver)
+        self._spilled = spill_folder(scoring.checkpoint.path)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
@@ -180,6 +186,8 @@ class ScoringQuery:
         set_batch(produced.sparkSession.sparkContext, batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
+        spilled = self._spilled / f"{batch_id:09d}"
+        set_spill(produced.sparkSession.sparkContext, spilled, DRIVER_BYTES)
         stores = self._driver.of_batch(batch_id)
         record = scoring.checkpoint.batches.record(batch_id)
         assert record is not None
@@ -187,16 +195,17 @@ class ScoringQuery:
         backfills = scoring.backfills
         set_fills(produced.sparkSession.sparkContext, {} if backfills is None else backfills.begin_batch(rule_set))
         scoring.lock.check()
-        with _computed_once(produced, scoring.sink):
-            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
-            self._check(batch)
-            scored_s = time.perf_counter()
-            self._running.progress()
-            scoring.lock.check()
-            scoring.sink.write(batch)
-            filled = how_far(batch.fills, terms.engine.shards)
-            scoring.lock.check()
-            self._record(batch, filled)
+        batch = score_batch(produced, batch_id, rule_set, terms, stores, lists)
+        self._check(batch)
+        scored_s = time.perf_counter()
+        self._running.progress()
+        scoring.lock.check()
+        scoring.sink.write(batch)
+        filled = how_far(batch.fills, terms.engine.shards)
+        scoring.lock.check()
+        self._record(batch, filled)
+        if batch.has_spilled:
+            remove_tree(spilled)
         written_s = time.perf_counter() - scored_s
         if backfills is not None:
             backfills.end_batch(filled, written_s + scored_s - started_s)
@@ -262,6 +271,7 @@ class ScoringQuery:
     def _following(self) -> Iterator[None]:
         with self._scoring.lock:
             self._phases.tell(self._phases.following)
+            remove_tree(self._spilled)
             try:
                 if self._scoring.schemas is not None:
                     self._scoring.schemas.start()
@@ -304,16 +314,3 @@ class ScoringQuery:
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
         self._running.stop()
-
-
-@contextlib.contextmanager
-def _computed_once(produced: DataFrame, sink: Sink) -> Iterator[None]:
-    """Persist what a batch produces, until it is written; not for a sink that has it all on the driver."""
-    if sink.on_driver:
-        yield
-        return
-    produced.persist()
-    try:
-        yield
-    finally:
-        produced.unpersist()

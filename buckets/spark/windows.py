@@ -70,9 +70,10 @@ class Windows(StatefulProcessor):
         from buckets.engine.stages.shard import COUNTS, Scorer
         from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
         from buckets.spark.machine_caches import caches_of_worker
+        from buckets.spark.spilled import beyond_share
         from buckets.state.layer import Layer
 
-        payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
+        payloads, terms, rule_set = (bytes(row.payload) for row in rows), terms_of_task(), rule_set_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
         layer = Layer(self._entries, caches_of_worker(), self._bounds)
         store = ShardStore(
@@ -82,7 +83,8 @@ class Windows(StatefulProcessor):
             policies=Section(layer, POLICIES),
         )
         shard = self._shard_keys.shard_of(key[0])
-        for produced in scorer.score(payloads, rule_set_of_task(), store, sources_of_task(shard)):
+        scored = scorer.score(payloads, rule_set, store, sources_of_task(shard))
+        for produced in beyond_share(scored, terms.engine.shards, rule_set, terms):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         held = layer.commit()
         if held is not None:

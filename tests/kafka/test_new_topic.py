@@ -159,8 +159,6 @@ def test_a_batch_that_was_planned_in_the_old_topic_is_given_up_and_told(spark, b
         raise BucketsError(message)
 
     class Unwritten:
-        on_driver = True
-
         def write(self, batch) -> None:
             fail(batch)
 

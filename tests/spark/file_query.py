@@ -52,11 +52,6 @@ class JsonSink:
         """Write parts under `folder`."""
         self._folder = folder
 
-    @property
-    def on_driver(self) -> bool:
-        """It writes on the driver."""
-        return True
-
     def write(self, batch: ScoredBatch) -> None:
         """Write the parts of a batch, over those of an earlier try."""
         writer = JsonLines(batch.rule_set, batch.terms.event_schema)
