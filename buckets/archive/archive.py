@@ -30,6 +30,7 @@ from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
+from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.stores.parquet_files import as_input
 
@@ -57,7 +58,6 @@ OWN_COLUMNS = pa.schema(
     ]
 )
 TIME = pa.timestamp("us", "UTC")
-_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _APPLICATION = "archive"
 _BATCHES = "archive-batches"
 _TABLE = "arrivals"
@@ -66,7 +66,7 @@ _TABLE = "arrivals"
 def archive_columns(schema: EventSchema) -> pa.Schema:
     """Return the columns of the archive of events of a schema."""
     fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
-    fields += [pa.field(name, _TYPES[kind]) for name, kind in schema.attributes.items()]
+    fields += [pa.field(name, kind) for name, kind in column_types(schema).items()]
     fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
     return pa.schema([*OWN_COLUMNS, *fields])
 

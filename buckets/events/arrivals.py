@@ -90,7 +90,7 @@ class EventColumns:
         position: int64 `(events,)`.
         event_id: Arrow string.
         times_ms: int64 `(events,)`.
-        attributes: by name, Arrow arrays in their declared type.
+        attributes: by name, Arrow arrays in their declared type; of the schema's arrays too, as lists of theirs.
         measures: by name, Arrow int64, scaled.
         ingested_ms: Arrow int64, when the source took each in; None if it does not say.
         judged: Arrow bool, whether rules are evaluated at each; None if they are at all.
@@ -165,6 +165,9 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
     for name, kind in schema.attributes.items():
         attributes[name], faulty = conversion.attributes(fields[name], kind)
         note(name, faulty)
+    for name, kind in schema.arrays.items():
+        attributes[name], faulty = conversion.arrays(fields[name], kind)
+        note(name, faulty)
     for name, measure in schema.measures.items():
         scaled, faulty = conversion.measures(fields[name], measure.scale)
         note(name, faulty)
@@ -227,7 +230,7 @@ def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[st
         schema: the event schema.
         event_id: the event's id.
         time_ms: the event's time.
-        fields: attributes in their type, and measures as scaled integers; those not at hand are left out.
+        fields: attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
     shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
     for name, value in fields.items():

@@ -59,7 +59,7 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
         faults: what is wrong with them already.
         schema: what the field is to become.
     """
-    if pa.types.is_boolean(column.type) and (name == schema.event_id or schema.attributes.get(name) == "string"):
+    if pa.types.is_boolean(column.type) and schema.holds_text(name):
         texts = ["true" if value else "false" for value in column.to_pylist()]
         return pa.nulls(len(column), pa.string()), {
             row: f"is {text}, and must be text" for row, text in enumerate(texts)

@@ -159,6 +159,9 @@ def _archive(job: Job, path: Path) -> str:
         there = ", ".join(job.event_schema.field_names)
         message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
         raise BucketsError(message)
+    if by is not None and by in job.event_schema.arrays:
+        message = f"archive.cluster_by: {by} is an array, and rows are sorted by one value; name another field"
+        raise BucketsError(message)
     is_there = OwnedFolder(path, "archive.path").is_of(_identity(job))
     _check_writable("archive.path", path)
     return "goes on" if is_there else "begins anew"

@@ -65,15 +65,15 @@ def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
     wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
-    slots = decoder_of(schema.text, schema.references, tuple(wanted)).program.slot
-    return names, [name for slot, name in enumerate(wanted.values()) if slot in slots]
+    reached = decoder_of(schema.text, schema.references, tuple(wanted)).reached(tuple(wanted))
+    return names, [wanted[name] for name in reached]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of the message of a schema that has most of those that are declared, and these, by any name.
 
     Raises:
-        ProtobufSchemaError: it is none, or a declared field is a list or a map, which no event has.
+        ProtobufSchemaError: it is none, or a declared field is a list or a map, or an array is none.
     """
     wanted, pinned = fields_in_values(job), newest_pinned(job).protobuf or PinnedProtobuf()
     messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))

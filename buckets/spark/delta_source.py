@@ -28,7 +28,7 @@ from buckets.events.arrivals import (
     field_column,
     with_fields_of,
 )
-from buckets.events.field_paths import path_of, reachable
+from buckets.events.field_paths import array_path, outer_name, path_of, reachable
 from buckets.events.schema import EventSchema
 from buckets.spark.arrival_stream import ArrivalStream
 
@@ -65,8 +65,10 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
 
 
 def _column(name: str, columns: pa.Schema) -> Column:
-    """Return a column, or the field of a struct to which its name is the path."""
-    outermost, *inside = [name] if name in columns.names else path_of(name)
+    """Return a column, or the field of a struct to which its name is the path; of structs in a list, all of theirs."""
+    array = array_path(name)
+    steps = [*path_of(outer_name(name)), *(() if array is None else array.steps)]
+    outermost, *inside = [name] if name in columns.names else steps
     column = F.col("`" + outermost.replace("`", "``") + "`")
     for step in inside:
         column = column.getField(step)

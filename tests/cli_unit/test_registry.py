@@ -304,8 +304,14 @@ WIDE = {
         {"name": "risk", "type": "double"},
         {"name": "mixed", "type": ["string", "long"]},
         {"name": "lines", "type": {"type": "array", "items": "string"}},
+        {"name": "items", "type": ["null", {"type": "array", "items": {"type": "record", "name": "item", "fields": [
+            {"name": "sku", "type": ["null", "string"]},
+            {"name": "price", "type": "double"},
+            {"name": "parts", "type": {"type": "array", "items": "string"}},
+        ]}}]},
+        {"name": "labels", "type": {"type": "map", "values": "string"}},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("by", ["subject", "file"])
@@ -327,6 +333,7 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
         "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "born": "string",
     }  # fmt: skip
     assert schema.measures == {"amount": Measure(scale=2)}
+    assert schema.arrays == {"lines[]": "string", "items[].sku": "string"}
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
 
@@ -378,6 +385,8 @@ message Payment {
   Customer customer = 12;
   google.protobuf.Timestamp born = 13;
   oneof means { string card = 14; sint64 account = 15; }
+  repeated Customer friends = 16;
+  repeated confluent.type.Decimal fees = 17;
   enum Kind { CARD = 0; }
 }
 message Customer { string country = 1; Customer parent = 2; Empty empty = 3; }
@@ -406,6 +415,7 @@ def test_an_event_schema_is_made_of_a_schema_of_protobuf(served, buckets, tmp_pa
         "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "customer.country": "string",
         "born": "string", "card": "string", "account": "long",
     }  # fmt: skip
+    assert schema.arrays == {"lines[]": "string", "friends[].country": "string"}
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
 

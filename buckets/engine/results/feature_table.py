@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import ATTRIBUTE_TYPES, judged_flags
+from buckets.engine.batch.event_table import judged_flags
 from buckets.engine.values.feature_columns import (
     FEATURES,
     FIRED,
@@ -72,7 +72,7 @@ class FeatureTable:
             ("event_id", pa.string()),
             ("event_time", columns.TIME),
             (POSITION, pa.int64()),
-            *((name, ATTRIBUTE_TYPES[schema.attributes[name]]) for name in self._keys),
+            *((name, conversion.ARROW_TYPES[schema.attributes[name]]) for name in self._keys),
             ("outcome", pa.string()),
         ]
         of_rules = [described for rule in rules for described in _of_rule(rule, schema, flags)]
@@ -136,7 +136,7 @@ class FeatureTable:
         """Return a field of all arrivals in its type; null where it is not of that type."""
         column = arrived.field_column(self._schema.field_names.index(name))
         arrays = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
-        return pa.concat_arrays(arrays) if arrays else pa.array([], ATTRIBUTE_TYPES[kind])
+        return pa.concat_arrays(arrays) if arrays else pa.array([], conversion.ARROW_TYPES[kind])
 
     def _times(self, pieces: Sequence[pa.RecordBatch]) -> pa.Array:
         """Return when all arrivals happened; null where they do not say."""

@@ -1,8 +1,10 @@
 """What the fields of a schema of Avro can be in an event schema."""
 
+from collections.abc import Iterator
+
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroType, RecordField
-from buckets.events.imported_schema import ImportedField
+from buckets.events.imported_schema import ImportedField, in_list
 from buckets.events.schema import LARGEST_SCALE, AttributeType
 
 _KINDS: dict[str, AttributeType] = {
@@ -27,11 +29,21 @@ def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
     if root.kind != "record":
         message = f"{name}: the schema is of type {root.kind}; name one of a record"
         raise BucketsError(message)
-    return [_imported(field) for field in root.fields]
+    return [imported for field in root.fields for imported in _imported_fields(field)]
 
 
-def _imported(field: RecordField) -> ImportedField:
-    kind, name = _plain(field.kind), field.name
+def _imported_fields(field: RecordField) -> Iterator[ImportedField]:
+    """Yield a field, or the arrays that its list can be."""
+    kind = _plain(field.kind)
+    if kind.kind != "array":
+        yield _imported(field.name, kind)
+        return
+    item = _plain(kind.branches[0])
+    parts = item.fields if item.kind == "record" else (RecordField("", item),)
+    yield from in_list(field.name, (_imported(part.name, _plain(part.kind)) for part in parts))
+
+
+def _imported(name: str, kind: AvroType) -> ImportedField:
     if kind.logical == "decimal" and kind.scale <= LARGEST_SCALE:
         return ImportedField(name, scale=kind.scale)
     if kind.logical == "decimal":

@@ -76,8 +76,9 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
 
     Args:
         root: the schema: a record, or a union of records.
-        names: the wanted fields; the place of each is its slot. A path such as "customer.country" leads into records,
-            since no name has a point. A name that no field has, and that one field had once, is that field.
+        names: the wanted fields, and the lists of wanted arrays; the place of each is its slot. A path such as
+            "customer.country" leads into records, since no name has a point. A name that no field has, and that one
+            field had once, is that field.
 
     Raises:
         AvroSchemaError: the schema is no record.
@@ -85,8 +86,19 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
     builder = _Builder()
     node = builder.root(root, {name: slot for slot, name in enumerate(names)})
     assert node == len(builder.types) - 1
-    columns = [builder.kind, builder.size, builder.first, builder.slot, builder.parts]
-    return Program(*(read_only(np.array(column, np.int64)) for column in columns)), builder.types
+    return builder.program(), builder.types
+
+
+def item_program_of(item: AvroType, inner: str) -> tuple[Program, list[AvroType]]:
+    """Return how the items of an array are walked through, and the type of each node; their values have slot 0.
+
+    Args:
+        item: the type of the items.
+        inner: the path from an item to its value; empty where it is the value.
+    """
+    builder = _Builder()
+    builder.item(item, inner)
+    return builder.program(), builder.types
 
 
 class _Builder:
@@ -109,6 +121,18 @@ class _Builder:
             message = f"is no record but of type {kind.kind}"
             raise AvroSchemaError(message)
         return self._record(kind, slots)
+
+    def item(self, kind: AvroType, inner: str) -> None:
+        """Make the nodes of an item of an array, its own as the last one."""
+        if inner and kind.kind in ("record", "union"):
+            self._inside(kind, {inner: 0})
+        else:
+            self._wanted(kind, NO_SLOT if inner else 0)
+
+    def program(self) -> Program:
+        """Return all nodes as arrays."""
+        columns = [self.kind, self.size, self.first, self.slot, self.parts]
+        return Program(*(read_only(np.array(column, np.int64)) for column in columns))
 
     def _record(self, kind: AvroType, slots: dict[str, int]) -> int:
         """Make the node of a record; `slots` are by name, or by the path to a field of a record inside."""

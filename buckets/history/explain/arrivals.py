@@ -30,7 +30,7 @@ class Arrivals:
         ids: the id of each.
         origins: source, source order and position of each.
         ingested_ms: when the source took each in; None where it does not say.
-        fields: by name, attributes in their type and measures as scaled int64.
+        fields: by name, attributes and arrays in their type and measures as scaled int64.
         unjudged: the numbers of those at which no rule is evaluated; there may be numbers of others among them.
     """
 
@@ -93,10 +93,8 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         schema: the event schema.
     """
     rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
-    fields = {name: _array(rows[name]) for name in schema.attributes if name in rows.column_names}
-    for name in schema.measures:
-        if name in rows.column_names:
-            fields[name] = _scaled(_array(rows[name]))
+    fields = {name: _array(rows[name]) for name in schema.other_fields if name in rows.column_names}
+    fields |= {name: _scaled(fields[name]) for name in schema.measures if name in fields}
     of_origin = [rows[name].to_pylist() for name in (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)]
     return Arrivals(
         schema=schema,
