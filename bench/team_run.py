@@ -3,7 +3,7 @@
     python bench/team_run.py CONF
 
 Of each batch: `events`, `alerts`, `ms`; `cpu_s`, the CPU that this process, its JVM and their workers took for it,
-`jvm_s`, that of the JVM in it, and `compiler_s`, that of Java's compilers in that;
+`jvm_s`, that of the JVM in it, and in that `compiler_s` and `collector_s`, of its compilers and its garbage collector;
 `memory`, what they have in memory together, in bytes by kind;
 `put_bytes`, what the state store was given, and `moved_bytes`, what it wrote besides: into its files, when it merged
 these, and into the checkpoint; `disk_bytes`, all that the JVM wrote to disks.
@@ -29,7 +29,7 @@ from buckets.spark.query import BatchReport
 MERGED = ("TotalBytesWrittenByFlush", "TotalBytesWrittenByCompaction")
 COPIED = "BytesCopied"
 """Of the last snapshot, until there is another one; so it counts where it has changed."""
-COMPILER = re.compile(r"C[12] Compiler")
+COMPILER, COLLECTOR = re.compile(r"C[12] Compiler"), re.compile(r"GC Thread|G1 ")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,28 +41,31 @@ class Cpu:
         all_s: this process and all below it, also children that have ended, without looking at them.
         jvm_s: of it the JVM.
         compiler_s: of that its compilers, which have little to do once a job has run for long.
+        collector_s: of the JVM its garbage collector.
         disk_bytes: what the JVM has written to disks.
     """
 
     all_s: float
     jvm_s: float
     compiler_s: float
+    collector_s: float
     disk_bytes: int
 
     @classmethod
     def now(cls) -> "Cpu":
         """What they have taken by now."""
-        all_s, jvm_s, compiler_s, disk_bytes = 0.0, 0.0, 0.0, 0
+        all_s, jvm_s, compiler_s, collector_s, disk_bytes = 0.0, 0.0, 0.0, 0.0, 0
         for process_id in descendants(os.getpid()):
             process = Path(f"/proc/{process_id}")
             own_s, ended_s = _times_s(process)
             all_s += own_s + ended_s
             if "java" in _name(process):
                 jvm_s += own_s
-                threads = [thread for thread in (process / "task").iterdir() if COMPILER.match(_name(thread))]
-                compiler_s += sum(_times_s(thread)[0] for thread in threads)
+                threads = [(_name(thread), thread) for thread in (process / "task").iterdir()]
+                compiler_s += sum(_times_s(thread)[0] for name, thread in threads if COMPILER.match(name))
+                collector_s += sum(_times_s(thread)[0] for name, thread in threads if COLLECTOR.match(name))
                 disk_bytes += _written_bytes(process)
-        return cls(all_s, jvm_s, compiler_s, disk_bytes)
+        return cls(all_s, jvm_s, compiler_s, collector_s, disk_bytes)
 
     def since(self, before: "Cpu") -> dict[str, float]:
         """What they have taken since then."""
@@ -119,6 +122,7 @@ def measured_batches(job: Job, session: SparkSession) -> list[dict[str, Any]]:
                 "cpu_s": taken["all_s"],
                 "jvm_s": taken["jvm_s"],
                 "compiler_s": taken["compiler_s"],
+                "collector_s": taken["collector_s"],
                 "memory": memory,
                 "scored_s": round(report.scored_s, 3),
                 "written_s": round(report.written_s, 3),

@@ -30,6 +30,7 @@ class Amounts:
         rows: events.
         texts: events that are decoded from text or messages.
         copies: events and shards to which they are sent.
+        values: fields of these events that go along.
         touches: events and groupings into which they fall.
         keys: different keys in groupings.
         kilobytes: KiB of entries that are written.
@@ -48,6 +49,7 @@ class Amounts:
     rows: float
     texts: float
     copies: float
+    values: float
     touches: float
     keys: float
     kilobytes: float
@@ -156,6 +158,7 @@ def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
         min(1.0, held.keys / (workload.rate * grouping.horizon_ms / 1000))
         for grouping, held in zip(groupings, state.kept, strict=True)
     )
+    copies = rows * different(workload.shards, len(groupings))
     paged = sum(held.raw + held.buckets > HEAD_CELLS + PAGE_CELLS for held in state.kept)
     return Amounts(
         batches=1,
@@ -164,7 +167,8 @@ def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
         cells=sum(cells),
         rows=rows,
         texts=rows * workload.is_text,
-        copies=rows * different(workload.shards, len(groupings)),
+        copies=copies,
+        values=copies * workload.event_fields,
         touches=rows * len(groupings),
         keys=sum(keys),
         kilobytes=sum(each * size.entry for each, size in zip(keys, state.keys, strict=True)) / KIBIBYTE,

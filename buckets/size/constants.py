@@ -28,6 +28,7 @@ class Costs(_Numbers):
     rows: Cost = 0.0
     texts: Cost = 0.0
     copies: Cost = 0.0
+    values: Cost = 0.0
     touches: Cost = 0.0
     keys: Cost = 0.0
     kilobytes: Cost = 0.0
@@ -84,7 +85,8 @@ class Constants(_Numbers):
         machine: on which they were fitted.
         fitted: when, and by which command.
         python_us: CPU of the driver and the workers.
-        jvm_us: CPU of Java, without its compilers.
+        jvm_us: CPU of Java, without its compilers and without collecting garbage.
+        collector: what collecting garbage adds to that, as a share of it.
         put_bytes: given to the state store, and so written into the checkpoint.
         disk_bytes: that Java writes to disks: the same, and its own files and snapshots, and what tasks hand on.
         stored: what the state of a key takes.
@@ -96,6 +98,7 @@ class Constants(_Numbers):
     fitted: str
     python_us: Costs
     jvm_us: Costs
+    collector: Cost
     put_bytes: Costs
     disk_bytes: Costs
     stored: StoredBytes

@@ -19,8 +19,8 @@ EVEN = 0.88
 """The share of the tasks' time that is used, since keys differ in how busy they are; measured with eight tasks."""
 LONGEST_BATCH_S = 10.0
 """Of a job that does not keep up and whose batches nothing bounds."""
-IN_A_ROW = ("batches", "tasks")
-"""What is done by the driver, one thing after the other."""
+IN_A_ROW = "batches"
+"""The term of what the driver does of a batch, one thing after the other."""
 _US = 1e6
 _ROUNDS = 200
 _ROUNDED = 1e-6
@@ -42,6 +42,13 @@ class Batch:
     python_us: dict[str, float]
     jvm_us: dict[str, float]
 
+    @classmethod
+    def of(cls, rows: float, amounts: Amounts, constants: Constants) -> "Batch":
+        """Return what a batch costs that does so much."""
+        work = amounts.costs(constants.jvm_us)
+        jvm_us = {name: cost * (1 + constants.collector) for name, cost in work.items()}
+        return cls(rows, amounts, amounts.costs(constants.python_us), jvm_us)
+
     @property
     def cpu_us(self) -> dict[str, float]:
         """All CPU by term."""
@@ -55,7 +62,7 @@ class Batch:
     @property
     def in_a_row_s(self) -> float:
         """How long it takes at least, whatever the cores."""
-        return sum(self.cpu_us[name] for name in IN_A_ROW) / _US
+        return self.cpu_us[IN_A_ROW] / _US
 
     def duration_s(self, slots: float) -> float:
         """Return how long it takes with so many tasks at once."""
@@ -224,8 +231,7 @@ def forecast_at(workload: Workload, constants: Constants, kept: Sequence[Kept]) 
 
 def batch_of(workload: Workload, constants: Constants, state: State, rows: float) -> Batch:
     """Return a batch of so many events."""
-    amounts = batch_amounts(workload, state, rows)
-    return Batch(rows, amounts, amounts.costs(constants.python_us), amounts.costs(constants.jvm_us))
+    return Batch.of(rows, batch_amounts(workload, state, rows), constants)
 
 
 def _settled(workload: Workload, constants: Constants, state: State, most: float) -> float:
@@ -255,12 +261,12 @@ def _limits(found: Forecast) -> list[Limit]:
     workload, constants, batch = found.workload, found.constants, found.largest
     cluster, period_s = workload.cluster, batch.rows / workload.rate
     cpu, slots = batch.cpu_us, slots_of(workload)
-    shared = {name: cost for name, cost in cpu.items() if name not in IN_A_ROW}
+    shared = {name: cost for name, cost in cpu.items() if name != IN_A_ROW}
     written = batch.amounts.costs(constants.disk_bytes)
     limits = [
         Limit("cores", found.cores, cluster.cores, _largest(cpu)),
         Limit("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),
-        Limit("driver", batch.in_a_row_s / period_s, 1.0, _largest({name: cpu[name] for name in IN_A_ROW})),
+        Limit("driver", batch.in_a_row_s / period_s, 1.0, IN_A_ROW),
         Limit("time", batch.duration_s(slots), period_s, _largest(cpu)),
         Limit("disk", sum(written.values()) / period_s, constants.disk_bytes_s * cluster.machines, _largest(written)),
     ]

@@ -19,6 +19,10 @@ from buckets.size.workload import Cluster, Grouping, Width, Workload
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(\d+) *, *(\d+) *, *\d+ *\]")
+_SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
+_SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_LEAST_BESIDES_BYTES = 384 << 20
+"""What Spark asks a cluster for beside an executor's heap where nothing is said: a tenth of that, and this at least."""
 IN_COLUMNS = ("parquet", "delta")
 """Kinds of sources whose events come in columns."""
 
@@ -55,11 +59,11 @@ class Asked:
     machine: Machine
 
 
-def groups_of(job: Job) -> tuple[Group, ...]:
-    """Return the groups that a job keeps for the rules of its configuration.
+def rule_set_of(job: Job) -> RuleSet:
+    """Return the rules of a configuration as a job lays them out.
 
     Raises:
-        ConfigurationError: there are none.
+        ConfigurationError: none of them keeps a window.
     """
     settings = job.settings
     if settings.rules.path is None:
@@ -71,14 +75,18 @@ def groups_of(job: Job) -> tuple[Group, ...]:
     rule_set = revise(
         RuleSet(0, (), (), {}), changes_between((), job.rules), job.event_schema, (), settings.engine.allowed_lateness
     ).rule_set
-    groups = tuple(group for group in rule_set.groups if group.on == "events")
-    if not groups:
+    if not _groups(rule_set):
         message = (
             f"rules {settings.rules.path}: no rule is in force over events, so no window is kept; "
             "have at least one rule that is neither DRAFT nor DELETE"
         )
         raise ConfigurationError(message)
-    return groups
+    return rule_set
+
+
+def _groups(rule_set: RuleSet) -> tuple[Group, ...]:
+    """Return the groups of events."""
+    return tuple(group for group in rule_set.groups if group.on == "events")
 
 
 def workload_of(job: Job, asked: Asked) -> Workload:
@@ -87,12 +95,14 @@ def workload_of(job: Job, asked: Asked) -> Workload:
     Raises:
         ConfigurationError: nothing is scored, or it is not known how many keys or cores there are.
     """
-    settings, groups = job.settings, groups_of(job)
+    settings, rule_set = job.settings, rule_set_of(job)
+    groups = _groups(rule_set)
     _check_named(groups, asked.keys)
     cluster = cluster_of(settings.spark, asked)
     shards = settings.engine.shards
     return Workload(
         groupings=tuple(_grouping(group, job, asked.keys) for group in groups),
+        event_fields=len(rule_set.named_fields),
         conditions=sum(len(group.condition_rules) for group in groups),
         rate=asked.rate,
         is_text=settings.source.kind not in IN_COLUMNS,
@@ -109,7 +119,7 @@ def workload_of(job: Job, asked: Asked) -> Workload:
 
 def notes_of(job: Job) -> list[str]:
     """Return what of a job the numbers do not have."""
-    groups = groups_of(job)
+    groups = _groups(rule_set_of(job))
     spanning = {rule.rule_id for group in groups for rule in group.spanning_rules}
     on_alerts = [rule for rule in job.rules if rule.on == "alerts" and rule.is_in_force]
     filtered = sum(bool(group.where) for group in groups)
@@ -150,7 +160,20 @@ def cluster_of(spark: Mapping[str, str | int | bool], asked: Asked) -> Cluster:
             "spark.executor.instances and spark.executor.cores into the configuration"
         )
         raise ConfigurationError(message)
-    return Cluster(cores, instances or max(1, cores // (each or cores)))
+    machines = instances or max(1, cores // (each or cores))
+    return Cluster(cores, machines, _executors_bytes(spark, machines))
+
+
+def _executors_bytes(spark: Mapping[str, str | int | bool], machines: int) -> int | None:
+    """Return the memory of all executors; None where the settings do not say it."""
+    heap = _SPARK_SIZE.fullmatch(str(spark.get("spark.executor.memory", "")))
+    if heap is None:
+        return None
+    heap_bytes = int(heap[1]) << _SHIFTS[heap[2].lower() or "b"]
+    besides = _SPARK_SIZE.fullmatch(str(spark.get("spark.executor.memoryOverhead", "")))
+    if besides is None:
+        return machines * (heap_bytes + max(heap_bytes // 10, _LEAST_BESIDES_BYTES))
+    return machines * (heap_bytes + (int(besides[1]) << _SHIFTS[besides[2].lower() or "m"]))
 
 
 def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:

@@ -10,6 +10,7 @@ TERM_WORDS = {
     "rows": "events read",
     "texts": "events decoded from text",
     "copies": "events sent to shards",
+    "values": "fields of events sent to shards",
     "touches": "touches: events in groupings",
     "keys": "keys of a batch",
     "kilobytes": "KiB of entries written",

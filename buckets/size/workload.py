@@ -98,6 +98,7 @@ class Workload:
 
     Attributes:
         groupings: its groups.
+        event_fields: how many fields of events rules name.
         conditions: how many rules have a condition over features, which is evaluated at each event.
         rate: events a second.
         is_text: whether events come as text or messages, and not in columns.
@@ -112,6 +113,7 @@ class Workload:
     """
 
     groupings: tuple[Grouping, ...]
+    event_fields: int
     conditions: int
     rate: float
     is_text: bool

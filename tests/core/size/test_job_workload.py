@@ -53,7 +53,7 @@ def test_groupings_are_those_of_the_engine(tmp_path):
     assert (pair.fields, pair.keys, pair.tracks) == (2, 9_000, 1)
     assert payer.horizon_ms == payer.tail_ms == 25 * HOUR_MS
     assert pair.horizon_ms == (30 * 24 + 1) * HOUR_MS
-    assert found.conditions == 1
+    assert (found.conditions, found.event_fields) == (1, 3)
     assert (found.is_text, found.shards, found.tasks, found.cluster) == (True, 16, 8, Cluster(8, 1, 1 << 35))
 
 
@@ -98,6 +98,19 @@ def test_batches_of_a_topic_are_bounded_and_begin_at_the_interval(tmp_path):
         ),
         ({"spark.master": "spark://h:7077", "spark.cores.max": "32", "spark.executor.cores": "8"}, Cluster(32, 4)),
         ({"spark.master": "yarn", "spark.executor.instances": 5}, Cluster(5, 5)),
+        (
+            {"spark.master": "yarn", "spark.executor.instances": 2, "spark.executor.memory": "20g"},
+            Cluster(2, 2, 2 * 22 << 30),
+        ),
+        (
+            {
+                "spark.master": "yarn",
+                "spark.executor.instances": 3,
+                "spark.executor.memory": "1024m",
+                "spark.executor.memoryOverhead": "2048",
+            },
+            Cluster(3, 3, 9 << 30),
+        ),
     ],
 )
 def test_cores_are_those_that_spark_will_find(spark, cluster):

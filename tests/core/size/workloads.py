@@ -16,6 +16,7 @@ CONSTANTS = Constants(
     fitted="by hand",
     python_us=COSTS,
     jvm_us=COSTS,
+    collector=0.25,
     put_bytes=COSTS,
     disk_bytes=COSTS,
     stored=STORED,
@@ -31,6 +32,7 @@ def grouping(**changes: Any) -> Grouping:
 def workload(*groupings: Grouping, **changes: Any) -> Workload:
     known = Workload(
         groupings=groupings or (grouping(),),
+        event_fields=3,
         conditions=1,
         rate=1_000,
         is_text=True,
