@@ -4,11 +4,11 @@
 
 A run is a job over payments whose keys are alike, in batches of several sizes. All runs follow each other in a session
 whose Java is warm, once in their order and once in the other, and the lesser of the two counts. Of each size the CPU of
-Python and that of Java, without its compilers and its garbage collector, and the bytes that are written are fitted by
-what the batches do (`buckets.size.amounts`), with no constant below zero and by relative errors. Held-out runs have
-other groupings, keys, shards and sizes; nothing of them is fitted. What collecting garbage adds, and memory, is known
-from three more runs in sessions of their own. With `--constants` the constants are written into a file, as
-`buckets size --constants` reads it; the product's own is `buckets/size/constants.yaml`.
+Python and that of Java, without its compilers and its garbage collector, and the bytes that the state store is given
+are fitted by what the batches do (`buckets.size.amounts`), with no constant below zero and by relative errors.
+Held-out runs have other groupings, keys, shards and sizes; nothing of them is fitted. What collecting garbage adds, and
+memory, is known from three more runs in sessions of their own. With `--constants` the constants are written into a
+file, as `buckets size --constants` reads it; the product's own is `buckets/size/constants.yaml`.
 """
 
 import json
@@ -75,14 +75,14 @@ MEMORY_SHAPES = (
 TEXT_BYTES = 16
 WITHIN = 0.2
 DISK_BYTES, DISK_BLOCK = 256 << 20, 8 << 20
-OUTPUTS = {"python_us": "python_s", "jvm_us": "work_s", "put_bytes": "put_bytes", "disk_bytes": "disk_bytes"}
+OUTPUTS = {"python_us": "python_s", "jvm_us": "work_s", "put_bytes": "put_bytes"}
 """What is fitted: names of constants, and of what was measured of a batch, in seconds or bytes."""
-UNITS = {"python_us": 1e-6, "jvm_us": 1e-6, "put_bytes": 1.0, "disk_bytes": 1.0}
+UNITS = {"python_us": 1e-6, "jvm_us": 1e-6, "put_bytes": 1.0}
 OF_PUTS = ("shards", "cells", "keys", "kilobytes", "moved", "visits", "pages")
 """What gives bytes to the store."""
-OF_DISK = ("batches", "tasks", "shards", "values", "kilobytes", "moved", "pages")
-"""What Java writes: the same, its own files, and what tasks hand to each other."""
-OF_OUTPUT = {"python_us": TERMS, "jvm_us": TERMS, "put_bytes": OF_PUTS, "disk_bytes": OF_DISK}
+OF_CPU = tuple(name for name in TERMS if name != "moved")
+"""A cold key that comes into a full log moves another one out, so the cost of both is that of the cold one."""
+OF_OUTPUT = {"python_us": OF_CPU, "jvm_us": OF_CPU, "put_bytes": OF_PUTS}
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,6 @@ def stretches_of(shape: Shape, conf: Path, batches: Batches, stored: StoredBytes
             "work_s": fmean(batch["jvm_s"] - batch["compiler_s"] - batch["collector_s"] for batch in chosen),
             "compiler_s": fmean(batch["compiler_s"] for batch in chosen),
             "put_bytes": fmean(batch["put_bytes"] for batch in chosen),
-            "disk_bytes": fmean(batch["disk_bytes"] for batch in chosen),
         }
         measured["cpu_s"] = measured["python_s"] + measured["work_s"]
         known = min(state.memory_bytes, workload.log_bytes + workload.cache_bytes)
@@ -310,7 +309,7 @@ def tell(
     """Print and keep all that was found."""
     rows = rows_of(stretches, constants)
     report.found |= {"constants": constants.model_dump(), "runs": rows, "state": of_state}
-    names = ("cpu_s", "python_s", "work_s", "put_bytes", "disk_bytes", "ms")
+    names = ("cpu_s", "python_s", "work_s", "put_bytes", "ms")
     report.table(
         "Predicted, of measured",
         ("Run", "Rows", "", "CPU, ms", *names),

@@ -6,7 +6,7 @@ Of each batch: `events`, `alerts`, `ms`; `cpu_s`, the CPU that this process, its
 `jvm_s`, that of the JVM in it, and in that `compiler_s` and `collector_s`, of its compilers and its garbage collector;
 `memory`, what they have in memory together, in bytes by kind;
 `put_bytes`, what the state store was given, and `moved_bytes`, what it wrote besides: into its files, when it merged
-these, and into the checkpoint; `disk_bytes`, all that the JVM wrote to disks.
+these, and into the checkpoint.
 """
 
 import contextlib
@@ -42,19 +42,17 @@ class Cpu:
         jvm_s: of it the JVM.
         compiler_s: of that its compilers, which have little to do once a job has run for long.
         collector_s: of the JVM its garbage collector.
-        disk_bytes: what the JVM has written to disks.
     """
 
     all_s: float
     jvm_s: float
     compiler_s: float
     collector_s: float
-    disk_bytes: int
 
     @classmethod
     def now(cls) -> "Cpu":
         """What they have taken by now."""
-        all_s, jvm_s, compiler_s, collector_s, disk_bytes = 0.0, 0.0, 0.0, 0.0, 0
+        all_s, jvm_s, compiler_s, collector_s = 0.0, 0.0, 0.0, 0.0
         for process_id in descendants(os.getpid()):
             process = Path(f"/proc/{process_id}")
             own_s, ended_s = _times_s(process)
@@ -64,8 +62,7 @@ class Cpu:
                 threads = [(_name(thread), thread) for thread in (process / "task").iterdir()]
                 compiler_s += sum(_times_s(thread)[0] for name, thread in threads if COMPILER.match(name))
                 collector_s += sum(_times_s(thread)[0] for name, thread in threads if COLLECTOR.match(name))
-                disk_bytes += _written_bytes(process)
-        return cls(all_s, jvm_s, compiler_s, collector_s, disk_bytes)
+        return cls(all_s, jvm_s, compiler_s, collector_s)
 
     def since(self, before: "Cpu") -> dict[str, float]:
         """What they have taken since then."""
@@ -78,14 +75,6 @@ def _times_s(task: Path) -> tuple[float, float]:
         ticks = [int(field) for field in (task / "stat").read_text().rpartition(")")[2].split()[11:15]]
         return sum(ticks[:2]) / TICKS_PER_S, sum(ticks[2:]) / TICKS_PER_S
     return 0.0, 0.0
-
-
-def _written_bytes(process: Path) -> int:
-    """The bytes that a process has written to disks; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        lines = (process / "io").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
-    return 0
 
 
 def _name(task: Path) -> str:
@@ -128,7 +117,6 @@ def measured_batches(job: Job, session: SparkSession) -> list[dict[str, Any]]:
                 "written_s": round(report.written_s, 3),
                 "put_bytes": rocksdb["TotalBytesWritten"],
                 "moved_bytes": moved,
-                "disk_bytes": taken["disk_bytes"],
             }
         )
         copied = rocksdb[COPIED]

@@ -113,8 +113,7 @@ def _needs(found: Forecast) -> list[tuple[str, str]]:
         ),
         (
             "Written into the checkpoint",
-            f"{size_text(found.put_bytes_s)} a second; to disks, with all that Java writes, "
-            f"{size_text(found.disk_bytes_s)}",
+            f"{size_text(found.put_bytes_s)} a second, and what the store writes of its own besides",
         ),
         (
             "A batch",
@@ -179,7 +178,6 @@ def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:
         "keys": found.living_keys,
         "keys_in_memory": found.state.warm,
         "put_bytes_per_second": found.put_bytes_s,
-        "disk_bytes_per_second": found.disk_bytes_s,
         "batch_events": found.batch.rows,
         "batch_every_ms": found.period_s * SECOND_MS,
         "batch_ms": found.duration_s * SECOND_MS,

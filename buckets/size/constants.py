@@ -88,7 +88,6 @@ class Constants(_Numbers):
         jvm_us: CPU of Java, without its compilers and without collecting garbage.
         collector: what collecting garbage adds to that, as a share of it.
         put_bytes: given to the state store, and so written into the checkpoint.
-        disk_bytes: that Java writes to disks: the same, and its own files and snapshots, and what tasks hand on.
         stored: what the state of a key takes.
         memory: what processes take.
         disk_bytes_s: what the disk has taken in a second.
@@ -100,7 +99,6 @@ class Constants(_Numbers):
     jvm_us: Costs
     collector: Cost
     put_bytes: Costs
-    disk_bytes: Costs
     stored: StoredBytes
     memory: MemoryBytes
     disk_bytes_s: Annotated[float, Field(gt=0, le=_LARGEST, allow_inf_nan=False)]

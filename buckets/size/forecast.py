@@ -176,13 +176,8 @@ class Forecast:
 
     @property
     def put_bytes_s(self) -> float:
-        """Bytes a second that are given to the state store, and so written into the checkpoint."""
+        """Bytes a second that the state store is given, and so are written into the checkpoint, before compression."""
         return self.batch.amounts.cost(self.constants.put_bytes) / self.period_s
-
-    @property
-    def disk_bytes_s(self) -> float:
-        """Bytes a second that Java writes to disks, these among them."""
-        return self.batch.amounts.cost(self.constants.disk_bytes) / self.period_s
 
     @property
     def living_keys(self) -> float:
@@ -262,7 +257,7 @@ def _limits(found: Forecast) -> list[Limit]:
     cluster, period_s = workload.cluster, batch.rows / workload.rate
     cpu, slots = batch.cpu_us, slots_of(workload)
     shared = {name: cost for name, cost in cpu.items() if name != IN_A_ROW}
-    written = batch.amounts.costs(constants.disk_bytes)
+    written = batch.amounts.costs(constants.put_bytes)
     limits = [
         Limit("cores", found.cores, cluster.cores, _largest(cpu)),
         Limit("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),

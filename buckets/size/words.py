@@ -26,7 +26,7 @@ LIMIT_WORDS = {
     "tasks": "tasks that score at once",
     "driver": "the driver, s a second",
     "time": "time of a batch, s",
-    "disk": "disk of the state, bytes a second",
+    "disk": "disk of the checkpoint, bytes a second",
     "memory": "memory",
     "rows": "events of a batch",
     "one key": "the key of all events, cores",

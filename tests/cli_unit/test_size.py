@@ -35,7 +35,7 @@ def test_with_json_all_numbers_are_there(buckets, conf):
     report = json.loads(ran.out)
     assert report["version"] == 1
     numbers = {name: value for name, value in report.items() if isinstance(value, int | float) and name != "keeps_up"}
-    assert len(numbers) == 14
+    assert len(numbers) == 13
     assert all(value > 0 for value in numbers.values())
     assert {"cores", "tasks", "driver", "time", "disk", "memory"} == {limit["name"] for limit in report["limits"]}
 

@@ -18,7 +18,6 @@ CONSTANTS = Constants(
     jvm_us=COSTS,
     collector=0.25,
     put_bytes=COSTS,
-    disk_bytes=COSTS,
     stored=STORED,
     memory=MemoryBytes(driver=2e8, jvm=1e9, worker=1e8, touch=100),
     disk_bytes_s=1e9,
