@@ -1,6 +1,6 @@
 """What does a job cost, and can it be known beforehand? Constants fitted on some runs, and others predicted by them.
 
-    python bench/size.py [--constants FILE]
+    python bench/size.py [--constants FILE] [--given FILE]
 
 A run is a job over payments whose keys are alike, in batches of several sizes. All runs follow each other in a session
 whose Java is warm, once in their order and once in the other, and the lesser of the two counts. Of each size the CPU of
@@ -8,14 +8,15 @@ Python and that of Java, without its compilers and its garbage collector, and th
 are fitted by what the batches do (`buckets.size.amounts`), with no constant below zero and by relative errors.
 Held-out runs have other groupings, keys, shards and sizes; nothing of them is fitted. What collecting garbage adds, and
 memory, is known from three more runs in sessions of their own. With `--constants` the constants are written into a
-file, as `buckets size --constants` reads it; the product's own is `buckets/size/constants.yaml`.
+file, as `buckets size --constants` reads it; the product's own is `buckets/size/constants.yaml`. With
+`--given` the constants of a file predict the held-out runs, and only these are run.
 """
 
 import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +29,21 @@ from measure import HERE, Batches, child, machine
 from report import Goal, Report
 from scipy.optimize import nnls
 from size_data import Shape, Stage, write_shape
-from size_state import CASES, NAMES, beside_texts, entry_bytes, measured_bytes, parts_of, predicted_bytes, slot_bytes
+from size_state import (
+    CASES,
+    NAMES,
+    Filled,
+    beside_texts,
+    entry_bytes,
+    measured_bytes,
+    parts_of,
+    predicted_bytes,
+    slot_bytes,
+)
 
 from buckets.config.job import load_job
 from buckets.size.amounts import TERMS, Amounts, State, batch_amounts
-from buckets.size.constants import Constants, Costs, MemoryBytes, StoredBytes
+from buckets.size.constants import Constants, Costs, MemoryBytes, StoredBytes, read_constants
 from buckets.size.forecast import Batch, slots_of
 from buckets.size.job_workload import Asked, Machine, workload_of
 from buckets.size.numbers import KeyCounts
@@ -199,25 +210,15 @@ def collector_share(stretches: Sequence[Stretch]) -> float:
     return both / work - 1
 
 
-def fitted_state() -> tuple[StoredBytes, list[dict[str, object]]]:
-    """What a key takes, and what was measured of it."""
-    sizes = {case: measured_bytes(case) for case in CASES}
+def fitted_state(sizes: Mapping[Filled, tuple[float, float]]) -> StoredBytes:
+    """What a key takes, by what timelines and schedule of some take."""
     chosen = [case for case in CASES if not case.held_out]
     wanted = np.array([beside_texts(case, sizes[case][0]) for case in chosen])
     rows = np.array([parts_of(case) for case in chosen]) / wanted[:, None]
     solved, _ = nnls(rows, np.ones(len(chosen)))
     slot = fmean(slot_bytes(case, sizes[case][1]) for case in chosen)
     named = {name: round(float(size), 2) for name, size in zip(NAMES, solved, strict=True)}
-    stored = StoredBytes(**named, slot=round(slot, 2), entry=entry_bytes())
-    return stored, [
-        {
-            "case": case.name,
-            "held_out": case.held_out,
-            "measured": sum(sizes[case]),
-            "predicted": predicted_bytes(case, stored),
-        }
-        for case in CASES
-    ]
+    return StoredBytes(**named, slot=round(slot, 2), entry=entry_bytes())
 
 
 def fitted_memory(stretches: Sequence[Stretch]) -> MemoryBytes:
@@ -272,31 +273,41 @@ def total_deviation(rows: Sequence[dict[str, dict[str, float]]], output: str, co
 
 def main() -> None:
     """Fit, predict, compare."""
-    report = Report("size", __doc__, repeats=1, options={"--constants": ""})
-    shapes = [replace(shape, stages=((500, 3),), keys=2_000) for shape in SHAPES] if report.quick else SHAPES
-    stored, of_state = fitted_state()
+    report = Report("size", __doc__, repeats=1, options={"--constants": "", "--given": ""})
+    given = read_constants(Path(report.option("--given"))) if report.option("--given") else None
+    sizes = {case: measured_bytes(case) for case in CASES}
+    stored = fitted_state(sizes) if given is None else given.stored
+    shapes, own = ([shape for shape in each if given is None or shape.held_out] for each in (SHAPES, MEMORY_SHAPES))
+    warm = WARM
+    if report.quick:
+        shapes, own = [replace(shape, stages=((500, 3),), keys=2_000) for shape in shapes], []
+        warm = replace(WARM, stages=((500, 3),))
     with tempfile.TemporaryDirectory(prefix="buckets-size-") as folder:
         disk = disk_bytes_s()
-        warm = replace(WARM, stages=((500, 3),)) if report.quick else WARM
         rounds = run(Path(folder) / "cpu", stored, (warm, *shapes, *reversed(shapes)))[len(warm.stages) :]
-        stretches = lesser_of_rounds(rounds)
-        of_memory = [
-            run(Path(folder) / f"memory-{number}", stored, [shape])
-            for number, shape in enumerate(() if report.quick else MEMORY_SHAPES)
+        alone = [
+            stretch
+            for number, shape in enumerate(own)
+            for stretch in run(Path(folder) / f"memory-{number}", stored, [shape])
         ]
-    fitted = [stretch for stretch in stretches if not stretch.shape.held_out]
-    alone = [stretch for run in of_memory for stretch in run]
-    of_own = [stretch for stretch in alone if not stretch.shape.held_out]
-    constants = Constants(
+    stretches = lesser_of_rounds(rounds)
+    tell(report, given or fitted_constants(stretches, alone, stored, disk), stretches, alone, sizes)
+
+
+def fitted_constants(
+    stretches: Sequence[Stretch], alone: Sequence[Stretch], stored: StoredBytes, disk_bytes_s: float
+) -> Constants:
+    """All constants, from runs that are not held out."""
+    fitted, own = ([stretch for stretch in each if not stretch.shape.held_out] for each in (stretches, alone))
+    return Constants(
         machine=machine(),
         fitted=f"{datetime.now(UTC):%Y-%m-%d}, by bench/size.py",
         **{output: fitted_costs(fitted, output) for output in OUTPUTS},
-        collector=round(collector_share(of_own or fitted), 3),
+        collector=round(collector_share(own or fitted), 3),
         stored=stored,
-        memory=fitted_memory(of_own or fitted),
-        disk_bytes_s=disk,
+        memory=fitted_memory(own or fitted),
+        disk_bytes_s=disk_bytes_s,
     )
-    tell(report, constants, stretches, alone, of_state)
 
 
 def tell(
@@ -304,9 +315,18 @@ def tell(
     constants: Constants,
     stretches: Sequence[Stretch],
     alone: Sequence[Stretch],
-    of_state: list[dict[str, object]],
+    sizes: Mapping[Filled, tuple[float, float]],
 ) -> None:
     """Print and keep all that was found."""
+    of_state = [
+        {
+            "case": case.name,
+            "held_out": case.held_out,
+            "measured": sum(sizes[case]),
+            "predicted": predicted_bytes(case, constants.stored),
+        }
+        for case in CASES
+    ]
     rows = rows_of(stretches, constants)
     report.found |= {"constants": constants.model_dump(), "runs": rows, "state": of_state}
     names = ("cpu_s", "python_s", "work_s", "put_bytes", "ms")
