@@ -45,8 +45,8 @@ from buckets.config.job import load_job
 from buckets.size.amounts import TERMS, Amounts, State, batch_amounts
 from buckets.size.constants import Constants, Costs, MemoryBytes, StoredBytes, read_constants
 from buckets.size.forecast import Batch, slots_of
-from buckets.size.job_workload import Asked, Machine, workload_of
-from buckets.size.numbers import KeyCounts
+from buckets.size.job_workload import Machine, SizeQuestion, workload_of
+from buckets.size.numbers import DifferentKeys
 from buckets.size.workload import Kept, Workload
 
 SIZES: tuple[Stage, ...] = ((500, 12), (5_000, 8), (50_000, 5))
@@ -135,7 +135,9 @@ class Stretch:
 
 def stretches_of(shape: Shape, conf: Path, batches: Batches, stored: StoredBytes) -> list[Stretch]:
     """What was measured of a run, size by size."""
-    asked = Asked(1000 / shape.gap_ms, KeyCounts(shape.keys, {}), TEXT_BYTES, shape.tasks, Machine(shape.tasks, 1))
+    asked = SizeQuestion(
+        1000 / shape.gap_ms, DifferentKeys(shape.keys, {}), TEXT_BYTES, shape.tasks, Machine(shape.tasks, 1)
+    )
     workload = workload_of(load_job(conf), asked)
     found, begin, events = [], 1, shape.keys
     for rows, count in shape.stages:

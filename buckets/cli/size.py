@@ -16,8 +16,8 @@ from buckets.duration import SECOND_MS, spoken_duration
 from buckets.numbers.figures import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, read_constants
-from buckets.size.forecast import Forecast, Limit, forecast
-from buckets.size.job_workload import Asked, Machine, notes_of, workload_of
+from buckets.size.forecast import Capacity, Forecast, forecast
+from buckets.size.job_workload import Machine, SizeQuestion, notes_of, workload_of
 from buckets.size.numbers import parse_keys, parse_number
 from buckets.size.words import ADVICE, LIMIT_WORDS, TERM_WORDS, amount_text, size_text
 
@@ -64,7 +64,7 @@ def size(
       buckets size conf/kafka.yaml --rate 2k --keys 1M --keys payerId=5M --cores 16
       buckets size conf/demo.yaml --rate 20000 --keys 50M --constants ours.yaml --json
     """  # noqa: D301 - click needs the backspace itself
-    asked = Asked(
+    asked = SizeQuestion(
         rate=read_option("--rate", rate, parse_number),
         keys=read_option("--keys", "", lambda _: parse_keys(keys)),
         text_bytes=text_bytes,
@@ -159,7 +159,7 @@ def _show(found: Forecast, notes: list[str]) -> None:
     terminal.say(f"Constants of {machine.get('cpu', 'a machine')}, fitted {found.constants.fitted}.")
 
 
-def _limit_text(limit: Limit, value: float) -> str:
+def _limit_text(limit: Capacity, value: float) -> str:
     return size_text(value) if limit.name in ("memory", "disk") else amount_text(value)
 
 

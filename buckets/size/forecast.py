@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from buckets.size.amounts import TERMS, Amounts, State, batch_amounts
+from buckets.size.amounts import PAGE_CELLS, TERMS, Amounts, State, batch_amounts
 from buckets.size.constants import Constants
 from buckets.size.workload import Kept, Workload
 
@@ -87,7 +87,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Capacity:
     """A bound, and how much of it is needed.
 
     Attributes:
@@ -197,7 +197,7 @@ class Forecast:
         return memory.driver + machines + self.batch.amounts.touches * memory.touch + self.known_bytes
 
     @cached_property
-    def limits(self) -> list[Limit]:
+    def limits(self) -> list[Capacity]:
         """All bounds, that which is met first before the others."""
         return sorted(_limits(self), key=lambda limit: -limit.used)
 
@@ -252,29 +252,30 @@ def _settled(workload: Workload, constants: Constants, state: State, most: float
     return most
 
 
-def _limits(found: Forecast) -> list[Limit]:
+def _limits(found: Forecast) -> list[Capacity]:
     workload, constants, batch = found.workload, found.constants, found.largest
     cluster, period_s = workload.cluster, batch.rows / workload.rate
     cpu, slots = batch.cpu_us, slots_of(workload)
     shared = {name: cost for name, cost in cpu.items() if name != IN_A_ROW}
     written = batch.amounts.costs(constants.put_bytes)
     limits = [
-        Limit("cores", found.cores, cluster.cores, _largest(cpu)),
-        Limit("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),
-        Limit("driver", batch.in_a_row_s / period_s, 1.0, IN_A_ROW),
-        Limit("time", batch.duration_s(slots), period_s, _largest(cpu)),
-        Limit("disk", sum(written.values()) / period_s, constants.disk_bytes_s * cluster.machines, _largest(written)),
+        Capacity("cores", found.cores, cluster.cores, _largest(cpu)),
+        Capacity("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),
+        Capacity("driver", batch.in_a_row_s / period_s, 1.0, IN_A_ROW),
+        Capacity("time", batch.duration_s(slots), period_s, _largest(cpu)),
+        Capacity(
+            "disk", sum(written.values()) / period_s, constants.disk_bytes_s * cluster.machines, _largest(written)
+        ),
     ]
     if cluster.memory_bytes is not None:
-        limits.append(Limit("memory", found.memory_bytes, cluster.memory_bytes))
+        limits.append(Capacity("memory", found.memory_bytes, cluster.memory_bytes))
     if workload.most_rows is not None and workload.interval_s:
-        limits.append(Limit("rows", workload.rate * workload.interval_s, workload.most_rows))
+        limits.append(Capacity("rows", workload.rate * workload.interval_s, workload.most_rows))
     costs = constants.python_us
-    for grouping in workload.groupings:
-        if not grouping.fields:
-            each_us = costs.touches + grouping.features * costs.features
-            limits.append(Limit("one key", workload.rate * each_us / _US, 1.0, "touches"))
-            break
+    each_us = costs.copies + costs.values * workload.event_fields + costs.touches + costs.pages / PAGE_CELLS
+    of_all = [each_us + grouping.features * costs.features for grouping in workload.groupings if not grouping.fields]
+    if of_all:
+        limits.append(Capacity("one key", workload.rate * max(of_all) / _US, 1.0, "values"))
     return limits
 
 

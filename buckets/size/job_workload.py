@@ -14,7 +14,7 @@ from buckets.rules.change import changes_between
 from buckets.rules.group import Group, canonical_group_id
 from buckets.rules.revision import revise
 from buckets.rules.rule_set import RuleSet
-from buckets.size.numbers import KeyCounts
+from buckets.size.numbers import DifferentKeys
 from buckets.size.workload import Cluster, Grouping, Width, Workload
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
@@ -41,7 +41,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SizeQuestion:
     """What a person says of a job beside its configuration.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked:
     """
 
     rate: float
-    keys: KeyCounts
+    keys: DifferentKeys
     text_bytes: int
     cores: int | None
     machine: Machine
@@ -89,7 +89,7 @@ def _groups(rule_set: RuleSet) -> tuple[Group, ...]:
     return tuple(group for group in rule_set.groups if group.on == "events")
 
 
-def workload_of(job: Job, asked: Asked) -> Workload:
+def workload_of(job: Job, asked: SizeQuestion) -> Workload:
     """Return the workload of a job.
 
     Raises:
@@ -137,7 +137,7 @@ def notes_of(job: Job) -> list[str]:
     return notes
 
 
-def cluster_of(spark: Mapping[str, str | int | bool], asked: Asked) -> Cluster:
+def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cluster:
     """Return what a job has to score with, by its settings of Spark.
 
     Raises:
@@ -185,7 +185,7 @@ def _interval_s(trigger: TriggerSettings) -> float:
     return (trigger.interval or 0) / SECOND_MS
 
 
-def _check_named(groups: Sequence[Group], keys: KeyCounts) -> None:
+def _check_named(groups: Sequence[Group], keys: DifferentKeys) -> None:
     """See that each grouping has keys, and that what is named is a grouping.
 
     Raises:
@@ -203,7 +203,7 @@ def _check_named(groups: Sequence[Group], keys: KeyCounts) -> None:
             raise ConfigurationError(message)
 
 
-def _grouping(group: Group, job: Job, keys: KeyCounts) -> Grouping:
+def _grouping(group: Group, job: Job, keys: DifferentKeys) -> Grouping:
     engine, schema = job.settings.engine, job.event_schema
     horizon_ms = group.longest_window_ms + engine.allowed_lateness
     precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)

@@ -35,7 +35,7 @@ def parse_number(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class KeyCounts:
+class DifferentKeys:
     """How many different keys groupings have.
 
     Attributes:
@@ -52,7 +52,7 @@ class KeyCounts:
         return self.of_named.get(named, self.of_all) if named else 1.0
 
 
-def parse_keys(texts: Iterable[str]) -> KeyCounts:
+def parse_keys(texts: Iterable[str]) -> DifferentKeys:
     """Read the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one.
 
     Raises:
@@ -72,4 +72,4 @@ def parse_keys(texts: Iterable[str]) -> KeyCounts:
         if counts.setdefault(frozenset(fields), count) != count:
             message = f"{text!r} is said in another way before; say it once"
             raise ValueError(message)
-    return KeyCounts(counts.pop(frozenset(), None), counts)
+    return DifferentKeys(counts.pop(frozenset(), None), counts)

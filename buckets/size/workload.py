@@ -1,7 +1,7 @@
 """What is asked: the groupings of a job with their keys, how many events come, and what there is to score them with."""
 
 from dataclasses import dataclass
-from math import exp
+from math import expm1
 
 from buckets.duration import SECOND_MS
 
@@ -51,13 +51,13 @@ class Grouping:
     def kept(self, rate: float) -> "Kept":
         """Return what its timelines hold once the stream has come for a horizon, at so many events a second."""
         of_key = rate / self.keys / SECOND_MS
-        living = 1 - exp(-of_key * self.horizon_ms)
+        living = -expm1(-of_key * self.horizon_ms)
         keys = self.keys * living
         if not keys:
             return Kept(0, 0, 0)
         raw = self.keys * of_key * self.tail_ms
         buckets = self.keys * sum(
-            (each.to_ms - each.from_ms) / each.width_ms * (1 - exp(-of_key * each.width_ms)) for each in self.widths
+            (each.to_ms - each.from_ms) / each.width_ms * -expm1(-of_key * each.width_ms) for each in self.widths
         )
         return Kept(keys, raw / keys, buckets / keys)
 

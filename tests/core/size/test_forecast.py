@@ -157,7 +157,8 @@ def test_all_terms_and_bounds_have_words(given_workload):
 
 def test_the_constants_of_the_program_are_there():
     constants = read_constants(FITTED)
-    assert constants.python_us.touches > 0
+    assert constants.python_us.keys > 0
+    assert constants.python_us.cold > 0
     assert constants.jvm_us.batches > 0
     assert constants.stored.head > 0
     assert constants.machine["cpu"]

@@ -6,7 +6,7 @@ import yaml
 from buckets.config.job import Job, load_job
 from buckets.errors import ConfigurationError
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.size.job_workload import Asked, Machine, cluster_of, notes_of, workload_of
+from buckets.size.job_workload import Machine, SizeQuestion, cluster_of, notes_of, workload_of
 from buckets.size.numbers import parse_keys
 from buckets.size.workload import Cluster, Width
 
@@ -29,8 +29,8 @@ FEATURES = {
 }
 
 
-def asked(*keys: str, cores: int | None = None) -> Asked:
-    return Asked(100, parse_keys(keys or ["1k"]), 16, cores, Machine(8, 1 << 35))
+def asked(*keys: str, cores: int | None = None) -> SizeQuestion:
+    return SizeQuestion(100, parse_keys(keys or ["1k"]), 16, cores, Machine(8, 1 << 35))
 
 
 def job(folder, *rules, **changes) -> Job:
