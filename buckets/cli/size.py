@@ -61,7 +61,8 @@ def size(
     \b
     Examples:
       buckets size conf/demo.yaml --rate 20000 --keys 50M
-      buckets size conf/kafka.yaml --rate 2k --keys 1M --keys payerId=5M --cores 16
+      buckets size conf/kafka.yaml --rules conf/demo-rules.yaml --rate 2k --keys 1M
+      buckets size conf/demo.yaml --rate 2k --keys 1M --keys payerId=5M --cores 16
       buckets size conf/demo.yaml --rate 20000 --keys 50M --constants ours.yaml --json
     """  # noqa: D301 - click needs the backspace itself
     asked = SizeQuestion(
