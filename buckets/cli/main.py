@@ -29,6 +29,7 @@ from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
 from buckets.cli.run import run
 from buckets.cli.schema import schema_app
+from buckets.cli.size import size
 from buckets.cli.state.main import state_app
 from buckets.cli.verdicts.verdict import verdict
 from buckets.cli.verdicts.verdict_list import verdicts
@@ -40,8 +41,8 @@ from buckets.version import versions_text
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 _COMMANDS = (
-    init, run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
-    watch, console, mcp, snooze, verdict, verdicts,
+    init, run, check, size, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo,
+    demo_kafka, watch, console, mcp, snooze, verdict, verdicts,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command()(_command)

@@ -27,6 +27,7 @@ RUN_HERE = {
     "rules schema",
     "rules show",
     "rules test",
+    "size",
 }
 """Commands that need neither Spark nor Kafka, nor a job's output."""
 OF_SETTINGS = {"rules check", "rules test"}

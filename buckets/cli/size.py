@@ -1,0 +1,191 @@
+"""The command `buckets size`: what a job needs before it has run, and what breaks first."""
+
+import os
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.cli.console import Terminal, TextTable, echo_report
+from buckets.cli.options import AsJson, JobConf, read_option
+from buckets.config.job import Job, group_checks, load_job, of_configuration, rule_checks
+from buckets.config.settings import RuleSettings
+from buckets.duration import SECOND_MS, spoken_duration
+from buckets.numbers.figures import percent_text
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.size.constants import FITTED, read_constants
+from buckets.size.forecast import Capacity, Forecast, forecast
+from buckets.size.job_workload import Machine, SizeQuestion, notes_of, workload_of
+from buckets.size.numbers import parse_keys, parse_number
+from buckets.size.words import ADVICE, LIMIT_WORDS, TERM_WORDS, amount_text, size_text
+
+_TEXT_BYTES = 16
+_ITEMS = 8
+_LEAST_SHARE = 0.005
+
+
+def size(
+    conf: JobConf,
+    rate: Annotated[str, typer.Option(help="Events a second, as in 20000, 20k or 1M.")],
+    keys: Annotated[
+        list[str],
+        typer.Option(
+            help="Different keys of each grouping, as in 50M; of one alone as payerId=50M or payerId,cardId=80M. "
+            "May be given several times."
+        ),
+    ],
+    rules: Annotated[
+        Path | None, typer.Option(help="A rule file, or a folder of them, instead of the rules of the configuration.")
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Cores that score, instead of those of the configuration.")
+    ] = None,
+    text_bytes: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How long event ids and values of grouping fields are.")
+    ] = _TEXT_BYTES,
+    constants: Annotated[
+        Path, typer.Option(help="Constants of another machine, as bench/size.py writes them.", show_default=False)
+    ] = FITTED,
+    as_json: AsJson = False,
+) -> None:
+    """Predict cores, memory, state, traffic and delay of a job.
+
+    Nothing is started. The numbers follow from the rules, the shards, the
+    trigger and the Spark settings of the configuration, and from constants
+    that were fitted on one machine. Keys are taken to be alike: where some
+    are much busier than others, fewer are cold. Each grouping has the keys
+    that --keys says, and gets every event.
+
+    \b
+    Examples:
+      buckets size conf/demo.yaml --rate 20000 --keys 50M
+      buckets size conf/kafka.yaml --rules conf/demo-rules.yaml --rate 2k --keys 1M
+      buckets size conf/demo.yaml --rate 2k --keys 1M --keys payerId=5M --cores 16
+      buckets size conf/demo.yaml --rate 20000 --keys 50M --constants ours.yaml --json
+    """  # noqa: D301 - click needs the backspace itself
+    asked = SizeQuestion(
+        rate=read_option("--rate", rate, parse_number),
+        keys=read_option("--keys", "", lambda _: parse_keys(keys)),
+        text_bytes=text_bytes,
+        cores=cores,
+        machine=_this_machine(),
+    )
+    job = load_job(conf)
+    if rules is not None:
+        job = _with_rules(conf, job, rules)
+    found = forecast(workload_of(job, asked), read_constants(constants))
+    if as_json:
+        echo_report(_report(found, notes_of(job)))
+    else:
+        _show(found, notes_of(job))
+
+
+@of_configuration()
+def _with_rules(conf: Path, job: Job, path: Path) -> Job:
+    """Return a job whose rules are those of a file or a folder."""
+    schema, rules = job.event_schema, load_rule_files(path, job.event_schema)
+    settings = job.settings.model_copy(update={"rules": RuleSettings(path=str(path))})
+    for check in chain(group_checks(conf, settings, schema, rules), rule_checks(conf, settings, schema, rules)):
+        check()
+    return job.model_copy(update={"settings": settings, "rules": rules})
+
+
+def _this_machine() -> Machine:
+    return Machine(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _needs(found: Forecast) -> list[tuple[str, str]]:
+    batch, workload = found.batch, found.workload
+    delay = spoken_duration(found.delay_s * SECOND_MS) if found.keeps_up else "grows: batches do not keep up"
+    return [
+        (
+            "Cores",
+            f"{amount_text(found.cores)} with a share to spare; busy at this trigger: Python "
+            f"{amount_text(found.python_cores)}, Java {amount_text(found.jvm_cores)}",
+        ),
+        ("Memory of all processes", f"{size_text(found.memory_bytes)}, {size_text(found.known_bytes)} of it for keys"),
+        ("State", f"{size_text(found.state.state_bytes)} of {amount_text(found.living_keys)} keys"),
+        (
+            "Keys in memory",
+            f"{percent_text(found.state.warm)}, the others are cold when they come; "
+            f"all would take {size_text(found.state.memory_bytes)}",
+        ),
+        (
+            "Written into the checkpoint",
+            f"{size_text(found.put_bytes_s)} a second, and what the store writes of its own besides",
+        ),
+        (
+            "A batch",
+            f"{amount_text(batch.rows)} events every {spoken_duration(found.period_s * SECOND_MS)}; "
+            f"takes {spoken_duration(found.duration_s * SECOND_MS)} on {workload.cluster.cores:,} cores",
+        ),
+        ("Delay of an event, on average", delay),
+    ]
+
+
+def _show(found: Forecast, notes: list[str]) -> None:
+    terminal = Terminal()
+    table = TextTable("What the job needs", ("Of", "How much"))
+    for name, text in _needs(found):
+        table.add_row(name, text)
+    terminal.print(table)
+    bill = TextTable(
+        "Where its CPU goes",
+        ("For", "A second", "us each", "Cores", "Share"),
+        ("A second", "us each", "Cores", "Share"),
+    )
+    busy = found.python_cores + found.jvm_cores
+    for item in found.bill[:_ITEMS]:
+        if item.cores >= _LEAST_SHARE * busy:
+            share = percent_text(item.cores / busy)
+            each = amount_text(item.each_us)
+            bill.add_row(TERM_WORDS[item.name], amount_text(item.count_s), each, amount_text(item.cores), share)
+    terminal.print(bill)
+    limits = TextTable(
+        "What breaks first", ("Bound", "Needed", "There is", "Used", "Mostly for"), ("Needed", "There is", "Used")
+    )
+    for limit in found.limits:
+        needed, there = (_limit_text(limit, value) for value in (limit.needed, limit.there))
+        limits.add_row(LIMIT_WORDS[limit.name], needed, there, _times_text(limit.used), TERM_WORDS.get(limit.by, ""))
+    terminal.print(limits)
+    first = found.limits[0]
+    if first.used > 1:
+        why = f", mostly for {TERM_WORDS[first.by]}" if first.by else ""
+        terminal.say(f"First: {LIMIT_WORDS[first.name]}{why}. What helps: {ADVICE[first.name]}.")
+    for note in notes:
+        terminal.say(f"Not in these numbers: {note}.")
+    machine = found.constants.machine
+    terminal.say(f"Constants of {machine.get('cpu', 'a machine')}, fitted {found.constants.fitted}.")
+
+
+def _limit_text(limit: Capacity, value: float) -> str:
+    return size_text(value) if limit.name in ("memory", "disk") else amount_text(value)
+
+
+def _times_text(used: float) -> str:
+    return percent_text(used) if used < 10 else f"{amount_text(used)} times"
+
+
+def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:
+    """Return all numbers for programs."""
+    return {
+        "cores": found.cores,
+        "python_cores": found.python_cores,
+        "jvm_cores": found.jvm_cores,
+        "memory_bytes": found.memory_bytes,
+        "state_bytes": found.state.state_bytes,
+        "keys": found.living_keys,
+        "keys_in_memory": found.state.warm,
+        "put_bytes_per_second": found.put_bytes_s,
+        "batch_events": found.batch.rows,
+        "batch_every_ms": found.period_s * SECOND_MS,
+        "batch_ms": found.duration_s * SECOND_MS,
+        "keeps_up": found.keeps_up,
+        "delay_ms": found.delay_s * SECOND_MS if found.keeps_up else None,
+        "bill": [asdict(item) for item in found.bill],
+        "limits": [asdict(limit) | {"used": limit.used} for limit in found.limits],
+        "not_included": notes,
+        "constants": {"machine": found.constants.machine, "fitted": found.constants.fitted},
+    }

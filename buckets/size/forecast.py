@@ -1,0 +1,283 @@
+"""What a workload needs, by the constants of a machine: cores, memory, state, traffic, delay, and what breaks first.
+
+A batch takes what the driver and Java do one thing after the other, and the rest of its work divided among the tasks. A
+job that begins a batch as soon as the last one has ended has batches as large as what comes during one of them; where
+that would grow for ever, it does not keep up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from buckets.size.amounts import PAGE_CELLS, TERMS, Amounts, State, batch_amounts
+from buckets.size.constants import Constants
+from buckets.size.workload import Kept, Workload
+
+SPARE = 0.7
+"""The share of a core's time that is planned for; the rest is for bursts and for starting again."""
+EVEN = 0.88
+"""The share of the tasks' time that is used, since keys differ in how busy they are; measured with eight tasks."""
+LONGEST_BATCH_S = 10.0
+"""Of a job that does not keep up and whose batches nothing bounds."""
+IN_A_ROW = "batches"
+"""The term of what the driver does of a batch, one thing after the other."""
+_US = 1e6
+_ROUNDS = 200
+_ROUNDED = 1e-6
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch.
+
+    Attributes:
+        rows: its events.
+        amounts: what it does.
+        python_us: CPU of Python by term.
+        jvm_us: CPU of Java by term.
+    """
+
+    rows: float
+    amounts: Amounts
+    python_us: dict[str, float]
+    jvm_us: dict[str, float]
+
+    @classmethod
+    def of(cls, rows: float, amounts: Amounts, constants: Constants) -> "Batch":
+        """Return what a batch costs that does so much."""
+        work = amounts.costs(constants.jvm_us)
+        jvm_us = {name: cost * (1 + constants.collector) for name, cost in work.items()}
+        return cls(rows, amounts, amounts.costs(constants.python_us), jvm_us)
+
+    @property
+    def cpu_us(self) -> dict[str, float]:
+        """All CPU by term."""
+        return {name: self.python_us[name] + self.jvm_us[name] for name in TERMS}
+
+    @property
+    def cpu_s(self) -> float:
+        """All CPU."""
+        return sum(self.cpu_us.values()) / _US
+
+    @property
+    def in_a_row_s(self) -> float:
+        """How long it takes at least, whatever the cores."""
+        return self.cpu_us[IN_A_ROW] / _US
+
+    def duration_s(self, slots: float) -> float:
+        """Return how long it takes with so many tasks at once."""
+        return self.in_a_row_s + (self.cpu_s - self.in_a_row_s) / slots
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of the bill.
+
+    Attributes:
+        name: what is paid for, a term.
+        count_s: how many of it in a second.
+        each_us: what one costs.
+        cores: what all cost.
+    """
+
+    name: str
+    count_s: float
+    each_us: float
+    cores: float
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A bound, and how much of it is needed.
+
+    Attributes:
+        name: a word of `LIMITS`.
+        needed: how much.
+        there: how much there is.
+        by: the constant that has the largest part in what is needed; empty where none has.
+    """
+
+    name: str
+    needed: float
+    there: float
+    by: str = ""
+
+    @property
+    def used(self) -> float:
+        """The share that is needed; above 1 the bound is passed."""
+        return self.needed / self.there
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a workload needs.
+
+    Attributes:
+        workload: what was asked.
+        constants: of the machine.
+        state: what its state takes.
+        batch: a micro-batch as it comes.
+        largest: one of as many events as a batch takes at most, with which the stream costs least.
+    """
+
+    workload: Workload
+    constants: Constants
+    state: State
+    batch: Batch
+    largest: Batch
+
+    @property
+    def period_s(self) -> float:
+        """How often a batch begins, if all of the stream is scored."""
+        return self.batch.rows / self.workload.rate
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether a batch ends before the next one is due, and takes all that has come."""
+        workload = self.workload
+        is_whole = workload.most_rows is None or workload.rate * workload.interval_s <= workload.most_rows
+        return is_whole and self.duration_s <= self.period_s * (1 + _ROUNDED)
+
+    @property
+    def duration_s(self) -> float:
+        """How long a batch takes."""
+        return self.batch.duration_s(slots_of(self.workload))
+
+    @property
+    def delay_s(self) -> float:
+        """How long an event waits on average until it is decided: half of a period, and its own batch."""
+        return self.period_s / 2 + self.duration_s
+
+    @property
+    def python_cores(self) -> float:
+        """Cores that Python keeps busy."""
+        return sum(self.batch.python_us.values()) / _US / self.period_s
+
+    @property
+    def jvm_cores(self) -> float:
+        """Cores that Java keeps busy."""
+        return sum(self.batch.jvm_us.values()) / _US / self.period_s
+
+    @property
+    def cores(self) -> float:
+        """Cores that are needed to keep up, with what is to spare."""
+        return self.largest.cpu_s * self.workload.rate / self.largest.rows / SPARE
+
+    @property
+    def bill(self) -> list[Item]:
+        """What the CPU goes into, the largest first."""
+        costs, amounts = self.batch.cpu_us, self.batch.amounts
+        items = [
+            Item(name, count / self.period_s, costs[name] / count, costs[name] / _US / self.period_s)
+            for name in TERMS
+            if (count := getattr(amounts, name)) and costs[name]
+        ]
+        return sorted(items, key=lambda item: -item.cores)
+
+    @property
+    def put_bytes_s(self) -> float:
+        """Bytes a second that the state store is given, and so are written into the checkpoint, before compression."""
+        return self.batch.amounts.cost(self.constants.put_bytes) / self.period_s
+
+    @property
+    def living_keys(self) -> float:
+        """Keys that have an event within the horizon, of all groupings together."""
+        return sum(held.keys for held in self.state.kept)
+
+    @property
+    def known_bytes(self) -> float:
+        """What is remembered of keys, in memory."""
+        return min(self.state.memory_bytes, self.workload.log_bytes + self.workload.cache_bytes)
+
+    @property
+    def memory_bytes(self) -> float:
+        """What all processes take."""
+        memory, cluster = self.constants.memory, self.workload.cluster
+        machines = cluster.machines * memory.jvm + cluster.cores * memory.worker
+        return memory.driver + machines + self.batch.amounts.touches * memory.touch + self.known_bytes
+
+    @cached_property
+    def limits(self) -> list[Capacity]:
+        """All bounds, that which is met first before the others."""
+        return sorted(_limits(self), key=lambda limit: -limit.used)
+
+
+def slots_of(workload: Workload) -> float:
+    """Return how many tasks work at once, as many whole ones as their unevenness leaves."""
+    slots = min(workload.tasks, workload.cluster.cores)
+    return slots * EVEN if slots > 1 else 1.0
+
+
+def forecast(workload: Workload, constants: Constants) -> Forecast:
+    """Return what a workload needs once its timelines are as long as they get."""
+    kept = [grouping.kept(workload.rate) for grouping in workload.groupings]
+    return forecast_at(workload, constants, kept)
+
+
+def forecast_at(workload: Workload, constants: Constants, kept: Sequence[Kept]) -> Forecast:
+    """Return what a workload needs while its timelines hold so much."""
+    state = State.of(workload, constants.stored, kept)
+    most = workload.rate * (workload.interval_s or LONGEST_BATCH_S)
+    most = min(most, workload.most_rows or most)
+    rows = most if workload.interval_s else _settled(workload, constants, state, most)
+    batch, largest = (batch_of(workload, constants, state, each) for each in (rows, most))
+    return Forecast(workload, constants, state, batch, largest)
+
+
+def batch_of(workload: Workload, constants: Constants, state: State, rows: float) -> Batch:
+    """Return a batch of so many events."""
+    return Batch.of(rows, batch_amounts(workload, state, rows), constants)
+
+
+def _settled(workload: Workload, constants: Constants, state: State, most: float) -> float:
+    """Return how many events come while a batch of as many takes its time; the most where that never settles.
+
+    The time of a batch grows less than its events do, so where batches as large as can be do not keep up none do, and
+    else the least that keep up are found by halving.
+    """
+    slots = slots_of(workload)
+
+    def is_behind(rows: float) -> bool:
+        return batch_of(workload, constants, state, rows).duration_s(slots) * workload.rate > rows
+
+    if is_behind(most):
+        return most
+    least = 0.0
+    for _ in range(_ROUNDS):
+        middle = (least + most) / 2
+        if is_behind(middle):
+            least = middle
+        else:
+            most = middle
+    return most
+
+
+def _limits(found: Forecast) -> list[Capacity]:
+    workload, constants, batch = found.workload, found.constants, found.largest
+    cluster, period_s = workload.cluster, batch.rows / workload.rate
+    cpu, slots = batch.cpu_us, slots_of(workload)
+    shared = {name: cost for name, cost in cpu.items() if name != IN_A_ROW}
+    written = batch.amounts.costs(constants.put_bytes)
+    limits = [
+        Capacity("cores", found.cores, cluster.cores, _largest(cpu)),
+        Capacity("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),
+        Capacity("driver", batch.in_a_row_s / period_s, 1.0, IN_A_ROW),
+        Capacity("time", batch.duration_s(slots), period_s, _largest(cpu)),
+        Capacity(
+            "disk", sum(written.values()) / period_s, constants.disk_bytes_s * cluster.machines, _largest(written)
+        ),
+    ]
+    if cluster.memory_bytes is not None:
+        limits.append(Capacity("memory", found.memory_bytes, cluster.memory_bytes))
+    if workload.most_rows is not None and workload.interval_s:
+        limits.append(Capacity("rows", workload.rate * workload.interval_s, workload.most_rows))
+    costs = constants.python_us
+    each_us = costs.copies + costs.values * workload.event_fields + costs.touches + costs.pages / PAGE_CELLS
+    of_all = [each_us + grouping.features * costs.features for grouping in workload.groupings if not grouping.fields]
+    if of_all:
+        limits.append(Capacity("one key", workload.rate * max(of_all) / _US, 1.0, "values"))
+    return limits
+
+
+def _largest(costs: dict[str, float]) -> str:
+    return max(costs, key=lambda name: costs[name])
