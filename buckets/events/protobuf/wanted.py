@@ -11,6 +11,7 @@ from typing import TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from buckets.events.field_paths import path_of
+from buckets.events.written_values import NO_OBJECT
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
@@ -55,7 +56,11 @@ def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf)
         names: the declared fields; a path such as "customer.country" leads into messages.
         numbers: those that fields had before.
     """
-    return [_wanted(_by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names]
+    found = {name: _by_name(message, name) or _by_number(message, numbers.get(name, ())) for name in names}
+    return [
+        WantedField(fault=NO_OBJECT) if not way and _leads_into_value(message, path_of(name)) else _wanted(way)
+        for name, way in found.items()
+    ]
 
 
 def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Numbers]:
@@ -85,6 +90,12 @@ def _way(
         way.append(field)
         inside = field.message_type
     return tuple(way)
+
+
+def _leads_into_value(message: Descriptor, path: Sequence[str]) -> bool:
+    """Return whether a field on the way that a path names is a single value, in which nothing lies."""
+    way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
+    return way is not None and way[-1].message_type is None and not way[-1].is_repeated
 
 
 def _wanted(way: tuple[FieldDescriptor, ...]) -> WantedField:
