@@ -14,7 +14,7 @@ from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, scan
 from buckets.events.decoded import Decoded
 from buckets.events.schema import EventSchema
 from buckets.events.varint import SOUND
-from buckets.events.written_values import WrittenValues
+from buckets.events.written_values import WrittenValues, without_faulty
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class Decoder:
         for slot, name in enumerate(names):
             values = WrittenValues(data, numbers[slot], lengths[slot])
             column, of_field = field_values(name, leaves[slot], values, self.types, schema)
-            columns.append(column)
+            columns.append(without_faulty(column, of_field))
             for row, reason in of_field.items():
                 faults.setdefault(row, f"{name}: {reason}")
         return Decoded(columns, faults, frozenset(broken.tolist()))
