@@ -13,6 +13,7 @@ from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+from buckets.expressions.expression import is_array
 from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.pinned_fields import fields_in_values
 from buckets.kafka.registry import NO_SUBJECT, Registry
@@ -62,11 +63,20 @@ def _subject(job: Job, registry: Registry, subject: str) -> str:
 
 
 def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
+    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
+
+    Raises:
+        AvroSchemaError: it is none, or a declared field is no single value in it, which no event has.
+    """
     wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
-    reached = decoder_of(schema.text, schema.references, tuple(wanted)).reached(tuple(wanted))
-    return names, [wanted[name] for name in reached]
+    decoder = decoder_of(schema.text, schema.references, tuple(wanted))
+    for name, slot in zip(wanted, decoder.slots, strict=True):
+        fault = "" if is_array(name) else decoder.fault_of(slot)
+        if fault:
+            message = f"has {wanted[name]}, which {fault}; take it out of the event schema"
+            raise AvroSchemaError(message)
+    return names, [wanted[name] for name in decoder.reached(tuple(wanted))]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:

@@ -8,14 +8,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.events import conversion
-from buckets.events.avro.avro_type import AvroType
+from buckets.events.avro.avro_type import NO_RECORD, AvroType
 from buckets.events.avro.columns import field_values
 from buckets.events.avro.program import ARRAY, Program, item_program_of
 from buckets.events.avro.scan import DEEPEST, NO_LEAF, scan_items
 from buckets.events.field_paths import array_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import WrittenValues
+from buckets.events.written_values import NO_OBJECT, WrittenValues
 from buckets.list_columns import list_of
 from buckets.read_only import read_only
 
@@ -79,12 +79,17 @@ def array_values(
             parts.append(column)
             faults |= {int(rows[row]): reason for row, reason in of_kind.items()}
         else:
-            is_object = types[leaf].kind in _OBJECTS
-            reason = "is an object, and must be a list" if is_object else conversion.NO_LIST
-            faults |= dict.fromkeys(rows.tolist(), reason)
+            faults |= dict.fromkeys(rows.tolist(), _no_list(types[leaf]))
     if not parts:
         return pa.nulls(len(leaves)), faults
     return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0)), faults
+
+
+def _no_list(kind: AvroType) -> str:
+    """Return why values of a type are no lists."""
+    if kind.kind == NO_RECORD.kind:
+        return NO_OBJECT
+    return "is an object, and must be a list" if kind.kind in _OBJECTS else conversion.NO_LIST
 
 
 def _items(name: str, lists: WrittenValues, reader: ItemReader, schema: EventSchema) -> tuple[pa.Array, Faults]:

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from buckets.events.avro.arrays import ItemReader, array_values, item_readers
 from buckets.events.avro.avro_type import AvroType, read_schema
-from buckets.events.avro.columns import field_values
+from buckets.events.avro.columns import NO_VALUES, field_values
 from buckets.events.avro.program import Program, program_of
 from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, scan
 from buckets.events.decoded import Decoded
 from buckets.events.field_paths import outer_name
 from buckets.events.schema import EventSchema
 from buckets.events.varint import SOUND
-from buckets.events.written_values import WrittenValues
+from buckets.events.written_values import WrittenValues, without_faulty
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -75,10 +75,16 @@ class Decoder:
                 column, of_field = array_values(name, leaves[slot], values, self.types, self.readers[name], schema)
             else:
                 column, of_field = field_values(name, leaves[slot], values, self.types, schema)
-            columns.append(column)
+            columns.append(without_faulty(column, of_field))
             for row, reason in of_field.items():
                 faults.setdefault(row, f"{name}: {reason}")
         return Decoded(columns, faults, frozenset(broken.tolist()))
+
+    def fault_of(self, slot: int) -> str:
+        """Return why a field can have no value, by its place; empty where it can, or where it is not there."""
+        nodes = np.flatnonzero(self.program.slot == slot).tolist()
+        faults = [NO_VALUES.get(kind, "") for kind in (self.types[node].kind for node in nodes) if kind != "null"]
+        return faults[0] if faults and all(faults) else ""
 
 
 def _broken(code: int, at: int) -> str:
