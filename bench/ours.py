@@ -8,30 +8,36 @@ TRIAL is JSON with the fields of `trial.Trial`, WORK a folder for configuration,
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trial import Trial, write_conf
 
 from buckets.config.job import Job, load_job
+from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
+from buckets.spark.apart import run_apart
 from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.spilled import Spilled
 
 
 class ThrowAway:
     """A sink that keeps nothing. Where there are evaluations, it computes each of them as a row first."""
 
-    @property
-    def on_driver(self) -> bool:
-        """It leaves what is computed where it is."""
-        return False
-
     def write(self, batch: ScoredBatch) -> None:
-        """Compute the rows of evaluations."""
-        if batch.has(columns.EVALUATIONS):
-            batch.frame(columns.EVALUATIONS).write.format("noop").mode("overwrite").save()
+        """Compute the rows of evaluations, in executors where sinks do so."""
+        decoder, output = batch.decoder, columns.EVALUATIONS
+        for _ in batch.tables_at_hand(output):
+            pass
+
+        def work(lying: Iterable[Spilled]) -> Iterator[Produced]:
+            for at in lying:
+                yield Produced(output, sum(map(len, decoder.tables(output, at.payloads()))), b"")
+
+        if batch.spilled(output):
+            run_apart(batch.session, batch.spilled(output), work)
 
 
 def query_of(job: Job, sink: str, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:

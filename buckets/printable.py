@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
@@ -11,6 +11,7 @@ _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """They turn the direction of what follows, so that a text reads as another one."""
 _SHORT = 300
+_MOST_ELEMENTS = 10
 _PLAIN = re.compile(r"[\w.+/@:-]+")
 
 
@@ -30,9 +31,24 @@ def visible_json(text: str) -> str:
 
 
 def key_words(key: Mapping[str, Any] | str) -> str:
-    """Return a key, as a mapping or as JSON, in words and on one line."""
+    """Return a key or the fields of an event, as a mapping or as JSON, in words and on one line."""
     fields: Mapping[str, Any] = json.loads(key) if isinstance(key, str) else key
-    return one_line(", ".join(f"{field} {value}" for field, value in fields.items())) or "all events"
+    return one_line(", ".join(f"{field} {field_words(value)}" for field, value in fields.items())) or "all events"
+
+
+def field_words(value: Any) -> str:
+    """Return a field of an event as people read it."""
+    if not isinstance(value, list):
+        return str(value)
+    elements = ["null" if element is None else str(element) for element in value]
+    return f"[{elements_shown(elements) if elements else ''}]"
+
+
+def elements_shown(elements: Sequence[str]) -> str:
+    """Return the elements of an array as people read them: of many the first ones, and how many there are."""
+    if len(elements) <= _MOST_ELEMENTS:
+        return ", ".join(elements) or "no elements"
+    return f"{', '.join(elements[:_MOST_ELEMENTS])}, … ({len(elements):,} in all)"
 
 
 def counted(number: int, thing: str) -> str:

@@ -14,6 +14,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
+from buckets.stores.store_path import StorePath
 from buckets.validation import VARIABLE, Location, faults_of, field_name
 from buckets.yaml_dialect import read_yaml
 
@@ -71,11 +72,15 @@ def is_utf16(content: bytes) -> bool:
 
 def _read_bytes(path: Path, what: str) -> bytes:
     """Read the bytes of a file; a pipe or a device, which might never end, is refused at once."""
-    with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            message = f"{what} {path}: is a pipe or a device; name a file"
-            raise BucketsError(message)
-        content = file.read(LARGEST_BYTES + 1)
+    if isinstance(path, StorePath):
+        with path.open("rb") as object_file:
+            content = bytes(object_file.read(LARGEST_BYTES + 1))
+    else:
+        with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                message = f"{what} {path}: is a pipe or a device; name a file"
+                raise BucketsError(message)
+            content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
         message = f"{what} {path}: is larger than {LARGEST_BYTES:,} bytes; make several files of it"
         raise BucketsError(message)

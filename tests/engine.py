@@ -1,6 +1,6 @@
 """The core driven without Spark: dictionaries for the state store, and events as in a micro-batch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.kernel.keyed_events import KeyedEvents, no_events
-from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
+from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, UNJUDGED
 from buckets.kernel.plan import plan_group
 from buckets.kernel.score import NO_RESET, score
 from buckets.numbers.fixed_point import format_scaled, to_scaled
@@ -29,6 +29,7 @@ NAMES = {
     LATE: "late",
     COLLISION_NOT_KEPT: "collision_not_kept",
     OVERFLOW: "overflow",
+    UNJUDGED: "unjudged",
 }
 LEAST = -(2**63)
 NEVER = (2**63 - 1, -(2**63))
@@ -66,7 +67,9 @@ class Engine:
         self.rule_set = next_rule_set(self.rule_set, rules, arrived=(), lateness_ms=0)
         self.plan = plan_group(self.rule_set.groups[0], self.schema, self.engine)
 
-    def batch(self, events: list[Event], emit_all: bool = True) -> list[Outcome]:
+    def batch(
+        self, events: list[Event], emit_all: bool = True, judged: Callable[[Event], bool] = lambda event: True
+    ) -> list[Outcome]:
         """Score one micro-batch; outcomes in arrival order."""
         keys = sorted({event.key for event in events})
         order = [index for key in keys for index, event in enumerate(events) if event.key == key]
@@ -88,6 +91,7 @@ class Engine:
             nulls=nulls,
             ids=ByteStrings.of([events[i].event_id.encode() for i in order]),
         )
+        keyed = keyed._replace(judged=np.array([judged(events[i]) for i in order], np.bool_))
         scored = self._score(keys, keyed, emit_all)
         outcomes: list[Any] = [None] * len(events)
         for position, index in enumerate(order):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead
 from buckets.rules.change import changes_between
 from buckets.rules.revision import Refusal
@@ -27,6 +28,9 @@ class FixedRules:
     def read(self, in_force: Sequence[Rule]) -> RuleRead:
         """The rules that are not in force yet."""
         return RuleRead(changes_between(in_force, self._rules))
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        """Nothing was refused that could be valid by now."""
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """End the job: nobody can correct these rules while it runs.

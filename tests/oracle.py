@@ -97,12 +97,13 @@ class Oracle:
         self.conditions: list[Rule] = []
         """Rules with features, where some are known."""
 
-    def arrive(self, event: Event, refused: bool | None = None) -> Outcome:
+    def arrive(self, event: Event, refused: bool | None = None, judged: bool = True) -> Outcome:
         """Take in an event.
 
         Args:
             event: the event.
             refused: whether a sum counts as passing 64 bits, where that is decided elsewhere; sums may pass them then.
+            judged: whether something comes out for it.
         """
         events = self.events.setdefault(event.key, [])
         clock = self.clock_ms.get(event.key)
@@ -137,6 +138,8 @@ class Oracle:
                 return Outcome("overflow", False, clock, outcome.other_event_id, beyond=beyond if refused else [])
         if not late:
             self.clock_ms[event.key] = event.time_ms
+        if not judged:
+            return Outcome("late" if late else "unjudged", True, clock, outcome.other_event_id)
         for rule in self.rules:
             if rule.reset_on_alert and rule.rule_id in outcome.results and outcome.results[rule.rule_id].fired:
                 last_ms = self.reset_ms.get((rule.rule_id, event.key), event.time_ms)

@@ -30,6 +30,7 @@ from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
+from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.stores.parquet_files import as_input
 
@@ -39,6 +40,8 @@ SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
 FAULT = "_fault"
 """Why a row is no event, whatever the rules; null of events."""
+JUDGED = "_judged"
+"""Whether rules are evaluated at the event; null where all events of its batch were judged."""
 RAW = "_raw"
 """The row as it came, where it is no event."""
 OWN_COLUMNS = pa.schema(
@@ -51,10 +54,10 @@ OWN_COLUMNS = pa.schema(
         pa.field(INGESTED, pa.int64()),
         pa.field(FAULT, pa.string()),
         pa.field(RAW, pa.string()),
+        pa.field(JUDGED, pa.bool_()),
     ]
 )
 TIME = pa.timestamp("us", "UTC")
-_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _APPLICATION = "archive"
 _BATCHES = "archive-batches"
 _TABLE = "arrivals"
@@ -63,7 +66,7 @@ _TABLE = "arrivals"
 def archive_columns(schema: EventSchema) -> pa.Schema:
     """Return the columns of the archive of events of a schema."""
     fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
-    fields += [pa.field(name, _TYPES[kind]) for name, kind in schema.attributes.items()]
+    fields += [pa.field(name, kind) for name, kind in column_types(schema).items()]
     fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
     return pa.schema([*OWN_COLUMNS, *fields])
 

@@ -36,7 +36,7 @@ def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mappi
     archive, schema = archive_of(job), job.event_schema
     if not archive.exists():
         return {}
-    fields = [*schema.attributes, *schema.measures]
+    fields = schema.other_fields
     there = set(pa.schema(archive.query("select * from archive limit 0").schema).names)
     columns = [schema.event_id, schema.event_time.field, *(name for name in fields if name in there)]
     quoted = ", ".join(quoted_column(name) for name in columns)

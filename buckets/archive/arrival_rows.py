@@ -40,6 +40,7 @@ def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Tab
         archive.INGESTED: rows.column(arrivals.INGESTED) if arrivals.INGESTED in names else nulls,
         archive.FAULT: pa.array([faults.get(row) for row in range(len(events))], pa.string()),
         archive.RAW: pa.array(raw, pa.string()),
+        archive.JUDGED: rows.column(arrivals.JUDGED) if arrivals.JUDGED in names else pa.nulls(len(events), pa.bool_()),
     }
     times = pa.array(events.times_ms * good).cast(pa.timestamp("ms", "UTC")).cast(archive.TIME)
     fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
@@ -60,12 +61,15 @@ def _decimals(scaled: pa.Array, scale: int) -> pa.Array:
 
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Yield rows of the archive as arrivals in pieces of up to 200,000; a declared field without a column is null."""
-    has_ingested = rows[archive.INGESTED].null_count < len(rows)
+    optional = {arrivals.INGESTED: archive.INGESTED, arrivals.JUDGED: archive.JUDGED}
+    present = {name: own for name, own in optional.items() if _has_values(rows, own)}
     for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-        columns = {name: piece.column(own) for name, own in _OWN.items()}
-        if has_ingested:
-            columns[arrivals.INGESTED] = piece.column(archive.INGESTED)
+        columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
         for index, name in enumerate(schema.field_names):
             there = name in piece.schema.names
             columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
         yield pa.record_batch(columns)
+
+
+def _has_values(rows: pa.Table, name: str) -> bool:
+    return name in rows.column_names and rows[name].null_count < len(rows)

@@ -140,6 +140,7 @@ def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
             "event_time": time.model_copy(update={"field": names.get(time.field, time.field)}),
             "attributes": {names.get(name, name): kind for name, kind in schema.attributes.items()},
             "measures": {names.get(name, name): measure for name, measure in schema.measures.items()},
+            "arrays": {names.get(name, name): kind for name, kind in schema.arrays.items()},
         }
     )
 

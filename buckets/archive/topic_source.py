@@ -41,7 +41,8 @@ def topic_arrivals(
     source = job.settings.source
     beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
     values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
-    of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in source.all_topics]
+    topics = source.selection.of(TopicGenerations(job.checkpoint).topics)
+    of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in topics]
     # A topic that the audit has not read as far ends all of them.
     for cut, *tables in zip(cuts, *of_topics, strict=False):
         (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
@@ -94,8 +95,8 @@ class _TopicRange(NamedTuple):
 
 
 def _cuts_of(generations: Sequence[TopicGeneration], number: int, cuts: Sequence[Cut]) -> list[Cut]:
-    """Return the batches that have read a generation."""
-    begin = generations[number - 1].first_batch
+    """Return the batches that have read a generation; those before the first one count to it, and have none of it."""
+    begin = generations[number - 1].first_batch if number > 1 else 0
     until = generations[number].first_batch if number < len(generations) else None
     return [cut for cut in cuts if begin <= cut.batch_id and (until is None or cut.batch_id < until)]
 

@@ -79,7 +79,7 @@ def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
     if rules.table is not None:
         return TableOrigin(location(str(rules.table)), job.event_schema)
     assert rules.path is not None
-    return FileOrigin(Path(rules.path), job.event_schema, new_file)
+    return FileOrigin(location(rules.path), job.event_schema, new_file)
 
 
 class TopicOrigin(RuleOrigin):

@@ -16,6 +16,7 @@ from buckets.lint.subject import Subject
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, read_rule_files
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome
 from buckets.rules.rule import Rule
+from buckets.stores.location import location
 
 _NAME = "rule.yaml"
 
@@ -92,7 +93,7 @@ def _of_text(error: BucketsError, path: Path) -> BucketsError:
 def _files(typed: TypedRule, job: Job) -> Iterator[RuleFile]:
     yield typed.file
     path = job.settings.rules.path
-    for file in () if path is None else read_rule_files(Path(path), job.event_schema):
+    for file in () if path is None else read_rule_files(location(path), job.event_schema):
         if any(rule.rule_id == typed.rule.rule_id for rule in file.rules):
             rules = tuple(typed.rule if rule.rule_id == typed.rule.rule_id else rule for rule in file.rules)
             yield replace(file, rules=rules)

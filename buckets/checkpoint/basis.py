@@ -35,12 +35,13 @@ class Basis:
     schema: EventSchema
     engine: EngineSettings
     subfolders: bool = False
+    unjudged: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: Job) -> "Basis":
         """Return the basis of a start of a job."""
         source = job.settings.source
-        return cls(source.name, job.event_schema, job.settings.engine, source.subfolders)
+        return cls(source.name, job.event_schema, job.settings.engine, source.subfolders, source.unjudged)
 
     def to_json(self) -> dict[str, Any]:
         """Return the basis as plain data."""
@@ -54,6 +55,7 @@ class Basis:
             "codec": CODEC_VERSION,
             "precision": self.engine.precision.descriptions(),
             "policies": self._policies(),
+            "unjudged": list(self.unjudged),
         }
 
     def _policies(self) -> dict[str, str]:
@@ -116,6 +118,9 @@ class Basis:
         """Yield a text for each change of settings that may change under a checkpoint."""
         yield from self._precision_changes(written)
         yield from self._policy_changes(written.get("policies"))
+        before = set(written.get("unjudged", ()))
+        for topic in sorted(before.symmetric_difference(self.unjudged)):
+            yield f"topic {topic} is {'judged' if topic in before else 'not judged'} from now on"
 
     def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
         before = written.get("precision", {"all groups": Precision().describe()})

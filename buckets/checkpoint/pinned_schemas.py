@@ -1,4 +1,4 @@
-"""By what the values of a batch were read, beside their own schemas: as its terms have it."""
+"""How the values of a batch were read, beside their own schemas: as its terms have it."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -9,14 +9,11 @@ from buckets.config.job import Job
 
 
 def pinned_schemas(job: Job) -> Callable[[int], PinnedSchemas]:
-    """Return what gives the pinned schemas of a batch; of a format that has none those of the job.
+    """Return what gives the pinned schemas of a batch, and which topics were not judged.
 
     Raises:
         BucketsError: terms of the checkpoint are gone, or damaged.
     """
-    source = job.settings.source
-    if source.schema_file is None and source.format != "protobuf":
-        return lambda batch_id: job
     terms = BatchRecords(job.checkpoint).all_terms()
     first = list(terms)
     return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]]

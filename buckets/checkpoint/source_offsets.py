@@ -1,4 +1,4 @@
-"""Spark's notes of how far each batch reads the topics of a query; changed only when a topic was created again.
+"""Spark's notes of how far each batch reads the topics of a query; changed only when a topic was renewed or is gone.
 
 CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
 CHECKPOINT/spark/commits/17   written when it has ended
@@ -6,7 +6,7 @@ CHECKPOINT/spark/sources/0/0  where batch 0 begins
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from buckets.checkpoint.folders import spark_folder
@@ -36,6 +36,11 @@ class SourceOffsets:
         planned = max(self._numbers("offsets"), default=None)
         return None if planned is None or planned == self.ended else planned
 
+    @property
+    def next_batch(self) -> int:
+        """The batch that runs next: one that has not ended, or a new one."""
+        return 0 if self.ended is None else self.ended + 1
+
     def before(self, batch_id: int) -> TopicOffsets:
         """Return where a batch begins; empty where Spark has not written that yet."""
         if batch_id:
@@ -47,14 +52,23 @@ class SourceOffsets:
         """Return where a batch ends."""
         return _read(self._spark / "offsets" / str(batch_id))[1]
 
-    def move(self, batch_id: int, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Let a batch that is not planned yet begin elsewhere in some topics; others stay as they are."""
+    def move(
+        self, batch_id: int, offsets: Mapping[str, Mapping[str, int]], without: Collection[str] = frozenset()
+    ) -> None:
+        """Let a batch that is not planned yet begin elsewhere in some topics; others stay as they are.
+
+        Args:
+            batch_id: the batch.
+            offsets: by topic, where it begins there.
+            without: topics that it does not read.
+        """
         file = self._spark / "offsets" / str(batch_id - 1) if batch_id else self._begin_file()
         if not file.exists():
             return
         head, now = _read(file)
         moved = {topic: dict(by_partition) for topic, by_partition in offsets.items()}
-        self._write(file, head + json.dumps(now | moved).encode())
+        begins = {topic: at for topic, at in (now | moved).items() if topic not in without}
+        self._write(file, head + json.dumps(begins).encode())
 
     def drop(self, batch_id: int) -> None:
         """Forget a batch that has not ended, and the state that its tasks may have written."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from buckets.config.engine import EngineSettings
+from buckets.config.job import Job
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 
@@ -23,6 +24,7 @@ class Terms(BaseModel):
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
+        unjudged: the topics whose events only fill timelines.
         protobuf: by what values in Protobuf are read, beside their own schemas; None of all others.
         avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
     """
@@ -37,6 +39,28 @@ class Terms(BaseModel):
     isolation: str | None = None
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    unjudged: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, job: Job, protobuf: PinnedProtobuf | None) -> "Terms":
+        """Return the terms of batches of a job that begin now.
+
+        Args:
+            job: the job.
+            protobuf: by what values in Protobuf are read; None of all others.
+        """
+        settings = job.settings
+        return cls(
+            event_schema=job.event_schema,
+            engine=settings.engine,
+            evaluations=settings.output.evaluations,
+            output=settings.output.kind,
+            arrival=settings.source.arrival,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.has_topics else None,
+            avro_schema=job.avro_schema,
+            protobuf=protobuf,
+            unjudged=settings.source.unjudged,
+        )
 
     @model_validator(mode="before")
     @classmethod

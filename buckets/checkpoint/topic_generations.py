@@ -5,7 +5,7 @@
 Offsets begin anew with each generation, so an offset means nothing without the id of its topic.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,14 @@ class TopicGeneration:
         first_batch: the first batch that reads it.
         begin: by partition, the offset at which that batch begins; 0 where it is left out.
         end: by partition, the offset up to which it was read; None of a topic that is still read.
+        is_gone: whether the topic was deleted, and a query that finds its topics by a pattern goes on without it.
     """
 
     topic_id: str
     first_batch: int = 0
     begin: Offsets = field(default_factory=dict)
     end: Offsets | None = None
+    is_gone: bool = False
 
 
 class TopicGenerations:
@@ -55,7 +57,24 @@ class TopicGenerations:
     def renewed(self, ids: Mapping[str, str]) -> list[str]:
         """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
         known = self._read()
-        return [topic for topic, now in ids.items() if topic in known and is_another(known[topic][-1].topic_id, now)]
+        live = self._live(known)
+        return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
+
+    @property
+    def topics(self) -> list[str]:
+        """All topics of which an id is known, also those that are gone."""
+        return list(self._read())
+
+    @property
+    def live(self) -> list[str]:
+        """The topics that are read, as far as an id is known."""
+        return self._live(self._read())
+
+    def numbers(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number, from 1, of the generation of each topic that is read next, also of those that are gone."""
+        known = self._read()
+        every = dict.fromkeys([*topics, *known])
+        return {topic: max(1, len(of) + of[-1].is_gone) if (of := known.get(topic)) else 1 for topic in every}
 
     def check(self, ids: Mapping[str, str]) -> None:
         """See that topics, with their ids of now, are those that have been read until now.
@@ -71,10 +90,19 @@ class TopicGenerations:
             )
             raise NewTopic(message)
 
-    def adopt(self, ids: Mapping[str, str]) -> None:
-        """Take over the ids of topics of which none is known, as of a new checkpoint or of an earlier release."""
+    def adopt(self, ids: Mapping[str, str], first_batch: int = 0) -> None:
+        """Take over the ids of topics of which none is known, as of a new checkpoint or of an earlier release.
+
+        One that was gone and is there again is another generation, and is read from its beginning.
+
+        Args:
+            ids: by topic.
+            first_batch: the first batch that reads them.
+        """
         known = self._read()
-        new = {topic: (TopicGeneration(now),) for topic, now in ids.items() if now and topic not in known}
+        live = self._live(known)
+        generations = {topic: TopicGeneration(now, first_batch) for topic, now in ids.items() if topic not in live}
+        new = {topic: (*known.get(topic, ()), each) for topic, each in generations.items() if each.topic_id}
         if new:
             self._write(known | new)
 
@@ -86,10 +114,20 @@ class TopicGenerations:
             known[topic] = (*earlier, last if last.end is not None else replace(last, end=end))
         self._write(known)
 
+    def let_go(self, topic: str) -> None:
+        """Note that a topic is gone, and not read any more; its last generation has its end."""
+        known = self._read()
+        *earlier, last = known[topic]
+        self._write(known | {topic: (*earlier, replace(last, is_gone=True))})
+
     def add(self, topic: str, generation: TopicGeneration) -> None:
         """Begin another generation of a topic; the one before has its end."""
         known = self._read()
         self._write(known | {topic: (*known[topic], generation)})
+
+    @staticmethod
+    def _live(known: Mapping[str, Sequence[TopicGeneration]]) -> list[str]:
+        return [topic for topic, generations in known.items() if not generations[-1].is_gone]
 
     def _read(self) -> dict[str, tuple[TopicGeneration, ...]]:
         return self._records.read_if_there(self._file, _generations) or {}
@@ -106,7 +144,11 @@ def _generations(record: Mapping[str, Any]) -> dict[str, tuple[TopicGeneration, 
 def _generation(record: dict[str, Any]) -> TopicGeneration:
     end = record["end"]
     return TopicGeneration(
-        record["topic_id"], record["first_batch"], _offsets(record["begin"]), None if end is None else _offsets(end)
+        topic_id=record["topic_id"],
+        first_batch=record["first_batch"],
+        begin=_offsets(record["begin"]),
+        end=None if end is None else _offsets(end),
+        is_gone=record.get("is_gone", False),
     )
 
 
@@ -117,3 +159,8 @@ def _offsets(written: Mapping[str, int]) -> Offsets:
 def generation_name(topic: str, number: int) -> str:
     """Return the name of a generation, from 1, in the source column: its positions are not those of an earlier one."""
     return topic if number == 1 else f"{topic}#{number}"
+
+
+def topic_of(source: str) -> str:
+    """Return the topic of a value of the source column, such as `payments#2[0]`."""
+    return source.rpartition("[")[0].partition("#")[0]

@@ -1,6 +1,6 @@
 """Reads the values of a source topic in the format that the configuration names, wherever they lie: topic or audit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,9 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from buckets.checkpoint.topic_generations import topic_of
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import SourceSettings
-from buckets.events.arrivals import RAW
+from buckets.events.arrivals import JUDGED, RAW, SOURCE
 from buckets.events.avro import avro_events
 from buckets.events.avro.avro_events import AvroText
 from buckets.events.cloud_events import read_binary_events, read_json_events
@@ -53,12 +54,13 @@ class TopicValues:
             rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
             schema: the event schema.
             batch_id: the batch that they are of; None where it is not known.
-            pinned: by what values of the batch are read, beside their own schemas: its terms, or the job.
+            pinned: how values of the batch are read, beside their own schemas: its terms, or the job.
 
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        return with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, pinned)), schema)
+        read = with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, pinned)), schema)
+        return _with_judged(read, pinned.unjudged) if pinned.unjudged else read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
         """Read what lies in values, and in an envelope around them."""
@@ -86,7 +88,7 @@ class TopicValues:
 
 
 class PinnedSchemas(Protocol):
-    """By what values are read, beside their own schemas."""
+    """How values are read, beside their own schemas."""
 
     @property
     def avro_schema(self) -> str | None:
@@ -95,6 +97,17 @@ class PinnedSchemas(Protocol):
     @property
     def protobuf(self) -> PinnedProtobuf | None:
         """What is pinned of values in Protobuf."""
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The topics whose events only fill timelines."""
+
+
+def _with_judged(rows: pa.RecordBatch, unjudged: Sequence[str]) -> pa.RecordBatch:
+    """Say of each message whether its topic is judged."""
+    sources = rows.column(SOURCE).dictionary_encode()
+    judged = [topic_of(source) not in unjudged for source in sources.dictionary.to_pylist()]
+    return rows.append_column(JUDGED, pa.array(judged, pa.bool_()).take(sources.indices))
 
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:

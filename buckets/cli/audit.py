@@ -82,7 +82,7 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
 
-    prepared, counts = prepare_audit(job, progress.say if new_topic else None), AuditStatus()
+    prepared, counts = prepare_audit(job, progress.say if new_topic else None, progress.warn), AuditStatus()
 
     def on_batch(report: "AuditReport") -> None:
         progress.on_batch(report)

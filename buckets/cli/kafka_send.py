@@ -88,8 +88,10 @@ def send(
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     kafka, topic = job.settings.kafka, job.settings.source.topic
-    if len(job.settings.source.all_topics) > 1:
-        message = f"configuration {conf}: its source has several topics, and events are sent to one; name one alone"
+    if topic is None and job.settings.source.has_topics:
+        message = (
+            f"configuration {conf}: its source may have several topics, and events are sent to one; name it as `topic`"
+        )
         raise BucketsError(message)
     if kafka is None or topic is None:
         message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"

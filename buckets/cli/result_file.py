@@ -8,6 +8,7 @@ from buckets.config.job import Job
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.rule_files.yaml_rules import rule_files
+from buckets.stores.location import location
 
 
 def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path | None]) -> None:
@@ -17,7 +18,8 @@ def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path
         BucketsError: a result is an input.
     """
     read = {path.resolve() for path in inputs if path is not None}
-    for option, path in results.items():
+    for option, given in results.items():
+        path = None if given is None else location(str(given))
         if path is not None and path.exists():
             resolved = path.resolve()
             if not read.isdisjoint((resolved, *resolved.parents)):
@@ -31,7 +33,7 @@ def check_new_file(out: Path | None) -> None:
     Raises:
         BucketsError: it exists.
     """
-    if out is not None and out.exists():
+    if out is not None and location(str(out)).exists():
         message = f"--out {out}: exists already; name a new file"
         raise BucketsError(message)
 
@@ -40,24 +42,24 @@ def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
     """Return the files and folders of a job, its output left out."""
     settings = job.settings
     yield conf
-    yield conf.resolve().parent / settings.event_schema
+    yield location(settings.event_schema, conf.resolve().parent)
     yield job.checkpoint
     paths = [settings.source.path, *(each.path for each in settings.lists.values())]
-    yield from (Path(path) for path in paths if path)
+    yield from (location(path) for path in paths if path)
     if settings.archive is not None:
-        yield Path(settings.archive.path)
+        yield location(settings.archive.path)
     if settings.rules.path is not None:
-        yield from rule_files(Path(settings.rules.path))
+        yield from rule_files(location(settings.rules.path))
 
 
 def write_result(option: str, path: Path, text: str) -> None:
-    """Write a file, whole or not at all.
+    """Write a file, or an object of a store, whole or not at all.
 
     Raises:
         BucketsError: it cannot be written.
     """
     try:
-        write_whole(path, text)
+        write_whole(location(str(path)), text)
     except OSError as error:
         message = f"{option} {path}: cannot be written ({error.strerror}); name a file in a folder that is yours"
         raise BucketsError(message) from None

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
 
 
-NEW_TOPIC = "A topic that is read was deleted and created again: keep what there is, and read it from its beginning."
+NEW_TOPIC = (
+    "A topic that is read was deleted: keep what there is, and read it from its beginning; without it, if it is gone."
+)
 
 
 def run(

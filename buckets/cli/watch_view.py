@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from buckets.monitor.words import Status, clock_text, quantiles_text
+from buckets.monitor.words import Status, clock_text, quantiles_text, schema_news
 from buckets.numbers.figures import readable
 from buckets.outputs.alert_words import crossed
 from buckets.printable import capitalised, counted, key_words
@@ -34,6 +34,11 @@ def figures_table(data: Status) -> Table:
             "webhook",
             f"{webhook['delivered']:,} delivered, {webhook['waiting']:,} waiting, {webhook['undelivered']:,} given up",
         )
+    unjudged = [f"{total['unjudged']:,} by {name}" for name, total in data["groups"].items() if total.get("unjudged")]
+    if unjudged:
+        table.add_row("not judged", ", ".join(unjudged))
+    if appeared := data["query"].get("topics_appeared") if "query" in data else None:
+        table.add_row("topics", f"{counted(appeared, 'topic')} appeared since the start")
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
     scattered = [
@@ -113,10 +118,11 @@ def _alerts(totals: dict[str, int]) -> str:
 
 
 def rules_line(data: Status) -> str:
-    """Return the rule set in force, in one line."""
-    rules = data["rules"]
+    """Return the rule set in force, and the event schema, in one line."""
+    rules, schema = data["rules"], schema_news(data)
     states = ", ".join(f"{count} {state}" for state, count in rules["states"].items()) or "none"
-    return f"rules version {rules['version']} ({states})"
+    of_events = f", event schema version {schema['version']}" if schema else ""
+    return f"rules version {rules['version']} ({states}){of_events}"
 
 
 def alert_line(alert: dict[str, Any]) -> str:

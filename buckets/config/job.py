@@ -45,8 +45,6 @@ _PATHS = {
     "archive": ["path"],
 }
 """The paths in the parts of a configuration, beside those of lists."""
-_IN_STORES = ("output.path", "rules.table", "verdicts.table", "audit.path", "audit.checkpoint", "archive.path")
-"""Those that may lie in an object store, beside the checkpoint and the tables of a source or a list."""
 Check = Callable[[], None]
 
 
@@ -54,7 +52,8 @@ class Job(BaseModel):
     """A configuration with what it points to: schema and rules loaded, paths absolute.
 
     Rules are those of a file or folder; a topic or a table is read when the job starts. `avro_schema` is the text of
-    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf.
+    the source's schema file, if it has one in Avro, `protobuf` has that of one for Protobuf. `path` is the
+    configuration itself, None of one that does not lie in a file.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -65,13 +64,19 @@ class Job(BaseModel):
     checkpoint: Path
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    path: Path | None = None
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The topics whose events only fill timelines."""
+        return self.settings.source.unjudged
 
     @classmethod
     def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
         """Return the job of a configuration that has been read, with all that it names."""
         checkpoint = location(settings.checkpoint, path.resolve().parent)
         source = settings.source
-        file = None if source.schema_file is None else Path(source.schema_file)
+        file = None if source.schema_file is None else location(source.schema_file)
         is_avro = source.format == "avro"
         return cls(
             settings=settings,
@@ -80,7 +85,26 @@ class Job(BaseModel):
             checkpoint=checkpoint,
             avro_schema=read_text(file, AVRO_SCHEMA) if file is not None and is_avro else None,
             protobuf=_pinned(file, source.message) if file is not None and not is_avro else None,
+            path=path,
         )
+
+    @property
+    def schema_path(self) -> Path:
+        """The file of the event schema, of a configuration that lies in a file."""
+        assert self.path is not None
+        return _schema_path(self.path, self.settings)
+
+    def with_schema_of_now(self) -> "Job":
+        """Return the job with its event schema as the file has it now.
+
+        Raises:
+            BucketsError: the file cannot be read, or what it says is not valid, or not for this source.
+        """
+        assert self.path is not None
+        schema = load_event_schema(self.schema_path)
+        for check in schema_checks(self.path, self.settings, schema):
+            check()
+        return self.model_copy(update={"event_schema": schema})
 
 
 @contextlib.contextmanager
@@ -104,8 +128,8 @@ def load_job(path: Path) -> Job:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
-    schema = load_event_schema(path.resolve().parent / settings.event_schema)
-    rules = () if settings.rules.path is None else load_rule_files(Path(settings.rules.path), schema)
+    schema = load_event_schema(_schema_path(path, settings))
+    rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
         schema_checks(path, settings, schema),
@@ -115,6 +139,10 @@ def load_job(path: Path) -> Job:
     for check in chain(*checks):
         check()
     return Job.of(path, settings, schema, rules)
+
+
+def _schema_path(path: Path, settings: JobSettings) -> Path:
+    return location(settings.event_schema, path.resolve().parent)
 
 
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
@@ -128,13 +156,13 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
         BucketsError: a path has a scheme.
     """
     origin, base = f"configuration {path}", path.resolve().parent
-    _placed(f"{origin}: schema", settings.event_schema, base, may_lie_in_store=False)
+    _placed(f"{origin}: schema", settings.event_schema, base)
     _placed(f"{origin}: checkpoint", settings.checkpoint, base)
 
     def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
         paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
         placed = {
-            field: str(_placed(f"{origin}: {name}.{field}", given, base, _may_lie_in_store(name, part, field)))
+            field: str(_placed(f"{origin}: {name}.{field}", given, base, not _is_folder_of_files(name, part, field)))
             for field, given in paths.items()
         }
         return part.model_copy(update=placed)
@@ -153,8 +181,8 @@ def places_of(settings: JobSettings) -> list[Path]:
     return [location(path) for path in given if path]
 
 
-def _may_lie_in_store(name: str, part: BaseModel, field: str) -> bool:
-    return f"{name}.{field}" in _IN_STORES or (field == "path" and getattr(part, "kind", "") == "delta")
+def _is_folder_of_files(name: str, part: BaseModel, field: str) -> bool:
+    return f"{name}.{field}" == "source.path" and getattr(part, "kind", "") != "delta"
 
 
 def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) -> Path:
@@ -176,8 +204,8 @@ def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) 
         raise BucketsError(message) from None
     if isinstance(placed, StorePath) and not may_lie_in_store:
         message = (
-            f"{origin}: {given} lies in an object store, as only checkpoints, tables of Delta, the archive and the "
-            "audit may; give a path of the file system, which all machines of the job mount"
+            f"{origin}: {given} lies in an object store, where a source may be a table of Delta (kind: delta) and no "
+            "folder of files; give a path of the file system, which all machines of the job mount"
         )
         raise BucketsError(message)
     return placed
@@ -191,7 +219,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         settings: what it says, with absolute paths.
     """
     if settings.source.schema_file is not None:
-        file = Path(settings.source.schema_file)
+        file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
         yield partial(check, file)
     source = settings.source.folder
@@ -211,7 +239,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
-    if not settings.source.all_topics:
+    if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
     elif settings.source.envelope is None:
         yield partial(_check_no_envelope, path, schema)
@@ -392,7 +420,7 @@ def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
         ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
-    return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+    return load_event_schema(location(settings.event_schema, path.resolve().parent)), settings.engine
 
 
 @of_configuration()

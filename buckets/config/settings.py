@@ -193,7 +193,7 @@ class JobSettings(BaseModel):
     @model_validator(mode="after")
     def _kafka_where_it_is_used(self) -> "JobSettings":
         uses = {
-            "source.kind": bool(self.source.all_topics),
+            "source.kind": self.source.has_topics,
             "output.kind": not self.output.path,
             "rules.topic": self.rules.topic is not None,
             "verdicts.topic": self.verdicts.topic is not None,
@@ -215,7 +215,7 @@ class JobSettings(BaseModel):
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
-        if self.audit is not None and (not self.source.all_topics or self.output.path):
+        if self.audit is not None and (not self.source.has_topics or self.output.path):
             faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
@@ -243,6 +243,13 @@ class JobSettings(BaseModel):
         if self.verdicts.topic is not None:
             named["verdicts.topic"] = self.verdicts.topic
         named |= {f"lists.{name}.topic": each.topic for name, each in self.lists.items() if each.topic is not None}
+        written = {role: topic for role, topic in named.items() if not role.startswith("source")}
+        matched = next((role for role, topic in written.items() if self.source.selection.matches(topic)), None)
+        if matched is not None:
+            yield (
+                f"source.topic_pattern: {self.source.topic_pattern!r} matches {written[matched]!r}, which is "
+                f"{matched}: the job would read it as events; narrow it, or name the topic otherwise"
+            )
         for role, topic in named.items():
             if topic in roles:
                 yield f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"

@@ -1,20 +1,52 @@
 """Where transactions come from: a class for each kind of source, which says what can be done with one of it."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from buckets.config.kafka import TopicName
+from buckets.config.topic_selection import TopicSelection, check_pattern
 from buckets.events.source_files import FileFormat
 
 _OF_TOPICS = frozenset(
-    {"topic", "topics", "starting_offsets", "max_offsets_per_trigger", "format", "schema_file", "message", "envelope"}
+    {
+        "topic",
+        "topics",
+        "topic_pattern",
+        "starting_offsets",
+        "max_offsets_per_trigger",
+        "format",
+        "schema_file",
+        "message",
+        "envelope",
+    }
 )
 _WITH_SCHEMAS = ("avro", "protobuf")
 """Formats whose values cannot be read without a schema."""
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
+
+
+class SourceTopic(BaseModel):
+    """One of several topics; a name alone is one that is judged.
+
+    Attributes:
+        name: the topic.
+        judge: whether rules are evaluated at its events. `false`: they only fill timelines, as the history of another
+            channel does.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: TopicName
+    judge: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_a_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class SourceSettings(BaseModel):
@@ -30,7 +62,10 @@ class SourceSettings(BaseModel):
         path: a folder (or a Delta table); new files are picked up as they appear.
         topic: the topic.
         topics: several topics as one source, in place of `topic`.
-        starting_offsets: where a new checkpoint begins in the topic.
+        topic_pattern: a regular expression of whole names of topics, in place of `topic` or beside `topics`: all topics
+            that it matches are one source, also those that are created later.
+        starting_offsets: where a new checkpoint begins in the topics that are there; later ones are read from their
+            beginning.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
             registry), `avro` or `protobuf`.
@@ -59,7 +94,8 @@ class SourceSettings(BaseModel):
     subfolders: bool = False
     max_files_per_trigger: int = Field(default=1000, ge=1)
     topic: TopicName | None = None
-    topics: tuple[TopicName, ...] = ()
+    topics: tuple[SourceTopic, ...] = ()
+    topic_pattern: Annotated[str, AfterValidator(check_pattern)] | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
     format: Literal["json", "json_sr", "avro", "protobuf"] = "json"
@@ -72,12 +108,31 @@ class SourceSettings(BaseModel):
         """The kind and location of the source, and how it is written, which a checkpoint remembers."""
         written = "" if self.format == "json" else f" in {self.format}"
         around = "" if self.envelope is None else f" as {self.envelope}"
-        return f"{self.kind} {', '.join(self.all_topics) or self.path}{written}{around}"
+        return f"{self.kind} {', '.join(self._topics_in_words) or self.path}{written}{around}"
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether events come from topics."""
+        return bool(self._topics_in_words)
 
     @property
     def all_topics(self) -> tuple[str, ...]:
-        """The topics, by name; none of other sources."""
-        return tuple(sorted(self.topics)) if self.topic is None else (self.topic,)
+        """The topics that are named, in the order of their names; none of other sources."""
+        return tuple(sorted(topic.name for topic in self.topics)) if self.topic is None else (self.topic,)
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The topics whose events only fill timelines, in the order of their names."""
+        return tuple(sorted(topic.name for topic in self.topics if not topic.judge))
+
+    @property
+    def selection(self) -> TopicSelection:
+        """Which topics are read."""
+        return TopicSelection(self.all_topics, self.topic_pattern)
+
+    @property
+    def _topics_in_words(self) -> list[str]:
+        return [*self.all_topics, *([] if self.topic_pattern is None else [f"topics like {self.topic_pattern}"])]
 
     @property
     def needs_registry(self) -> bool:
@@ -87,8 +142,8 @@ class SourceSettings(BaseModel):
     @property
     def place(self) -> str:
         """Where the events are, in words."""
-        topics = self.all_topics
-        return f"topic{'s' if len(topics) > 1 else ''} {', '.join(topics)}" if topics else self.path
+        named, topics = len(self.all_topics), ", ".join(self._topics_in_words)
+        return f"topic{'s' if named > 1 else ''} {topics}" if named else topics or self.path
 
     @property
     def folder(self) -> Path | None:
@@ -189,14 +244,19 @@ class KafkaSource(SourceSettings):
 
     @property
     def _is_placed(self) -> bool:
-        return bool(self.all_topics)
+        return self.has_topics
 
     def own_faults(self) -> Iterator[str]:
         """Return what is wrong with how values are read, and with topics."""
         if self.topic is not None and self.topics:
             yield "topics: goes without `topic`; leave one of them out"
-        for name in sorted({name for name in self.topics if self.topics.count(name) > 1}):
-            yield f"topics: {name!r} is there twice"
+        if self.topic is not None and self.topic_pattern is not None:
+            yield "topic_pattern: goes without `topic`; leave one of them out, or name the topic under `topics`"
+        for name, next_name in pairwise(self.all_topics):
+            if name == next_name:
+                yield f"topics: {name!r} is there twice"
+        if self.unjudged and len(self.unjudged) == len(self.topics) and self.topic_pattern is None:
+            yield "topics: none of them is judged, so no rule would be evaluated; leave out `judge: false` of one"
         if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
             yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
         if self.message is not None and (self.format != "protobuf" or self.schema_file is None):

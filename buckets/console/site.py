@@ -19,7 +19,7 @@ class Site(AskedJob):
 
     Attributes:
         conf: the configuration of its job.
-        job: what that says.
+        first: what that says, when it was opened.
         people: who may do what.
         sampler: what the job has done in the last hour.
         questions: the long questions that are asked.

@@ -16,6 +16,7 @@ from buckets.console.site import Site
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text, time_text
 from buckets.monitor.live import read_live
+from buckets.monitor.words import schema_news
 from buckets.numbers.figures import readable
 from buckets.pages.page import templates
 from buckets.printable import capitalised, key_words, one_line
@@ -123,8 +124,10 @@ def _job_words(site: Site) -> dict[str, str]:
     state = live.state(now_ms)
     batch = live.data["last_batch"]
     at = f"batch {batch['batch_id']:,} · rules v{batch['ruleset_version']}" if batch else ""
+    schema = schema_news(live.data)
+    of_events = f"schema v{schema['version']}" if batch and schema else ""
     words = {"running": "live", "stopped": "stopped", "silent": "silent", "gone": "gone"}[state]
-    return {"state": state, "words": " · ".join(part for part in (words, at) if part)}
+    return {"state": state, "words": " · ".join(part for part in (words, at, of_events) if part)}
 
 
 def _templates() -> Any:

@@ -59,9 +59,26 @@ class DataFile:
         }
         return {"add": action}
 
+    def to_json(self) -> bytes:
+        """Return it as text, for a file without partitions, for the process that commits it."""
+        known = [self.path.name, self.rows, self.size_bytes, self.written_ms, self.statistics]
+        return json.dumps(known).encode()
+
+    @classmethod
+    def from_json(cls, table: Path, text: bytes) -> "DataFile":
+        """Read what `to_json` returned of a file of a table."""
+        name, rows, size_bytes, written_ms, statistics = json.loads(text)
+        return cls(table, table / name, rows, size_bytes, written_ms, statistics, {})
+
     def discard(self) -> None:
         """Remove it; no commit has named it."""
         self.path.unlink(missing_ok=True)
+
+
+def discard(files: Iterable[DataFile]) -> None:
+    """Remove files that no commit has named."""
+    for file in files:
+        file.discard()
 
 
 def write_data_file(

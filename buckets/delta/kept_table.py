@@ -1,27 +1,33 @@
 """A Delta table that one application appends to, batch by batch, at a cost that does not grow with its log.
 
 The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the commit
-of the next version, with the number of its batch. Where that version exists already, another writer was faster: its
-commit is read, and says whether the batch is in the table already, or whether the next version has to be tried.
+of the next version, with the number of its batch; further rows may lie in files that others have written. Where that
+version exists already, another writer was faster: its commit is read, and says whether the batch is in the table
+already, or whether the next version has to be tried.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
-from buckets.delta.data_file import DataFile, with_columns, write_data_file
+from buckets.delta.data_file import DataFile, discard, with_columns, write_data_file
 from buckets.delta.numbered_append import append_new
 from buckets.delta.whole_table import open_table
+from buckets.stores.parquet_files import as_input
 from buckets.stores.store_path import StorePath
 
 _LOOK_S = 10.0
 """How often it is looked whether a table in a store is still there."""
 _MOST_READ = 100
 """Commits of others that are read one by one; behind more of them the table is opened anew."""
+
+WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
+"""Given the columns, writes rows into files of a table that no commit names yet."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,42 @@ class _Head:
         """Return whether an append of this number has been made."""
         return self.last is not None and self.last >= number
 
+    def columns_of(self, rows: pa.Table) -> pa.Schema | None:
+        """Return the columns of rows as the table has them; None where only the library may write them."""
+        if self.columns is None or not set(rows.column_names) <= set(self.columns.names):
+            return None
+        return pa.schema([self.columns.field(name) for name in rows.column_names])
+
+
+@dataclass(frozen=True)
+class _NewRows:
+    """The rows of an append.
+
+    Attributes:
+        rows: those at hand.
+        columns: of the rows in files.
+        files: of the table, with more of them, which no commit names yet.
+    """
+
+    rows: pa.Table
+    columns: pa.Schema
+    files: Sequence[DataFile]
+
+    def read(self) -> pa.Table | pa.RecordBatchReader:
+        """Return all rows, those of files as a stream."""
+        return pa.RecordBatchReader.from_batches(self.columns, self._batches()) if self.files else self.rows
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield from with_columns(self.rows, self.columns).to_batches()
+        for file in self.files:
+            with pq.ParquetFile(as_input(file.path)) as parquet:
+                for batch in parquet.iter_batches():
+                    yield from with_columns(pa.table(batch), self.columns).to_batches()
+
+    def discard_files(self) -> None:
+        """Remove the files, where no commit will name them."""
+        discard(self.files)
+
 
 class KeptTable:
     """A table that stays open; not for several threads at once."""
@@ -54,18 +96,19 @@ class KeptTable:
         self._head: _Head | None = None
         self._is_in_store, self._looked_s = isinstance(path, StorePath), time.monotonic()
 
-    def append(self, number: int, make: Callable[[], pa.Table]) -> None:
+    def append(self, number: int, make: Callable[[], pa.Table], write_apart: WriteApart = lambda columns: ()) -> None:
         """Append rows, unless an append of this number or a later one has been made.
 
         Args:
             number: of the batch.
             make: makes the rows, whose columns are some of the table's.
+            write_apart: has others write further rows of the batch into files of the table, in these columns.
         """
         head, self._head = self._head, None
         if head is None or not self._is_there(head):
             head = self._open()
         # What fails leaves no head behind: the next append looks at the table itself.
-        self._head = head if head.has(number) else self._appended(head, number, make)
+        self._head = head if head.has(number) else self._appended(head, number, make, write_apart)
 
     def _is_there(self, head: _Head) -> bool:
         """Return whether a table has not been removed since; in a store it is not asked for each batch."""
@@ -80,35 +123,52 @@ class KeptTable:
         columns = pa.schema(table.schema().to_arrow()) if is_plain(table) else None
         return _Head(table.version(), table.transaction_version(self._application), columns)
 
-    def _appended(self, head: _Head, number: int, make: Callable[[], pa.Table]) -> _Head | None:
+    def _appended(
+        self, head: _Head, number: int, make: Callable[[], pa.Table], write_apart: WriteApart
+    ) -> _Head | None:
         """Append, and return the table after it; None where it has to be opened anew."""
         rows = make()
-        if head.columns is None or not set(rows.column_names) <= set(head.columns.names):
+        columns = head.columns_of(rows) or rows.schema
+        new = _NewRows(rows, columns, write_apart(columns))
+        try:
+            return self._put(head, number, new)
+        except BaseException:
+            new.discard_files()
+            raise
+
+    def _put(self, head: _Head, number: int, new: _NewRows) -> _Head | None:
+        """Append rows; return the table after it, None where it has to be opened anew."""
+        if head.columns_of(new.rows) != new.columns:
             append_new(
                 open_table(self._path),
                 self._application,
-                lambda last: None if last is not None and last >= number else (number, rows),
+                lambda last: None if last is not None and last >= number else (number, new.read()),
             )
+            new.discard_files()
             return None
-        columns = pa.schema([head.columns.field(name) for name in rows.column_names])
-        file = write_data_file(self._path, [with_columns(rows, columns)], columns)
+        own = []
+        if len(new.rows) or not new.files:
+            own.append(write_data_file(self._path, [with_columns(new.rows, new.columns)], new.columns))
         try:
-            after = self._committed(head, number, file)
+            after = self._committed(head, number, [*own, *new.files])
         except BaseException:
-            file.discard()
+            discard(own)
             raise
-        if after is None:
-            file.discard()
-            head = self._open()
-            return head if head.has(number) else self._appended(head, number, lambda: rows)
-        return after
+        if after is not None:
+            return after
+        discard(own)
+        head = self._open()
+        if not head.has(number):
+            return self._put(head, number, new)
+        new.discard_files()
+        return head
 
-    def _committed(self, head: _Head, number: int, file: DataFile) -> _Head | None:
-        """Commit a file; None where others have changed too much to know whether it may be."""
+    def _committed(self, head: _Head, number: int, files: Sequence[DataFile]) -> _Head | None:
+        """Commit files; None where others have changed too much to know whether it may be."""
         actions: list[Action] = [
             commit_info("WRITE", {"mode": "Append"}, is_append=True),
             {"txn": {"appId": self._application, "version": number}},
-            file.added(data_change=True),
+            *(file.added(data_change=True) for file in files),
         ]
         for version in range(head.version + 1, head.version + _MOST_READ):
             if self._commits.put(version, actions):

@@ -18,7 +18,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
-NewRows = Callable[[int | None], tuple[int, pa.Table] | None]
+NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | None]
 """Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
 
 

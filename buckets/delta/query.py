@@ -49,7 +49,14 @@ def query_batches(table: DeltaTable, sql: str, named: str) -> Iterator[pa.Record
 def run(table: DeltaTable, sql: str, name: str = "rows") -> pa.Table:
     """Return what a query finds in a table that it calls `name`; errors are those of the library."""
     rows = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
-    return rows.cast(pa.schema([field.with_type(_PLAIN.get(field.type, field.type)) for field in rows.schema]))
+    return rows.cast(pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema]))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type, or that of lists, without views."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return _PLAIN.get(kind, kind)
 
 
 @contextmanager

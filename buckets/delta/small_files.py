@@ -7,7 +7,6 @@ reader of an older version goes on, as the small files stay until they expire.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,13 +46,12 @@ class SmallFile(NamedTuple):
     partition: tuple[tuple[str, str], ...] = ()
 
 
-def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextManager[object] | None = None) -> int:
+def join_small_files(path: Path, fewest: int = FEWEST) -> int:
     """Join small files, once, with one commit.
 
     Args:
         path: the table.
         fewest: how many of a size and partition there must be.
-        apart: held while it commits, and not while files are read and written; None for nothing.
 
     Returns:
         How many files have become one; 0 where there were too few, where others have changed the table meanwhile, or
@@ -75,8 +73,7 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
             continue
         is_committed = False
         try:
-            with apart or nullcontext():
-                is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
+            is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
         finally:
             if not is_committed:
                 joined.discard()

@@ -148,8 +148,8 @@ class Upkeep:
         if self._appends[table] >= MOST_APPENDS:
             self._pressing.set()
 
-    def apart(self, table: Path) -> AbstractContextManager[object]:
-        """Keep commits to a table apart from those of a writer that cannot see others, such as Spark on local disks."""
+    def nothing_expires(self, table: Path) -> AbstractContextManager[object]:
+        """Keep files in the folder of a table that no commit names yet; others would be taken for leftovers."""
         return self._locks[table]
 
     @contextmanager
@@ -193,7 +193,7 @@ class Upkeep:
         if self._appends[path] >= APPENDS:
             self._appends[path] = 0
             # The checkpoint first: with it the rest is cheap.
-            self._do(path, "no checkpoint of its log is written", self._write_checkpoint, faults)
+            self._do(path, "no checkpoint of its log is written", write_checkpoint, faults)
             if self._is_compacting:
                 self._do(path, "small files stay", self._join, faults)
             if faults:
@@ -213,13 +213,9 @@ class Upkeep:
         except BaseException as error:  # what panics in deltalake is no Exception
             faults.setdefault(first_line(error), without)
 
-    def _write_checkpoint(self, path: Path) -> None:
-        with self.apart(path):
-            write_checkpoint(path)
-
     def _join(self, path: Path) -> None:
         joins = 0
-        while joins < _MOST_JOINS and join_small_files(path, apart=self.apart(path)):
+        while joins < _MOST_JOINS and join_small_files(path):
             joins += 1
             if self._closing.is_set():
                 break
@@ -228,6 +224,6 @@ class Upkeep:
             self._due.set()
 
     def _expire(self, path: Path) -> None:
-        with self.apart(path):
+        with self.nothing_expires(path):
             expire(path, self._keep_ms)
         self._expire_at_s[path] = time.monotonic() + self._every_s

@@ -3,7 +3,8 @@
 Every source delivers rows of one form. `source` and `position` say where a row comes from (file and line, or topic
 partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` is when the source took the row
 in, if it knows, `raw` is the text, if there is one, and the declared fields follow as columns `field_0`, `field_1`, …
-in the order of `EventSchema.field_names`.
+in the order of `EventSchema.field_names`. `judged` says, where there is such a column, whether rules are evaluated at
+a row's event; others only fill timelines.
 """
 
 import json
@@ -25,6 +26,8 @@ from buckets.numbers.fixed_point import format_scaled
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
+JUDGED = "judged"
+"""A column that not all rows have: where there is none, or a null, rules are evaluated at an event."""
 DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
 TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
@@ -87,9 +90,10 @@ class EventColumns:
         position: int64 `(events,)`.
         event_id: Arrow string.
         times_ms: int64 `(events,)`.
-        attributes: by name, Arrow arrays in their declared type.
+        attributes: by name, Arrow arrays in their declared type; of the schema's arrays too, as lists of theirs.
         measures: by name, Arrow int64, scaled.
         ingested_ms: Arrow int64, when the source took each in; None if it does not say.
+        judged: Arrow bool, whether rules are evaluated at each; None if they are at all.
     """
 
     source: pa.Array
@@ -100,6 +104,7 @@ class EventColumns:
     attributes: dict[str, pa.Array]
     measures: dict[str, pa.Array]
     ingested_ms: pa.Array | None = None
+    judged: pa.Array | None = None
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -160,6 +165,9 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
     for name, kind in schema.attributes.items():
         attributes[name], faulty = conversion.attributes(fields[name], kind)
         note(name, faulty)
+    for name, kind in schema.arrays.items():
+        attributes[name], faulty = conversion.arrays(fields[name], kind)
+        note(name, faulty)
     for name, measure in schema.measures.items():
         scaled, faulty = conversion.measures(fields[name], measure.scale)
         note(name, faulty)
@@ -174,6 +182,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         attributes=attributes,
         measures=measures,
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
+        judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
     )
     return events, faults
 
@@ -195,6 +204,7 @@ def _without(events: EventColumns, faults: Faults) -> EventColumns:
         attributes={name: values.filter(mask) for name, values in events.attributes.items()},
         measures={name: values.filter(mask) for name, values in events.measures.items()},
         ingested_ms=None if events.ingested_ms is None else events.ingested_ms.filter(mask),
+        judged=None if events.judged is None else events.judged.filter(mask),
     )
 
 
@@ -220,7 +230,7 @@ def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[st
         schema: the event schema.
         event_id: the event's id.
         time_ms: the event's time.
-        fields: attributes in their type, and measures as scaled integers; those not at hand are left out.
+        fields: attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
     shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
     for name, value in fields.items():

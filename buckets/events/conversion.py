@@ -5,9 +5,10 @@ once if all of it fits; only otherwise are its rows converted one by one. Nulls 
 be null is decided elsewhere.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.moment_text import Faults, moment_text
-from buckets.events.schema import AttributeType, EventTime
+from buckets.events.schema import AttributeType, EventSchema, EventTime
+from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_scaled
 
 Int64s = npt.NDArray[np.int64]
@@ -24,6 +26,11 @@ _LONGEST_PLAIN = 30
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
 _SHOWN = 40
+ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+"""What attributes and elements of arrays are in Arrow, by their declared type."""
+MOST_ELEMENTS = 10_000
+"""Elements of an array in one event."""
+NO_LIST = "is one value, and must be a list"
 _MOST_S = INT64_MAX // 1000
 
 
@@ -169,6 +176,73 @@ def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]
         return pa.array(values, pa.bool_()), faults
     text, faults = _as_text(column)
     return pc.cast(text, pa.string()), faults
+
+
+def column_types(schema: EventSchema) -> dict[str, pa.DataType]:
+    """Return what attributes and arrays of events are in Arrow, by their names."""
+    attributes = {name: ARROW_TYPES[kind] for name, kind in schema.attributes.items()}
+    return attributes | {name: pa.list_(ARROW_TYPES[kind]) for name, kind in schema.arrays.items()}
+
+
+def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]:
+    """Convert lists, or text that is a list in JSON, into lists of values of a declared type."""
+    faults: Faults = {}
+    if _is_text(column) and column.null_count < len(column):
+        column, faults = _lists_in_json(column)
+    elif element_type(column.type) is None:
+        faults = dict.fromkeys(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist(), NO_LIST)
+        column = pa.nulls(len(column), pa.list_(ARROW_TYPES[kind]))
+    lists = plain_list(column)
+    lengths, valid = pc.list_value_length(lists).fill_null(0).to_numpy(), lists.is_valid()
+    faults |= {int(row): too_many(int(lengths[row])) for row in np.flatnonzero(lengths > MOST_ELEMENTS)}
+    elements, of_elements = attributes(lists.flatten(), kind)
+    faults = of_rows(of_elements, lengths) | faults
+    return list_of(elements, lengths, valid.to_numpy(zero_copy_only=False)), faults
+
+
+def too_many(elements: int) -> str:
+    """Say that an array has too many elements."""
+    return f"has {elements:,} elements, and at most {MOST_ELEMENTS:,} are read"
+
+
+def of_rows(of_elements: Faults, lengths: Int64s) -> Faults:
+    """Return what is wrong with elements of lists of these lengths: by row, of the first faulty one."""
+    ends, faults = np.cumsum(lengths), Faults()
+    for at in sorted(of_elements):
+        row = int(np.searchsorted(ends, at, "right"))
+        number = at - int(ends[row] - lengths[row]) + 1
+        faults.setdefault(row, f"element {number:,}: {of_elements[at]}")
+    return faults
+
+
+def _lists_in_json(column: pa.Array) -> tuple[pa.Array, Faults]:
+    """Read lists that are written in JSON, their elements as text."""
+    values, faults = _each(column.to_pylist(), _list_in_json, None)
+    return pa.array(values, pa.list_(pa.string())), faults
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _list_in_json(text: str) -> list[str | None]:
+    try:
+        values = json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+        json.dumps(values, ensure_ascii=False).encode()  # half of a character is no text
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list):
+        message = f"""{_shown(text)} is no list in JSON, as in ["A", "B"]"""
+        raise ValueError(message)
+    return [_element_in_json(number, value) for number, value in enumerate(values, 1)]
+
+
+def _element_in_json(number: int, value: Any) -> str | None:
+    if isinstance(value, list | dict):
+        what = "a list" if isinstance(value, list) else "an object"
+        message = f"element {number:,}: is {what}, and must be one value"
+        raise ValueError(message)
+    return ("true" if value else "false") if isinstance(value, bool) else value
 
 
 def _ms_of_text(text: str, unit: str) -> int:

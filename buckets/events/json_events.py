@@ -14,13 +14,26 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column
-from buckets.events.field_paths import Path, containers, path_of, prefixes, walk
+from buckets.events.conversion import NO_LIST, of_rows
+from buckets.events.field_paths import (
+    ArrayPath,
+    Path,
+    array_path,
+    containers,
+    path_of,
+    prefixes,
+    walk,
+)
 from buckets.events.json_object import DEEPEST, Fields, read_object
+from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
+from buckets.expressions.expression import ELEMENTS, is_array
+from buckets.list_columns import list_of
 
 _ESCAPED_NAME = re.compile(rb'\\[^"\\]*"[ \t\r\n]*:')
 """Finds each name that is written with escapes, unless it holds a quote; and some texts that are no names.
@@ -48,7 +61,8 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         schema: the event schema.
 
     Returns:
-        The rows with the declared fields as columns of text, and `broken` for each text that is no event.
+        The rows with the declared fields as columns of text or of lists of text, and `broken` for each text that is no
+        event.
     """
     reasons: list[str | None] = rows.column(BROKEN).to_pylist()
     texts: list[bytes] = pc.cast(rows.column(RAW), pa.binary()).to_pylist()
@@ -63,8 +77,11 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         for column, value in zip(columns, values, strict=True):
             column[row] = value
     for index, (name, column) in enumerate(zip(schema.field_names, columns, strict=True)):
-        textual = name == schema.event_id or schema.attributes.get(name) == "string"
-        rows = rows.append_column(field_column(index), _as_text(name, column, textual, reasons))
+        as_column = _as_lists if name in schema.arrays else _as_text
+        texts, faults = as_column(column, schema.holds_text(name))
+        for row, fault in faults.items():
+            reasons[row] = reasons[row] or f"{name}: {fault}"
+        rows = rows.append_column(field_column(index), texts)
     return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
 
 
@@ -83,8 +100,12 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
     columns = {name: list(map(attrgetter(field_column(index)), events)) for index, name in enumerate(read)}
     inside, odd = _inside(columns, names)
     found = [*columns.items(), *((path[-1], column) for path, column in inside.items())]
-    doubtful |= odd | _repeating(texts, found) | _deep(texts)
-    return [_either(columns[name], inside.get(path_of(name))) for name in names], doubtful
+    arrays, counts = dict[str, _Column](), list[tuple[str, list[int]]]()
+    if any(map(is_array, names)):
+        arrays, counts, of_arrays = _in_lists(columns, inside, names)
+        odd |= of_arrays
+    doubtful |= odd | _repeating(texts, found, counts) | _deep(texts)
+    return [_either(columns[name], arrays.get(name, inside.get(path_of(name)))) for name in names], doubtful
 
 
 def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[Path, _Column], set[int]]:
@@ -104,6 +125,54 @@ def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[
     return found, odd
 
 
+def _in_lists(
+    columns: Mapping[str, _Column], inside: Mapping[Path, _Column], names: Sequence[str]
+) -> tuple[dict[str, _Column], list[tuple[str, list[int]]], set[int]]:
+    """Return the elements of arrays, how often each row has names in them, and the rows with something else there."""
+    found: dict[str, _Column] = {}
+    counts: dict[tuple[str, Path], list[int]] = {}
+    odd = set[int]()
+    for name, array in ((name, array_path(name)) for name in names):
+        if array is None:
+            continue
+        path = path_of(array.outer)
+        lists = inside[path] if len(path) > 1 else columns[array.outer]
+        ways = [array.steps[: length + 1] for length in range(len(array.steps))] or [()]
+        for way in ways:
+            column, of_way = _elements(lists, way)
+            odd |= of_way
+            if way:
+                counts[array.outer, way] = [
+                    0 if values is None else len(values) - values.count(None) for values in column
+                ]
+        found[name] = column
+    return found, [(way[-1], of_rows) for (_, way), of_rows in counts.items()], odd
+
+
+def _elements(lists: _Column, way: Path) -> tuple[_Column, set[int]]:
+    """Return what lies at a way in each element of lists, and the rows in which a list or an element is none."""
+    column: _Column = [None] * len(lists)
+    odd = set[int]()
+    for row, elements in enumerate(lists):
+        if isinstance(elements, list):
+            try:
+                column[row] = _at_way(elements, way)
+            except (AttributeError, TypeError):
+                odd.add(row)
+        elif elements is not None:
+            odd.add(row)
+    return column, odd
+
+
+def _at_way(elements: list[Any], way: Path) -> list[Any]:
+    """Return what lies at a way in elements; raises AttributeError or TypeError where one is no object."""
+    if not way:
+        return elements
+    if len(way) == 1:  # much faster than a walk
+        return [None if element is None else element.get(way[0]) for element in elements]
+    return [walk(element, way) for element in elements]
+
+
 def _either(column: _Column, other: _Column | None) -> _Column:
     """Return the values of a field, and where it has none those at its path, if it has one."""
     if other is None:
@@ -111,7 +180,9 @@ def _either(column: _Column, other: _Column | None) -> _Column:
     return [inside if value is None else value for value, inside in zip(column, other, strict=True)]
 
 
-def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> set[int]:
+def _repeating(
+    texts: Sequence[bytes], found: Sequence[tuple[str, _Column]], counts: Sequence[tuple[str, list[int]]]
+) -> set[int]:
     """Return the rows in which a field may be given twice, of which msgspec takes the last.
 
     A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
@@ -121,9 +192,10 @@ def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> 
     Args:
         texts: one a row.
         found: names, each with the values that a field of it has; several fields may have one name.
+        counts: names inside of lists, each with how many values each row has of it.
     """
     together = b"\n".join(texts)
-    quoted = {name: json.dumps(name, ensure_ascii=False).encode() for name, _ in found}
+    quoted = {name: json.dumps(name, ensure_ascii=False).encode() for name, _ in (*found, *counts)}
     escaped = set[int]()
     if b"\\" in together:
         plain = all(written == f'"{name}"'.encode() for name, written in quoted.items())
@@ -131,6 +203,8 @@ def _repeating(texts: Sequence[bytes], found: Sequence[tuple[str, _Column]]) -> 
     rows, values = set(escaped), Counter[str]()
     for name, column in found:
         values[name] += len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
+    for name, of_row in counts:
+        values[name] += sum(of_row) - sum(of_row[row] for row in escaped)
     for name, written in quoted.items():
         if together.count(written) > values[name]:
             rows |= {row for row, text in enumerate(texts) if text.count(written) > 1}
@@ -157,7 +231,45 @@ def _fields(text: str, names: Sequence[str]) -> list[Any]:
     """
     event = read_object(text)
     values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
-    return [_at_path(values, name) if values[name] is None else values[name] for name in names]
+    return [_named(values, name) for name in names]
+
+
+def _named(values: Mapping[str, Any], name: str) -> Any:
+    """Return the field of a name, or what lies at its path; raises as `_at_path` and `_elements_at`."""
+    array, value = array_path(name), values[name]
+    if array is None:
+        return _at_path(values, name) if value is None else value
+    if isinstance(value, list):
+        return [_within(element, name, (), number) for number, element in enumerate(value, 1)]
+    return _elements_at(values, array) if value is None else value
+
+
+def _elements_at(values: Mapping[str, Any], array: ArrayPath) -> list[Any] | None:
+    """Return the elements of an array.
+
+    Raises:
+        ValueError: there is something else, or as `_at_path`.
+    """
+    found = _at_path(values, array.outer) if len(path_of(array.outer)) > 1 else values[array.outer]
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        message = f"{array.outer}: {'is an object, and must be a list' if isinstance(found, Fields) else NO_LIST}"
+        raise ValueError(message)
+    name = f"{array.outer}{ELEMENTS}"
+    return [_within(element, name, array.steps, number) for number, element in enumerate(found, 1)]
+
+
+def _within(element: Any, name: str, steps: Path, number: int) -> Any:
+    """Return what lies at a path inside of an element of a list, whose number a message says; raises as `_at_path`."""
+    try:
+        if isinstance(element, str) and not steps:
+            _check_unicode(name, element)
+        return _inwards(element, name, steps)
+    except ValueError as error:
+        path, _, reason = str(error).partition(": ")
+        message = f"{path}: element {number:,}: {reason}"
+        raise ValueError(message) from None
 
 
 def _field(fields: Fields, name: str, path: str) -> Any:
@@ -185,7 +297,11 @@ def _at_path(values: Mapping[str, Any], name: str) -> Any:
     outermost, *steps = path_of(name)
     if not steps:
         return None
-    value, path = values[outermost], outermost
+    return _inwards(values[outermost], outermost, steps)
+
+
+def _inwards(value: Any, path: str, steps: Sequence[str]) -> Any:
+    """Return what lies at a path inside of a value that has a path itself; raises as `_at_path`."""
     for step in steps:
         if value is None:
             return None
@@ -205,19 +321,35 @@ def _check_unicode(name: str, value: str) -> None:
         raise ValueError(message) from None
 
 
-def _as_text(name: str, values: _Column, textual: bool, reasons: list[str | None]) -> pa.StringArray:
-    """Return the values of a field as text; where one cannot be, `reasons` gets why.
+def _as_lists(values: _Column, textual: bool) -> tuple[pa.ListArray, Faults]:
+    """Return the values of an array as lists of text, as `_as_text` does those of a field."""
+    faults: Faults = {}
+    lists: list[list[Any] | None] = []
+    for row, value in enumerate(values):
+        is_list = isinstance(value, list)
+        lists.append(value if is_list else None)
+        if value is not None and not is_list:
+            faults[row] = "is an object, and must be a list" if isinstance(value, dict | Fields) else NO_LIST
+    texts, of_elements = _as_text([element for elements in lists for element in elements or ()], textual)
+    lengths = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
+    column = list_of(texts, lengths, np.array([elements is not None for elements in lists], np.bool_))
+    return column, of_rows(of_elements, lengths) | faults
+
+
+def _as_text(values: _Column, textual: bool) -> tuple[pa.StringArray, Faults]:
+    """Return the values of a field as text, and why one cannot be.
 
     `textual` says that the field holds text, so that true and false are no values of it.
     """
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:
-        return pa.array(values, pa.string())
+        return pa.array(values, pa.string()), {}
     if kinds <= {int, type(None)}:
         try:
-            return pc.cast(pa.array(values, pa.int64()), pa.string())
+            return pc.cast(pa.array(values, pa.int64()), pa.string()), {}
         except (OverflowError, pa.ArrowInvalid):
             pass
+    faults: Faults = {}
     texts: list[str | None] = []
     for row, value in enumerate(values):
         fault = None
@@ -231,6 +363,6 @@ def _as_text(name: str, values: _Column, textual: bool, reasons: list[str | None
             fault = (
                 "is a list, and must be one value" if isinstance(value, list) else "is an object, and must be one value"
             )
-        if fault and reasons[row] is None:
-            reasons[row] = f"{name}: {fault}"
-    return pa.array(texts, pa.string())
+        if fault:
+            faults[row] = fault
+    return pa.array(texts, pa.string()), faults

@@ -67,6 +67,7 @@ def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collect
         event_time=time.model_copy(update={"field": names.get(time.field, "")}),
         attributes=dict.fromkeys(texts, "string") | attributes,
         measures={names[name]: measure for name, measure in schema.measures.items() if name in names},
+        arrays={names[name]: kind for name, kind in schema.arrays.items() if name in names},
     )
 
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.events.field_paths import reachable, read_column
+from buckets.events.field_paths import outer_name, reachable, read_column
 from buckets.events.row_order import can_order, orders
 from buckets.events.schema import EventSchema
+from buckets.list_columns import element_type, list_of, plain_list
 
 MOST_ROWS = 200_000
 _MOST_BYTES = 64 * 2**20
@@ -79,9 +80,10 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
     """
     file = open_parquet(path)
     reached = set(reachable(names, file.schema_arrow))
-    there = [name for name in names if name in reached]
+    columns = set(file.schema_arrow.names)
+    there = [name if name in columns else outer_name(name) for name in names if name in reached]
     # Without any column there would be no rows either.
-    wanted = there or file.schema_arrow.names[:1]
+    wanted = list(dict.fromkeys(there)) or file.schema_arrow.names[:1]
     row = 0
     try:
         for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
@@ -99,14 +101,18 @@ def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:
 
 
 def plain_columns(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the named columns, or fields of structs, as plain values; those that are not there are null."""
+    """Return the named columns, fields of structs or arrays, as plain values; those that are not there are null."""
     nulls = pa.nulls(len(rows), pa.string())
     found = {name: read_column(rows, name) for name in names}
     return pa.record_batch({name: nulls if column is None else _plain(column) for name, column in found.items()})
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return the values without dictionaries, runs and extension types."""
+    """Return the values without dictionaries, runs and extension types; lists with such values."""
+    if element_type(array.type) is not None:
+        lists = plain_list(array)
+        lengths, valid = pc.list_value_length(lists).fill_null(0), lists.is_valid()
+        return list_of(_plain(lists.flatten()), lengths.to_numpy(), valid.to_numpy(zero_copy_only=False))
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from buckets.events.field_paths import array_path
+from buckets.expressions.expression import is_array
 from buckets.moment import moment_ms
 from buckets.yaml_file import load_model
 
@@ -14,8 +16,16 @@ LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 KEY = "key"
 OF_HEADERS, OF_ENVELOPE = "headers.", "envelope."
-Origin = Annotated[str, Field(pattern=r"^(key|(headers|envelope)\..+)$", max_length=200)]
 
+
+def _is_origin(value: str) -> str:
+    if value != KEY and not any(value.startswith(of) and value != of for of in (OF_HEADERS, OF_ENVELOPE)):
+        message = f"must be {KEY}, {OF_HEADERS}NAME or {OF_ENVELOPE}PATH, not {value!r}"
+        raise ValueError(message)
+    return value
+
+
+Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
 
 BrokerTime = Literal["create_time", "log_append_time"]
 
@@ -98,6 +108,8 @@ class EventSchema(BaseModel):
         event_time: the field that says when it happened: its name alone, or a mapping.
         attributes: fields that rules group by and filter on, each with its type.
         measures: decimal fields that rules aggregate.
+        arrays: lists inside of events that conditions look into, each with the type of its elements. `tags[]` is a list
+            of values, `items[].sku` what the objects of a list have at a path.
         origins: where fields of messages lie that are not in their value: `key`, `headers.` and the name of
             one, or `envelope.` and the path to what the source's envelope has beside the event.
     """
@@ -110,6 +122,7 @@ class EventSchema(BaseModel):
     event_time: EventTime
     attributes: dict[FieldName, AttributeType] = Field(default_factory=dict)
     measures: dict[FieldName, Measure] = Field(default_factory=dict)
+    arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
 
     @field_validator("event_time", mode="before")
@@ -127,6 +140,18 @@ class EventSchema(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _arrays_are_named_so(self) -> "EventSchema":
+        for name in self.arrays:
+            if array_path(name) is None:
+                message = f"arrays: {name!r} names no array; write one [] behind the list, as in tags[] or items[].sku"
+                raise ValueError(message)
+        for name in self.field_names:
+            if is_array(name) and name not in self.arrays:
+                message = f"{name!r} has [] in its name, as arrays have, which stand under `arrays`"
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
     def _origins_are_of_fields(self) -> "EventSchema":
         for name in self.origins:
             if name not in self.field_names:
@@ -135,12 +160,24 @@ class EventSchema(BaseModel):
             if self.event_time.broker is not None and name == self.event_time.field:
                 message = f"origins: {name!r} is the time of the broker, and comes from nowhere else; leave it out"
                 raise ValueError(message)
+            if name in self.arrays:
+                message = f"origins: {name!r} is an array, and lies in the value of a message; leave it out"
+                raise ValueError(message)
         return self
 
     @property
     def field_names(self) -> list[str]:
-        """All declared fields: id, time, attributes, measures."""
-        return [self.event_id, self.event_time.field, *self.attributes, *self.measures]
+        """All declared fields: id, time, attributes, measures, arrays."""
+        return [self.event_id, self.event_time.field, *self.other_fields]
+
+    @property
+    def other_fields(self) -> list[str]:
+        """All declared fields but for id and time."""
+        return [*self.attributes, *self.measures, *self.arrays]
+
+    def holds_text(self, name: str) -> bool:
+        """Return whether a field holds text, or is an array of texts, so that true and false are no values of it."""
+        return name == self.event_id or "string" in (self.attributes.get(name), self.arrays.get(name))
 
     @property
     def beside_value(self) -> dict[str, str]:
@@ -152,7 +189,9 @@ class EventSchema(BaseModel):
     def roles(self) -> dict[str, str]:
         """What each field is, but for id and time, as text."""
         attributes = {name: f"a {kind} attribute" for name, kind in self.attributes.items()}
-        return attributes | {name: f"a measure of scale {measure.scale}" for name, measure in self.measures.items()}
+        arrays = {name: f"an array of {kind}" for name, kind in self.arrays.items()}
+        measures = {name: f"a measure of scale {measure.scale}" for name, measure in self.measures.items()}
+        return attributes | measures | arrays
 
     @property
     def largest_scale(self) -> int:

@@ -23,6 +23,9 @@ PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
+NO_OBJECT = "is in something that is no object, and must be in one"
+"""What is wrong with a field whose path leads into a value."""
+
 
 @dataclass(frozen=True)
 class WrittenValues:
@@ -59,7 +62,7 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
         faults: what is wrong with them already.
         schema: what the field is to become.
     """
-    if pa.types.is_boolean(column.type) and (name == schema.event_id or schema.attributes.get(name) == "string"):
+    if pa.types.is_boolean(column.type) and schema.holds_text(name):
         texts = ["true" if value else "false" for value in column.to_pylist()]
         return pa.nulls(len(column), pa.string()), {
             row: f"is {text}, and must be text" for row, text in enumerate(texts)
@@ -102,3 +105,12 @@ def _as_number(column: pa.Array, unit: str) -> pa.Array:
     if unit == "ms":
         return pa.array(times_ms)
     return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())
+
+
+def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:
+    """Return a column with null in the place of values that are faulty, which stand for nothing that was written."""
+    if not faults:
+        return column
+    is_faulty = np.zeros(len(column), np.bool_)
+    is_faulty[list(faults)] = True
+    return pc.if_else(pa.array(is_faulty), pa.scalar(None, column.type), column)

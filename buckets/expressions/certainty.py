@@ -44,8 +44,11 @@ Truths = frozenset[bool | None]
 """What a condition may be: true, false, or NULL, which is unknown."""
 
 
-Value = Decimal | int | str | bool | Interval | Truths | None
-"""A value of a row: a number, a time in ms since 1970, a text or a truth; what it may be; or None, which is NULL."""
+Element = int | str | bool | None
+Value = Decimal | int | str | bool | Interval | Truths | list[Element] | None
+"""A value of a row: a number, a time in ms since 1970, a text or a truth; what it may be; an array, which is known; or
+None, which is NULL.
+"""
 Row = Mapping[str, Value]
 
 
@@ -57,7 +60,7 @@ class _Row(NamedTuple):
 
 
 _Found = Any
-"""What an expression may be: an `Interval`, a text, `Truths`, or None where it is surely NULL."""
+"""What an expression may be: an `Interval`, a text, `Truths`, an array, or None where it is surely NULL."""
 _UNKNOWN: Final[Truths] = frozenset([None])
 _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
 
@@ -92,6 +95,10 @@ def possible_number(expression: Expression, row: Row, lists: ListsAt | None = No
 
 
 def _value(expression: Expression, row: _Row) -> _Found:
+    if expression.tests_elements:
+        elements = row.values[str(expression.operands[0].value)]
+        if isinstance(elements, list):
+            return _any_element(expression, elements, row)
     return _BY_OPERATOR[expression.operator](expression, row)
 
 
@@ -121,6 +128,14 @@ def _of_row(value: Value) -> _Found:
 
 
 # --- conditions -------------------------------------------------------------------------------------------------
+
+
+def _any_element(test: Expression, elements: list[Element], row: _Row) -> Truths:
+    """Return whether an element of an array passes a test."""
+    name, found = str(test.operands[0].value), _ONLY[False]
+    for element in elements:
+        found = _joined("or", found, _truths(test, row._replace(values={name: element})))
+    return found
 
 
 def _junction(expression: Expression, row: _Row) -> Truths:
@@ -309,7 +324,7 @@ _COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
 }
 _OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
     **TEXT_FUNCTIONS,
-    "length": lambda text: point(len(text)),
+    **dict.fromkeys(("length", "array_size"), lambda parts: point(len(parts))),
     "negate": negated,
     "abs": absolute,
 }

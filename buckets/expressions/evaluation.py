@@ -23,6 +23,7 @@ from buckets.expressions.decimals import (
 )
 from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
 from buckets.expressions.number_functions import call
+from buckets.list_columns import rows_of_elements
 from buckets.lists.lists import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 
@@ -41,7 +42,8 @@ def matching(
 
     Args:
         expression: a condition, whose kinds have been checked.
-        columns: by field, Arrow arrays of texts, booleans or timestamps, or `Numbers`.
+        columns: by field, Arrow arrays of texts, booleans or timestamps, `Numbers`, or lists of texts, booleans or
+            whole numbers.
         rows: how many rows there are.
         lists: as they are at the rows; only needed where the condition looks into one.
     """
@@ -60,6 +62,8 @@ class _Evaluation:
     def condition(self, expression: Expression) -> Any:
         """Return a condition as an Arrow boolean array or scalar; NULL is unknown."""
         operator, operands = expression.operator, expression.operands
+        if expression.tests_elements and isinstance(self._columns[str(operands[0].value)], pa.ListArray):
+            return self._any_element(expression)
         if operator == "boolean":
             return pa.scalar(expression.value, pa.bool_())
         if operator == "field":
@@ -84,6 +88,20 @@ class _Evaluation:
             return pc.coalesce(*map(self.condition, operands))
         return self._comparison(expression)
 
+    def _any_element(self, test: Expression) -> pa.BooleanArray:
+        """Return whether an element of an array passes a test: the OR of the tests of all, false of none."""
+        name = str(test.operands[0].value)
+        lists, elements = self._columns[name], self._columns[name].flatten()
+        rows, is_number = rows_of_elements(lists), pa.types.is_integer(elements.type)
+        lists_at = None if self._lists is None else self._lists.take(rows)
+        columns = {name: _from_arrow(elements) if is_number else elements}
+        found = _Evaluation(columns, len(elements), lists_at).condition(test)
+        is_true, is_unknown = np.zeros((2, self._rows), np.bool_)
+        is_true[rows[found.fill_null(False).to_numpy(zero_copy_only=False)]] = True
+        is_unknown[rows[found.is_null().to_numpy(zero_copy_only=False)]] = True
+        is_missing = lists.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(is_true, mask=(is_unknown & ~is_true) | is_missing)
+
     def _value(self, expression: Expression) -> Any:
         """Return a value of any kind."""
         operator, operands = expression.operator, expression.operands
@@ -98,6 +116,8 @@ class _Evaluation:
             return _changed(self._value(operands[0]), TEXT_FUNCTIONS[operator])
         if operator == "length":
             return _from_arrow(pc.utf8_length(self._value(operands[0])))
+        if operator == "array_size":
+            return _from_arrow(pc.list_value_length(self._value(operands[0])))
         if operator == "zone":
             return self._value(operands[0]).cast(pa.timestamp("ms", str(expression.value)))
         if operator in ("hour", "dayofweek"):

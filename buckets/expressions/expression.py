@@ -1,15 +1,19 @@
 """An expression as a tree."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal
 
 from buckets.printable import short_line
 
-Kind = Literal["text", "number", "boolean", "time"]
-"""What a value is: `time` is an instant, or an instant as it is in a time zone."""
+Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "booleans"]
+"""What a value is: `time` is an instant, or an instant as it is in a time zone; the last three are arrays."""
+ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
+"""By the kind of an array, that of its elements."""
+ELEMENTS: Final = "[]"
+"""Stands in the name of an array, and of nothing else, behind that of the list."""
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 NUMBER_FUNCTIONS: Final = {
@@ -19,7 +23,8 @@ NUMBER_FUNCTIONS: Final = {
 }
 """What functions that Spark does not have are given: numbers, of which they make a number."""
 FUNCTIONS: Final = (
-    *("abs", "coalesce", "dayofweek", "geo_speed_kmh", "hour", "length", "lower", "ratio", "trim", "upper", "zscore"),
+    *("abs", "array_size", "coalesce", "dayofweek", "geo_speed_kmh", "hour", "length", "lower", "ratio", "trim"),
+    *("upper", "zscore"),
 )
 
 
@@ -27,6 +32,8 @@ LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 """How a list may be called."""
 TESTS: Final = ("in", "like", "is_null", "in_list")
 """Conditions on one value, in which SQL and English have the NOT before their last word."""
+ELEMENT_TESTS: Final = ("in", "like", "in_list")
+"""What an array passes if one of its elements does; such a test is the OR of the tests of its elements."""
 LIST_TESTS: Final = ("in_list", "lookup")
 """What looks into a list: whether it has a key, and which value it has of one."""
 
@@ -72,6 +79,16 @@ class Expression:
     at: int = field(default=0, compare=False)
 
     @property
+    def is_array(self) -> bool:
+        """Whether it is a field that is an array."""
+        return self.operator == "field" and is_array(str(self.value))
+
+    @property
+    def tests_elements(self) -> bool:
+        """Whether it is a test of the elements of an array."""
+        return self.operator in ELEMENT_TESTS and self.operands[0].is_array
+
+    @property
     def is_literal(self) -> bool:
         """Whether it is a value as it is written."""
         return self.operator in ("text", "number", "boolean")
@@ -93,6 +110,11 @@ class Expression:
             yield self
         for operand in self.operands:
             yield from operand.list_tests()
+
+
+def is_array(name: str) -> bool:
+    """Return whether a name is that of an array."""
+    return ELEMENTS in name
 
 
 def digits_after_point(number: Decimal) -> int:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
+    ELEMENT_KINDS,
     LIST_TESTS,
     NUMBER_FUNCTIONS,
     Expression,
@@ -24,9 +25,13 @@ _ARTICLES: dict[Kind, str] = {
     "number": "a number",
     "boolean": "true or false",
     "time": "a time",
+    "texts": "an array of texts",
+    "numbers": "an array of numbers",
+    "booleans": "an array of true and false",
 }
 _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
     "abs": ("number", "number"),
+    "array_size": ("texts", "number"),
     "dayofweek": ("time", "number"),
     "hour": ("time", "number"),
     "length": ("text", "number"),
@@ -75,7 +80,8 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         kind_of(operands[0], fields)
         return "boolean"
     if operator == "like":
-        _need(operands[0], "text", fields, "LIKE takes a text, and")
+        if kind_of(operands[0], fields) != "texts":
+            _need(operands[0], "text", fields, "LIKE takes a text, and")
         return "boolean"
     if operator in LIST_TESTS:
         return _list_test(expression, fields)
@@ -83,6 +89,8 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         return _zone(expression, fields)
     if operator == "coalesce":
         return _same_kind(expression, fields)
+    if operator == "array_size" and len(operands) == 1:
+        return _array_size(operands[0], fields)
     takes, gives = _SIGNATURES[operator]
     if len(operands) != 1:
         message = f"{operator} takes one operand"
@@ -108,13 +116,28 @@ def _field(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     return fields[name]
 
 
+def _array_size(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
+    kind = kind_of(expression, fields)
+    if kind not in ELEMENT_KINDS:
+        message = f"array_size takes an array, and {to_sql(expression)} is {_ARTICLES[kind]}"
+        raise ExpressionError(message, expression.at)
+    return "number"
+
+
 def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    first, kind = expression.operands[0], kind_of(expression.operands[0], fields)
+    first = expression.operands[0]
+    of_first = kind = kind_of(first, fields)
+    if kind in ELEMENT_KINDS:
+        if expression.operator != "in":
+            shown = to_sql(first)
+            message = f"{shown} is {_ARTICLES[kind]}; write IN, as in {shown} IN ('X'), or array_size(…)"
+            raise ExpressionError(message, expression.at)
+        kind = ELEMENT_KINDS[kind]
     for other in expression.operands[1:]:
         other_kind = kind_of(other, fields)
         if kind != other_kind:
             message = (
-                f"{to_sql(first)} is {_ARTICLES[kind]}, and {to_sql(other)} is {_ARTICLES[other_kind]}; "
+                f"{to_sql(first)} is {_ARTICLES[of_first]}, and {to_sql(other)} is {_ARTICLES[other_kind]}; "
                 "they cannot be compared"
             )
             raise ExpressionError(message, expression.at)
@@ -130,7 +153,9 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     key = expression.operands[0]
     kind = kind_of(key, fields)
-    if kind == "time":
+    if kind in ELEMENT_KINDS and expression.operator == "in_list":
+        return "boolean"
+    if kind == "time" or kind in ELEMENT_KINDS:
         message = f"the key of a list is a text, a number, or true or false, and {to_sql(key)} is {_ARTICLES[kind]}"
         raise ExpressionError(message, expression.at)
     if kind != "text" and key.operator != "field":
@@ -165,7 +190,7 @@ def _is_zone(name: str) -> bool:
 
 def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     first, *others = [kind_of(operand, fields) for operand in expression.operands]
-    if first == "time" or any(other != first for other in others):
+    if first == "time" or first in ELEMENT_KINDS or any(other != first for other in others):
         message = "coalesce takes texts, numbers or conditions, all of one kind"
         raise ExpressionError(message, expression.at)
     return first

@@ -2,7 +2,7 @@
 
 NOT stands only before what has no opposite, which is as true with NULL; AND and OR hold nothing twice and nothing of
 their own kind, in a fixed order; a comparison has its literal on the right; equalities of one thing joined by OR are
-one IN.
+one IN. What is looked for in an array stands behind it.
 """
 
 from buckets.expressions.expression import COMPARISONS, Expression
@@ -84,7 +84,7 @@ def _one_opposite(first: Expression, second: Expression) -> tuple[Expression, Ex
 def _membership(expression: Expression, is_negated: bool) -> Expression:
     first, *members = map(_value, expression.operands)
     different = sorted(set(members), key=_order)
-    if len(different) == 1:
+    if len(different) == 1 and not first.is_array:
         return _comparison(Expression("=", (first, different[0]), at=expression.at), is_negated)
     found = Expression("in", (first, *different), at=expression.at)
     return Expression("not", (found,), at=expression.at) if is_negated else found

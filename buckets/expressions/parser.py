@@ -16,6 +16,7 @@ from buckets.expressions.decimals import plain_text
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
+    ELEMENTS,
     FUNCTIONS,
     LIST_NAME,
     NUMBER_FUNCTIONS,
@@ -57,6 +58,7 @@ _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, exp.Like, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
+    exp.ArraySize: "array_size",
     exp.Coalesce: "coalesce",
     exp.DayOfWeek: "dayofweek",
     exp.Hour: "hour",
@@ -86,7 +88,7 @@ def parse_expression(text: str) -> Expression:
         dialect = Dialect.get_or_raise(DIALECT)
         tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
-        trees = dialect.parser().parse(_lists_in_brackets(tokens), text)
+        trees = dialect.parser().parse(_lists_in_brackets(_arrays_as_names(tokens)), text)
     except ExpressionError:
         raise
     except ParseError as error:
@@ -131,6 +133,24 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
     if variable is not None and not any(token.start < variable.start() <= token.end for token in tokens):
         message = f"{variable[0]} is not replaced here; write the value itself"
         raise ExpressionError(message, variable.start())
+
+
+def _arrays_as_names(tokens: list[Token]) -> list[Token]:
+    """Return tokens with the `[]` behind the name of a list, which is no SQL, as a part of the name."""
+    joined: list[Token] = []
+    rest = iter(tokens)
+    for token in rest:
+        name = joined[-1] if joined and token.token_type == TokenType.L_BRACKET else None
+        if name is None or _WORD.fullmatch(name.text) is None or name.end - name.start + 1 != len(name.text):
+            joined.append(token)
+            continue
+        closed = next(rest, None)
+        if closed is None or closed.token_type != TokenType.R_BRACKET or closed.start != name.end + 2:
+            message = "[] stands behind the name of a list alone, as in 'X' IN items[].sku"
+            raise ExpressionError(message, token.start)
+        whole = f"{name.text}{ELEMENTS}"
+        joined[-1] = Token(TokenType.IDENTIFIER, whole, name.line, name.col, name.start, closed.end)
+    return joined
 
 
 def _lists_in_brackets(tokens: list[Token]) -> list[Token]:
@@ -256,7 +276,9 @@ class _Reader:
         return Expression("and", (Expression(">=", (value, low), at=at), Expression("<=", (value, high), at=at)), at=at)
 
     def _in(self, node: exp.Expr, depth: int) -> Expression:
-        self._only(node, "this", "expressions")
+        self._only(node, "this", "expressions", "field")
+        if node.args.get("field") is not None:
+            return self._in_array(node, depth)
         if not node.expressions:
             raise self._refused(node)
         named = [each.name for each in node.expressions if isinstance(each, exp.Column)]
@@ -269,6 +291,18 @@ class _Reader:
                 message = "IN takes values such as 'FR' or 100; compare fields with = and OR"
                 raise ExpressionError(message, member.at)
         return Expression("in", (self.read(node.this, depth), *members), at=_place(node))
+
+    def _in_array(self, node: exp.Expr, depth: int) -> Expression:
+        array, value = self.read(node.args["field"], depth), self.read(node.this, depth)
+        if not array.is_array:
+            message = (
+                "IN takes values in brackets, as in country IN ('FR', 'DE'), or an array, as in 'X' IN items[].sku"
+            )
+            raise ExpressionError(message, array.at)
+        if not value.is_literal:
+            message = f"a value such as 'X' or 100 is looked for in {array.value}, and no field"
+            raise ExpressionError(message, value.at)
+        return Expression("in", (array, value), at=_place(node))
 
     def _is_null(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expression")

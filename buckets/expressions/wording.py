@@ -27,7 +27,7 @@ _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "o
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
 _CONDITIONS = ("and", "or", "not", *TESTS, *COMPARISONS)
-_OF_ONE = {"hour": "hour of", "length": "length of", "negate": "minus"}
+_OF_ONE = {"array_size": "size of", "hour": "hour of", "length": "length of", "negate": "minus"}
 
 
 def in_words(expression: Expression, words: Words | None = None) -> str:
@@ -92,6 +92,8 @@ class _Writer:
     def _test(self, expression: Expression, is_denied: bool) -> str:
         first, *members = expression.operands
         tested = self._side(first)
+        if expression.tests_elements:
+            tested, is_denied = f"{'none' if is_denied else 'one'} of {tested}", False
         if expression.operator == "is_null":
             return f"{tested} is {'not ' if is_denied else ''}missing"
         if expression.operator == "like":
@@ -99,7 +101,10 @@ class _Writer:
             return f"{tested} {verb} {one_line(quoted_text(str(expression.value)))}"
         if expression.operator == "in_list":
             return f"{tested} is {'not ' if is_denied else ''}in the list {expression.value}"
-        return f"{tested} is {'none' if is_denied else 'one'} of {', '.join(map(_written, members))}"
+        written = ", ".join(map(_written, members))
+        if first.is_array and len(members) == 1:
+            return f"{tested} is {written}"
+        return f"{tested} is {'none' if is_denied else 'one'} of {written}"
 
     def _comparison(self, expression: Expression) -> str:
         first, second = expression.operands

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from buckets.checkpoint.topic_position import TopicPosition
+from buckets.events.schema import EventSchema
 from buckets.lists.base import ListBase
 from buckets.lists.entry import Entry
 from buckets.rules.change import RuleChange
@@ -83,6 +84,9 @@ class RuleFeed(Feed, Protocol):
         Raises:
             BucketsError: the origin could not be followed for longer than the patience allows.
         """
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        """Check rules against another event schema from now on; what is read whole is read again."""
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """Publish that changes are refused, and why, where people can see it."""

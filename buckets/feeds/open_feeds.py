@@ -1,7 +1,6 @@
 """The feeds that a configuration names."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import Job
@@ -33,7 +32,7 @@ def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None)
     if rules.table is not None:
         return RuleTable(location(str(rules.table)), schema)
     assert rules.path is not None
-    return RuleFiles(Path(rules.path), schema)
+    return RuleFiles(location(rules.path), schema)
 
 
 def open_lists(job: Job, checkpoint: Checkpoint, on_remark: Callable[[str], None]) -> ListBook:
@@ -60,4 +59,4 @@ def open_list(job: Job, settings: ListSettings, on_remark: Callable[[str], None]
     if settings.topic is not None:
         assert job.settings.kafka is not None
         return ListTopic(job.settings.kafka, settings.topic, on_remark)
-    return _LISTS[settings.kind](Path(settings.path), settings.key)
+    return _LISTS[settings.kind](location(settings.path), settings.key)

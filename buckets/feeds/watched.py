@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from buckets.errors import BucketsError
+from buckets.stores.store_path import StorePath
 
 T = TypeVar("T")
 SETTLED_S = 0.3
 """How long a changed file must stay as it is before it is read, so that none is read while it is being written."""
 LOOK_EVERY_S = 1.0
-"""How often a table is looked at."""
-Fingerprint = tuple[tuple[str, int, int, int, int], ...]
-"""Of each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
+"""How often a table, or a file in an object store, is looked at."""
+Fingerprint = tuple[tuple[str, int, object], ...]
+"""Of each file: name, modification time in ns, and what else tells it from the one before: size, inode, and time of the
+last change of owner or mode; of an object in a store its tag."""
 
 
 class Watched(ABC, Generic[T]):
@@ -57,6 +59,10 @@ class Watched(ABC, Generic[T]):
             return None
         return whole if self._take() else None
 
+    def read_again(self) -> None:
+        """Have `read` return all that is there once more, though nothing has changed."""
+        self._taken = ()
+
     def _take(self) -> bool:
         """Note that what was seen has been read; False if it changed meanwhile, and is to be read again."""
         if not self._is_still_seen():
@@ -82,11 +88,19 @@ class WatchedFiles(Watched[T]):
 
     _taken: Fingerprint
 
-    def __init__(self, files: Callable[[], Sequence[Path]], load: Callable[[], T]) -> None:
-        """Read with `load` when the files that `files` returns have changed; an error of it means no files."""
+    def __init__(self, path: Path, files: Callable[[], Sequence[Path]], load: Callable[[], T]) -> None:
+        """Read with `load` when the files that `files` returns have changed; an error of it means no files.
+
+        Args:
+            path: the file, or the folder of the files.
+            files: returns them.
+            load: reads them.
+        """
         super().__init__(load)
         self._files = files
+        self._every_s = LOOK_EVERY_S if isinstance(path, StorePath) else 0.0
         self._seen_s = 0.0
+        self._looked_s = 0.0
 
     @property
     def changed_ms(self) -> int:
@@ -95,12 +109,14 @@ class WatchedFiles(Watched[T]):
 
     def _mark(self) -> Fingerprint:
         try:
-            stats = [(file.name, file.stat()) for file in self._files()]
+            return tuple(map(_fingerprint, self._files()))
         except (OSError, ValueError, BucketsError):
             return ()
-        return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns) for name, stat in stats)
 
     def _has_new(self) -> bool:
+        if time.monotonic() - self._looked_s < self._every_s:
+            return False
+        self._looked_s = time.monotonic()
         now = self._mark()
         return now != self._taken and self._is_settled(now)
 
@@ -116,8 +132,15 @@ class WatchedFiles(Watched[T]):
         return self._mark() == self._seen
 
 
+def _fingerprint(file: Path) -> tuple[str, int, object]:
+    stat = file.stat()
+    if isinstance(file, StorePath):
+        return file.name, stat.st_mtime_ns, file.tag()
+    return file.name, stat.st_mtime_ns, (stat.st_size, stat.st_ino, stat.st_ctime_ns)
+
+
 def _last_changed_ns(files: Fingerprint) -> int:
-    return max((modified_ns for _, modified_ns, *_ in files), default=0)
+    return max((modified_ns for _, modified_ns, _ in files), default=0)
 
 
 class WatchedTable(Watched[T]):

@@ -10,18 +10,17 @@ time do not disturb each other. The broker's jars have a folder of their own, si
 
 import hashlib
 import importlib.resources
-import importlib.util
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError
+from buckets.java.jar_folder import FOLDER_VARIABLE, jar_folder, unwritable
 from buckets.java.java import find_java, run_java
+from buckets.java.own_jar import own_jar, pyspark_jars
 
-FOLDER_VARIABLE = "BUCKETS_JARS"
 _FETCH_WITHIN_S = 900
 _NAMED = 6
 _NETWORK_OPTIONS = (
@@ -62,26 +61,21 @@ BROKER_JARS = _pinned("broker")
 S3_JARS = _pinned("s3")
 
 
-def jar_folder() -> Path:
-    """Return the folder of the jars: what BUCKETS_JARS names, else one inside the Python environment."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named).absolute() if named else Path(sys.prefix, "share", "buckets", "jars")
-
-
 def _say_on_stderr(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of all jars of Spark, whole and checked; fetches those that are not there.
+    """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there.
 
     Args:
         say: Gets one line before anything is fetched.
 
     Raises:
-        BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned.
+        BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned, or our own
+            cannot be compiled.
     """
-    return _whole_jars(SPARK_JARS, jar_folder(), say)
+    return [*_whole_jars(SPARK_JARS, jar_folder(), say), own_jar(jar_folder())]
 
 
 def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
@@ -130,11 +124,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         workspace = tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
     except OSError as error:
-        message = (
-            f"cannot write jars to {folder} ({first_line(error)}): "
-            f"set {FOLDER_VARIABLE} to a folder that can be written"
-        )
-        raise BucketsError(message) from error
+        raise unwritable(folder, error) from error
     with workspace as name:
         _retrieve(jars, Path(name), folder)
         for jar in jars:
@@ -171,11 +161,8 @@ def _ivy_command(jars: Sequence[Jar]) -> list[str]:
 
 
 def _ivy_jar(jars: Sequence[Jar]) -> Path:
-    pyspark = importlib.util.find_spec("pyspark")
-    places = pyspark.submodule_search_locations if pyspark else None
-    for place in places or ():
-        for path in Path(place, "jars").glob("ivy-*.jar"):
-            return path
+    for path in (pyspark_jars() or Path()).glob("ivy-*.jar"):
+        return path
     message = (
         "there is no pyspark with its jars in this Python environment: run make setup, "
         f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"

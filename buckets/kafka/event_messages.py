@@ -36,6 +36,9 @@ def event_messages(
     if key not in schema.field_names:
         message = f"--key {key}: event schema {schema.name!r} has no such field; it has {', '.join(schema.field_names)}"
         raise BucketsError(message)
+    if key in schema.arrays:
+        message = f"--key {key}: is an array, and the key of a message is one value; name another field"
+        raise BucketsError(message)
     file = open_event_file(path, schema, frozenset({key}))
     return _lines(file, key) if file.kind == "json" else _rows(file, schema, key, on_bad)
 

@@ -9,6 +9,7 @@ from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.registry import Registry, RegistryAway
+from buckets.kafka.topics import topics_now
 
 
 def pinned_fields(job: Job) -> PinnedProtobuf | None:
@@ -27,7 +28,7 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
     assert kafka is not None
     assert kafka.registry is not None
     registry, names = Registry(kafka.registry, pauses_s=()), fields_in_values(job)
-    for topic in source.all_topics:
+    for topic in topics_now(job):
         try:
             newest = registry.newest(f"{topic}-value")
             if newest is not None and newest.schema.kind == PROTOBUF:

@@ -1,55 +1,142 @@
 """Sees that topics are still those that a checkpoint has read, and lets it go on with others if somebody says so.
 
 Whoever reads asks once what it has read is there and nothing of it is written yet: an id never comes back, so what was
-read until then came from the topic that has the id.
+read until then came from the topic that has the id. Topics that a pattern finds later are taken over before their first
+messages are read.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from buckets.checkpoint.topic_generations import Offsets, TopicGenerations
+from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerations
 from buckets.config.kafka import KafkaSettings
+from buckets.config.topic_selection import TopicSelection
+from buckets.errors import BucketsError
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, consumer_settings, read_offsets
 
 
 class TopicGuard:
-    """The topics of a query, compared with those that its checkpoint knows."""
+    """The topics of a query, compared with those that its checkpoint knows.
 
-    def __init__(self, kafka: KafkaSettings, checkpoint: Path, topics: Collection[str]) -> None:
+    Attributes:
+        appeared: how many topics have come since the start that the pattern matches.
+        follows_pattern: whether there is a pattern, so that topics may come.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        checkpoint: Path,
+        topics: TopicSelection,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         """Guard topics; nothing is asked yet.
 
         Args:
             kafka: how Kafka is reached.
             checkpoint: of the query.
             topics: those that it reads.
+            say: told a line when a topic has appeared that the pattern matches.
         """
         self.generations = TopicGenerations(checkpoint)
-        self._kafka, self._topics = kafka, topics
+        self.appeared = 0
+        self.follows_pattern = topics.pattern is not None
+        self._kafka, self._topics, self._say = kafka, topics, say
+        self._without_id: set[str] = set()
         self._broker = Broker(kafka)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are read: those that are named, and those that the pattern has found so far."""
+        return self._topics.of(self.generations.live)
 
     def check(self) -> None:
         """See that the topics are those that were read until now. Cost: a question to a broker, about 1 ms.
 
+        With a pattern it is two questions.
+
         Raises:
-            BucketsError: one was created again (`NewTopic`), or is gone.
+            BucketsError: one was created again, or is gone that the pattern had found (`NewTopic`), or any is gone.
             Outage: no broker answers.
         """
-        self.generations.check(self._ids())
+        self._refuse(self.gone())
+        self.generations.check(self._ids_of(self.topics))
 
-    def adopt(self) -> None:
-        """Remember the topics that the checkpoint does not know yet; raises as `check`."""
-        self.generations.adopt(self._ids())
+    def find(self) -> list[str]:
+        """Return the topics that are there and that the pattern matches; none without a pattern.
+
+        Raises:
+            BucketsError: there is a pattern, and no topic that it matches.
+            Outage: no broker answers.
+        """
+        if self._topics.pattern is None:
+            return []
+        found = sorted(filter(self._topics.matches, self._broker.partitions()))
+        if not found:
+            message = (
+                f"kafka {self._kafka.bootstrap_servers}: there is no topic that source.topic_pattern "
+                f"{self._topics.pattern!r} matches; create one, or correct the pattern"
+            )
+            raise BucketsError(message)
+        return found
+
+    def start(self, is_begun: bool) -> None:
+        """Remember the topics that the checkpoint does not know yet.
+
+        Args:
+            is_begun: whether a batch has ended. What the pattern finds now has then appeared since, and is taken over
+                by the batch that reads it first.
+
+        Raises:
+            BucketsError: as `check` and `find`.
+        """
+        found = [] if is_begun else self.find()
+        self.generations.adopt(self._ids_of({*self._topics.names, *found}))
+
+    def begin_batch(self, batch_id: int, read: Iterable[str]) -> list[str]:
+        """Take over the topics of a batch that the pattern has found since the last one; returns them.
+
+        Args:
+            batch_id: the batch, of which nothing is read yet.
+            read: the topics that it reads.
+
+        Raises:
+            BucketsError: as `check`.
+        """
+        new = sorted(set(read).difference(self.topics, self._without_id))
+        self._refuse(self.lost(new) if new else [])
+        ids = self._ids_of(new)
+        self.generations.adopt(ids, batch_id)
+        self._without_id.update(topic for topic in new if not ids[topic])
+        self.appeared += len(new)
+        for topic in new:
+            self._say(f"topic {topic} has appeared, and is read from its beginning from batch {batch_id} on")
+        return new
 
     def renewed(self) -> dict[str, str]:
         """Return the topics that were created again, each with its id now; raises as `check`, but for those."""
-        ids = self._ids()
+        ids = self._ids_of(set(self.topics).difference(self.gone()))
         return {topic: ids[topic] for topic in self.generations.renewed(ids)}
+
+    def gone(self) -> list[str]:
+        """Return the topics that the pattern had found, and that are not there any more."""
+        return self._gone_of(self.topics)
+
+    def lost(self, planned: Iterable[str]) -> list[str]:
+        """Return topics of a batch that is planned, of which nothing has been read, and that are not there any more."""
+        return self._gone_of(set(planned).difference(self.topics))
+
+    def _gone_of(self, topics: Iterable[str]) -> list[str]:
+        if not self.follows_pattern:
+            return []
+        there = self._broker.partitions()
+        return [topic for topic in topics if topic not in there and topic not in self._topics.names]
 
     def ids(self) -> dict[str, str]:
         """Return the id of each topic that is read, by topic; those whose id is not known are left out."""
-        known = {topic: self.generations.of(topic) for topic in self._topics}
+        known = {topic: self.generations.of(topic) for topic in self.topics}
         return {topic: generations[-1].topic_id for topic, generations in known.items() if generations}
 
     def beginning(self, topic: str) -> Offsets:
@@ -62,5 +149,15 @@ class TopicGuard:
         finally:
             consumer.close()
 
-    def _ids(self) -> dict[str, str]:
-        return self._broker.topic_ids(self._topics, ANSWER_WITHIN_S)
+    def _refuse(self, gone: Sequence[str]) -> None:
+        if gone:
+            message = (
+                f"kafka {self._kafka.bootstrap_servers}: topic {gone[0]}, which source.topic_pattern has found, is not "
+                "there any more; start once with --new-topic to go on without it, and to read it from its beginning "
+                "should it come again, or name a new checkpoint"
+            )
+            raise NewTopic(message)
+
+    def _ids_of(self, topics: Iterable[str]) -> dict[str, str]:
+        asked = list(topics)
+        return self._broker.topic_ids(asked, ANSWER_WITHIN_S) if asked else {}

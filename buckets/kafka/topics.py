@@ -41,6 +41,18 @@ class TopicSize:
     messages: int
 
 
+def topics_now(job: Job) -> list[str]:
+    """Return the topics of a job's source: those that are named, and those that are there and that its pattern matches.
+
+    Raises:
+        BucketsError: there is a pattern, and the login is refused.
+        Outage: there is a pattern, and no broker answers.
+    """
+    selection, kafka = job.settings.source.selection, job.settings.kafka
+    there = {} if selection.pattern is None or kafka is None else Broker(kafka).partitions()
+    return selection.of(there)
+
+
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
     """Return the topics that a configuration names.
 

@@ -9,7 +9,7 @@ from buckets.compiled import compiled, leaf
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import KeyedEvents, events_of
-from buckets.kernel.outcome import EVALUATED, OUTCOMES, EventOutcomes, outcomes_between
+from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes, outcomes_between
 from buckets.kernel.result_rows import new_rows
 from buckets.timeline.directory import Directory, directory_between
 from buckets.timeline.layout import Written, new_written
@@ -22,8 +22,9 @@ def _count(outcomes: EventOutcomes, counts, group):
     """Count the events of a group by their outcome; returns whether some outcome is to be told of."""
     is_told = False
     for event in range(outcomes.code.shape[0]):
-        counts[group, outcomes.code[event]] += 1
-        is_told = is_told or outcomes.code[event] != EVALUATED or outcomes.other_start[event] >= 0
+        code = outcomes.code[event]
+        counts[group, code] += 1
+        is_told = is_told or (code != EVALUATED and code != UNJUDGED) or outcomes.other_start[event] >= 0
     return is_told
 
 

@@ -11,6 +11,7 @@ The story of one event `e` of a key with clock `c`:
    values say in their order in `ranks`.
 4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
    results stand. A sum of a rule on trial that does not fit is only noted.
+5. An event that is not judged goes through all of this, so that the timeline is as if it were; none of its rows stays.
 
 Before that the pages that its key's windows need are chosen (`needed_pages`), after it the timeline is laid down again
 (`layout`). All state is explicit, all loops are plain; numba compiles them.
@@ -35,6 +36,7 @@ from buckets.kernel.outcome import (
     LATE,
     OVERFLOW,
     TOO_LATE,
+    UNJUDGED,
     EventOutcomes,
 )
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
@@ -279,6 +281,11 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
         if context.has_resets:
             cut_at_resets(work.edges, timeline, context.reach_ms, time_ms)
         used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
+        if overflowed < 0 and not events.judged[current]:
+            if outcomes.code[current] == EVALUATED:
+                outcomes.code[current] = UNJUDGED
+            clock_ms = max(clock_ms, time_ms)
+            continue
         if overflowed < 0:
             if context.has_event_features:
                 used_now = append_event_features(

@@ -30,6 +30,7 @@ class KeyedEvents(NamedTuple):
         nulls: bool `(tracks, rows)`, where an event has no value; `values` means nothing there.
         track: int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more.
         ids: the events' ids, in UTF-8.
+        judged: bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines.
     """
 
     plan: Int64s
@@ -41,6 +42,7 @@ class KeyedEvents(NamedTuple):
     nulls: npt.NDArray[np.bool_]
     track: Int64s
     ids: ByteStrings
+    judged: npt.NDArray[np.bool_]
 
     def between(self, first: int, end: int) -> "KeyedEvents":
         """Return those of groups `[first, end)`."""
@@ -66,7 +68,8 @@ class KeyedEvents(NamedTuple):
         """Return the events of one group, a row each; tracks are its columns."""
         group_start, rows = np.array([0, len(key_start) - 1]), np.arange(len(times_ms))
         no_plan, tracks = np.zeros(1, np.int64), np.arange(len(values))
-        return cls(no_plan, group_start, key_start, rows, times_ms, values, nulls, tracks, ids)
+        judged = np.ones(len(times_ms), np.bool_)
+        return cls(no_plan, group_start, key_start, rows, times_ms, values, nulls, tracks, ids, judged)
 
 
 def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> Iterator[tuple[int, int]]:
@@ -109,6 +112,7 @@ class GroupEvents(NamedTuple):
         pool: uint8, heads, pages at hand and ids.
         id_start: int64 `(events,)`, where the id of each begins in the pool.
         id_length: int64 `(events,)`.
+        judged: bool `(events,)`, whether rules are evaluated at each.
     """
 
     key_start: Int64s
@@ -118,6 +122,7 @@ class GroupEvents(NamedTuple):
     pool: npt.NDArray[np.uint8]
     id_start: Int64s
     id_length: Int64s
+    judged: npt.NDArray[np.bool_]
 
 
 @allocating
@@ -143,6 +148,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
         pool,
         np.empty(size, np.int64),
         np.empty(size, np.int64),
+        np.empty(size, np.bool_),
     )
     for key in range(end_key - first_key + 1):
         of_group.key_start[key] = events.key_start[first_key + key] - first
@@ -151,6 +157,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
         of_group.times_ms[event] = events.times_ms[row]
         of_group.id_start[event] = ids_at + ids[row]
         of_group.id_length[event] = ids[row + 1] - ids[row]
+        of_group.judged[event] = events.judged[row]
     for column in range(columns):
         track = events.track[first_column + column]
         if track != NO_TRACK:

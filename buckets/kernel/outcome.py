@@ -1,4 +1,4 @@
-"""What becomes of an event: one of six outcomes, and what a side output says of it."""
+"""What becomes of an event: one of seven outcomes, and what a side output says of it."""
 
 from typing import Final, NamedTuple
 
@@ -13,14 +13,16 @@ DUPLICATE: Final = 2
 LATE: Final = 3
 COLLISION_NOT_KEPT: Final = 4
 OVERFLOW: Final = 5
-OUTCOMES: Final = 6
+UNJUDGED: Final = 6
+OUTCOMES: Final = 7
 
 
 class EventOutcomes(NamedTuple):
     """What became of each event: arrays of shape `(events,)`.
 
     Attributes:
-        code: uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW.
+        code: uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW | UNJUDGED; the last one is
+            of an event that would have been evaluated, and only fills the timeline.
         applied: bool, whether it is in the timeline now.
         clock_ms: int64, the key's clock when it arrived.
         other_start: int64, where in the pool the id begins that shares its time; -1 for none.

@@ -21,6 +21,7 @@ from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
+from buckets.rules.sql_filter import ARRAY_KINDS
 
 _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 
@@ -34,6 +35,7 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
         return Facts()
     kinds = {name: _KINDS[kind] for name, kind in schema.attributes.items()}
     kinds |= dict.fromkeys(schema.measures, "number")
+    arrays: dict[str, Kind] = {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
     domains = {}
     for name, kind in kinds.items():
         may_be_null = name not in rule.group_by
@@ -44,7 +46,7 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
             digits = schema.measures[name].scale if name in schema.measures else 0
             domain = between(*_ends(digits), digits, may_be_null)
         domains[Expression("field", value=name)] = domain
-    return Facts({**kinds, schema.event_time.field: "time"}, domains)
+    return Facts({**kinds, **arrays, schema.event_time.field: "time"}, domains)
 
 
 def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings | None = None) -> Facts | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from buckets.events.conversion import MOST_ELEMENTS
 from buckets.expressions.certainty import Truths, Value, possible_truths
 from buckets.expressions.evaluation import TEXT_FUNCTIONS
 from buckets.expressions.expression import ARITHMETIC, COMPARISONS, NUMBER_FUNCTIONS, Expression, Kind
@@ -22,8 +23,9 @@ from buckets.expressions.normal_form import normalise
 from buckets.lint.domain import ANYTHING, TRUTH, Domain, between
 
 _CONDITIONS: Final = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
-_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "length", "hour", "dayofweek")
+_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "array_size", "length", "hour", "dayofweek")
 _FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True), "hour": between(0, 23, 0),
+                 "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
                  "dayofweek": between(1, 7, 0)}  # fmt: skip
 _KNOWN: Final = frozenset(
     (*_CONDITIONS, *_OF_NUMBERS, *TEXT_FUNCTIONS, "field", "text", "number", "boolean", "zone", "coalesce")
@@ -129,6 +131,8 @@ def conjuncts(condition: Expression) -> Iterator[Expression]:
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
     """Yield what the terms of a comparison can be where it is true."""
     operator, operands = part.operator, part.operands
+    if (operands[0] if operator == "not" else part).tests_elements:
+        return  # One element passes, and others need not.
     if operator in COMPARISONS and operands[1].is_literal and not operands[0].is_literal:
         term, literal = operands
         if facts.kind(term) in (None, literal.operator):
@@ -184,7 +188,7 @@ class _Reader:
             return self._named(part, self._facts.of(part).as_value(is_boolean=True))
         if operator in ("and", "or", "not"):
             return Expression(operator, tuple(map(self.condition, operands)))
-        if operator in ("in", *COMPARISONS):
+        if operator in ("in", *COMPARISONS) and not part.tests_elements:
             return self._comparison(part)
         if operator == "is_null":
             return self._is_null(part)
@@ -234,7 +238,7 @@ class _Reader:
     def _is_surely_known(self, part: Expression) -> bool:
         """Return whether a part that is about texts is not NULL: none of its fields is."""
         simple = ("text", "field", "in", "like", "=", "!=", *TEXT_FUNCTIONS)
-        if part.operator not in simple:
+        if part.operator not in simple or part.is_array:
             return False
         if part.operator == "field":
             return not self._facts.of(part).may_be_null

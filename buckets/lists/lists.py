@@ -29,6 +29,10 @@ class ListsAt:
     lists: Lists
     times_ms: npt.NDArray[np.int64]
 
+    def take(self, rows: npt.NDArray[np.int64]) -> "ListsAt":
+        """Return the same at some of the events, each as often as it is named."""
+        return ListsAt(self.lists, self.times_ms[rows])
+
     def contain(self, name: str, keys: pa.Array) -> pa.BooleanArray:
         """Return whether a list has the key of each row; null where that is null."""
         return self._list(name).contain(keys, self.times_ms)

@@ -8,7 +8,7 @@ from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
 from buckets.mcp.answer import Limit, ToolAnswer, time_text
 from buckets.monitor.live import Live, read_live
-from buckets.monitor.words import faults_of, state_line
+from buckets.monitor.words import faults_of, schema_news, state_line
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.recorded_batches import latest_batches, recorded_line, totals
 
@@ -86,6 +86,8 @@ class HealthAnswer(ToolAnswer):
     rules_version: int | None
     """The newest version of all rules that the job has; null where it has none yet."""
     rules_in_force: int
+    schema_version: int | None
+    """The version of the event schema that the next batch has; null where the job has not said it."""
     now: LiveFigures | None
     """null where the job has said nothing of itself."""
     recorded: RecordedTotals | None
@@ -122,6 +124,7 @@ class HealthTools:
             ],
             rules_version=None if rule_set is None else rule_set.version,
             rules_in_force=len(asked.rules_in_force),
+            schema_version=None if live is None else schema_news(live.data).get("version"),
             now=None if live is None else _figures(live),
             recorded=RecordedTotals.model_validate(recorded) if recorded else None,
             batches=list(map(_batch, batches[:limit])),

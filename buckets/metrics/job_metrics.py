@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from buckets.metrics.family import Family, Reader, Sample, Status, counter, exposition, gauge, histogram, one
 from buckets.monitor.processes import proportional_bytes
+from buckets.monitor.words import schema_news
 from buckets.version import own_version
 
 OUTCOMES = {
@@ -21,6 +22,7 @@ OUTCOMES = {
     "no_key": "no_key",
     "dead_letters": "dead_letter",
     "skipped": "skipped",
+    "unjudged": "unjudged",
 }
 """What becomes of an event in a group: the name in the accounts, and that of the label."""
 _PROCESSES = {"driver": "driver", "JVM": "jvm", "Python workers": "worker"}
@@ -48,6 +50,11 @@ def _partitions(name: str) -> Reader:
 
 def _webhook(name: str) -> Reader:
     return lambda status: [((), counts[name]) for counts in [status["query"].get("webhook")] if counts]
+
+
+def _topics_appeared(status: Status) -> Iterable[Sample]:
+    appeared = status["query"].get("topics_appeared")
+    return [] if appeared is None else [((), appeared)]
 
 
 def lag_by_partition(status: Status) -> Iterable[Sample]:
@@ -135,6 +142,9 @@ JOB: tuple[Family, ...] = (
         "reason",
     ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
+    counter(
+        "buckets_topics_appeared", "Topics that have come since the start and match the pattern.", _topics_appeared
+    ),
     counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", _webhook("delivered")),
     counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", _webhook("failed_attempts")),
     counter("buckets_webhook_undelivered", "Alerts that were given up.", _webhook("undelivered")),
@@ -192,6 +202,16 @@ JOB: tuple[Family, ...] = (
         one(lambda s: int(s["rules_fault"] is None)),
     ),
     counter("buckets_rule_changes_refused", "Changes of rules not made.", one(lambda s: s["refused_changes"])),
+    gauge(
+        "buckets_event_schema_version",
+        "The version of the event schema that the next batch has, as its author numbers it.",
+        one(lambda s: schema_news(s).get("version")),
+    ),
+    gauge(
+        "buckets_event_schema_followed",
+        "1 while the event schema is as its file has it, 0 while the file is refused.",
+        one(lambda s: int(schema_news(s)["fault"] is None) if schema_news(s) else None),
+    ),
     gauge("buckets_backfill_events", "Archived events that are in new timelines.", _fills("events"), "group"),
     gauge("buckets_backfill_events_expected", "Archived events that are to be there.", _fills("of"), "group"),
     # --- processes --------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ class QueryNews:
         phases_s: by Spark's name, how long the phases of its latest batch took.
         fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
         webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
+        schema: `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as
+            it is by now; empty where it is not followed.
+        topics_appeared: how many topics have come since the start that the source's pattern matches; None without one.
     """
 
     behind: Mapping[Partition, int] | None = None
@@ -35,16 +38,16 @@ class QueryNews:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     fills: Sequence[Mapping[str, Any]] = ()
     webhook: Mapping[str, int] = field(default_factory=dict)
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    topics_appeared: int | None = None
 
     @classmethod
-    def of(
-        cls, progress: dict[str, Any] | None, is_idle: bool = False, fills: Sequence[Mapping[str, Any]] = ()
-    ) -> "QueryNews":
+    def of(cls, progress: dict[str, Any] | None, is_idle: bool = False) -> "QueryNews":
         """Return what Spark's report of its latest batch says; None before there is one."""
         if progress is None:
-            return cls(is_idle=is_idle, fills=fills)
+            return cls(is_idle=is_idle)
         phases_s = {name: took_ms / 1000 for name, took_ms in progress.get("durationMs", {}).items()}
-        return cls(partitions_behind(progress), is_idle, _state_of(progress), phases_s, fills)
+        return cls(partitions_behind(progress), is_idle, _state_of(progress), phases_s)
 
     @property
     def lag(self) -> int | None:
@@ -59,6 +62,8 @@ class QueryNews:
             "phases_s": dict(self.phases_s),
             "fills": list(self.fills),
             "webhook": dict(self.webhook),
+            "schema": dict(self.schema),
+            "topics_appeared": self.topics_appeared,
         }
 
 

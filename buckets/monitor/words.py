@@ -1,5 +1,6 @@
 """The status of a job in words: whether it runs, what is wrong with it and what to do, and how late results are."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,21 @@ def remarks_on(data: Status) -> list[str]:
     remarks: list[str] = []
     if data["rules_fault"] and data["ended_ms"] is None:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
+    schema_fault = schema_news(data).get("fault")
+    if schema_fault and data["ended_ms"] is None:
+        remarks.append(f"the event schema stays as it is: {schema_fault}")
     if data["fault"] or data["not_counted"]:
         why = data["fault"] or "they came faster than they could be counted"
         left_out = "1 batch is" if data["not_counted"] == 1 else f"{data['not_counted']:,} batches are"
         remarks.append(f"these figures are not complete, {left_out} not in them: {why}")
     remarks += data.get("shortages", [])
     return remarks
+
+
+def schema_news(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a job says of its event schema, as `QueryNews.schema`; empty of a status that says nothing of it."""
+    news: Mapping[str, Any] = data.get("query", {}).get("schema", {})
+    return news
 
 
 def faults_of(conf: Path, checkpoint: Path, live: Live, now_ms: int) -> list[str]:

@@ -1,8 +1,8 @@
 """Results in Avro or Protobuf, by the schemas `schemas/avro/*.avsc` and `schemas/protobuf/*.proto`.
 
-They say what the schemas of JSON say, field by field. Times are timestamps, decimals texts as in JSON, and what JSON
-leaves out is null or not there. In Protobuf a number belongs to a field for good, so those files only grow, and the
-newest one reads what any has written.
+They say what the schemas of JSON say, field by field. Times are timestamps, decimals texts as in JSON, arrays of events
+JSON as text, and what JSON leaves out is null or not there. In Protobuf a number belongs to a field for good, so those
+files only grow, and the newest one reads what any has written.
 """
 
 import json
@@ -18,6 +18,7 @@ from buckets.events.avro.writer import Write, avro_writer
 from buckets.events.protobuf import proto_schema
 from buckets.events.protobuf.plain_values import protobuf_bytes, protobuf_value
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named
+from buckets.expressions.expression import is_array
 from buckets.outputs.columns import PUBLISHED
 from buckets.outputs.contract import load_contract
 from buckets.resources import resource
@@ -85,9 +86,16 @@ def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
         given = value.get(field.name)
         if field.kind == "objects" and given is not None:
             given = [_term(each) for each in given] or None
+        if field.kind == "object" and given is not None:
+            # An array is JSON as text there, in a map of single values.
+            given = {name: _array(each) if is_array(name) else each for name, each in given.items()}
         if given is not None or field.nullable:
             shown[field.name] = given
     return shown
+
+
+def _array(written: Any) -> Any:
+    return json.loads(written) if isinstance(written, str) else written
 
 
 def _term(written: dict[str, Any]) -> dict[str, Any]:

@@ -214,6 +214,7 @@ BATCH_COLUMNS = pa.schema(
         pa.field("latest_event_time", TIME),
         pa.field("no_key", pa.int64()),
         pa.field("skipped", pa.int64()),
+        pa.field("unjudged", pa.int64()),
     ]
 )
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.outputs.columns import OBJECTS
 
 _VALUES = ("value", "lower", "upper")
-_KINDS = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _MOST_DIGITS = 38
 _OF_MEASURE = 19
 """Digits of the largest integer of 64 bits."""
@@ -38,9 +38,9 @@ _TERMS = pa.list_(
 
 def field_types(schema: EventSchema) -> dict[str, pa.DataType]:
     """Return the types of the fields of events: measures are decimals with their digits."""
-    kinds = {name: _KINDS[kind] for name, kind in schema.attributes.items()}
-    kinds |= {name: pa.decimal128(_OF_MEASURE, measure.scale) for name, measure in schema.measures.items()}
-    return {schema.event_id: pa.string(), schema.event_time.field: pa.int64()} | kinds
+    measures = {name: pa.decimal128(_OF_MEASURE, measure.scale) for name, measure in schema.measures.items()}
+    named = {schema.event_id: pa.string(), schema.event_time.field: pa.int64()}
+    return named | column_types(schema) | measures
 
 
 def with_structs(
@@ -82,10 +82,15 @@ def _object(written: Any) -> Any:
 def _struct_of(values: Iterable[Any], known: Mapping[str, pa.DataType], there: Iterable[str]) -> pa.DataType:
     """Return the type that holds all values, and has some fields in any case."""
     seen: dict[str, set[type]] = {name: set() for name in there}
+    elements: dict[str, set[type]] = {}
     for value in values:
         for name, part in (value or {}).items():
             seen.setdefault(name, set()).add(type(part))
-    return pa.struct([(name, known.get(name) or _type_of(kinds)) for name, kinds in seen.items()])
+            if isinstance(part, list):
+                elements.setdefault(name, set()).update(map(type, part))
+    kinds = {name: _type_of(kinds) for name, kinds in seen.items()}
+    kinds |= {name: pa.list_(_type_of(of)) for name, of in elements.items() if seen[name] <= {list, type(None)}}
+    return pa.struct([(name, known.get(name) or kind) for name, kind in kinds.items()])
 
 
 def _type_of(kinds: set[type]) -> pa.DataType:

@@ -21,6 +21,7 @@ from buckets.preflight.answer import Answer, wrong
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import read_rules
 from buckets.rules.rule import Rule
+from buckets.stores.location import location
 from buckets.yaml_file import load_mapping, read_model
 
 RULES = "rules"
@@ -81,13 +82,13 @@ def _named_files(path: Path) -> tuple[Path | None, Path | None]:
     """Return the event schema and the rules that a configuration names, also one that is not valid; None for none."""
     try:
         data, _ = load_mapping(path, WHAT)
+        rules = data.get("rules")
+        names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
+        schema_path, rules_path = (
+            location(name, path.resolve().parent) if isinstance(name, str) and name else None for name in names
+        )
     except BucketsError:
         return None, None
-    rules = data.get("rules")
-    names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
-    schema_path, rules_path = (
-        path.resolve().parent / name if isinstance(name, str) and name else None for name in names
-    )
     return schema_path, rules_path
 
 

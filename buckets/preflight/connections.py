@@ -18,6 +18,7 @@ from buckets.config.job import Job, check_source
 from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource
+from buckets.config.topic_selection import TopicSelection
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
@@ -158,6 +159,9 @@ def _archive(job: Job, path: Path) -> str:
         there = ", ".join(job.event_schema.field_names)
         message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
         raise BucketsError(message)
+    if by is not None and by in job.event_schema.arrays:
+        message = f"archive.cluster_by: {by} is an array, and rows are sorted by one value; name another field"
+        raise BucketsError(message)
     is_there = OwnedFolder(path, "archive.path").is_of(_identity(job))
     _check_writable("archive.path", path)
     return "goes on" if is_there else "begins anew"
@@ -214,6 +218,9 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
         for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
             look = partial(_topic, topic, there, topic in ordered, _guards(job, kafka, topic))
             yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
+        pattern = job.settings.source.topic_pattern
+        if pattern is not None:
+            yield ask(f"topics like {pattern}", kafka.bootstrap_servers, partial(_topics_found, job, kafka))
 
 
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
@@ -221,7 +228,15 @@ def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
     readers = [job.checkpoint] if topic in job.settings.source.all_topics else []
     if job.settings.audit is not None and topic in topics_of(job):
         readers.append(location(job.settings.audit.checkpoint))
-    return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]
+    return [TopicGuard(kafka, checkpoint, TopicSelection((topic,))) for checkpoint in readers]
+
+
+def _topics_found(job: Job, kafka: KafkaSettings) -> str:
+    """See that the source's pattern matches topics, and that all that it has found before are there."""
+    guard = TopicGuard(kafka, job.checkpoint, TopicSelection(pattern=job.settings.source.topic_pattern))
+    found = guard.find()
+    guard.check()
+    return f"{counted(len(found), 'topic')}: {', '.join(found)}"
 
 
 def _ordered_topics(job: Job) -> frozenset[str]:

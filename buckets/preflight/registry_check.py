@@ -13,9 +13,11 @@ from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+from buckets.expressions.expression import is_array
 from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.pinned_fields import fields_in_values
 from buckets.kafka.registry import NO_SUBJECT, Registry
+from buckets.kafka.topics import topics_now
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 
@@ -36,7 +38,7 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
     if not source.needs_registry:
         registry.newest(NO_SUBJECT)
         return "answers"
-    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in source.all_topics)
+    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in topics_now(job))
 
 
 def _subject(job: Job, registry: Registry, subject: str) -> str:
@@ -61,18 +63,27 @@ def _subject(job: Job, registry: Registry, subject: str) -> str:
 
 
 def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
+    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
+
+    Raises:
+        AvroSchemaError: it is none, or a declared field is no single value in it, which no event has.
+    """
     wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
-    slots = decoder_of(schema.text, schema.references, tuple(wanted)).program.slot
-    return names, [name for slot, name in enumerate(wanted.values()) if slot in slots]
+    decoder = decoder_of(schema.text, schema.references, tuple(wanted))
+    for name, slot in zip(wanted, decoder.slots, strict=True):
+        fault = "" if is_array(name) else decoder.fault_of(slot)
+        if fault:
+            message = f"has {wanted[name]}, which {fault}; take it out of the event schema"
+            raise AvroSchemaError(message)
+    return names, [wanted[name] for name in decoder.reached(tuple(wanted))]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of the message of a schema that has most of those that are declared, and these, by any name.
 
     Raises:
-        ProtobufSchemaError: it is none, or a declared field is a list or a map, which no event has.
+        ProtobufSchemaError: it is none, or a declared field is a list or a map, or an array is none.
     """
     wanted, pinned = fields_in_values(job), newest_pinned(job).protobuf or PinnedProtobuf()
     messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))

@@ -1,6 +1,7 @@
 """A job that people ask about: its configuration, and where what it has recorded and its rules are."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from buckets.changes.job_rules import JobRules
@@ -9,6 +10,7 @@ from buckets.config.job import Job, kept_results
 from buckets.errors import BucketsError
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.printable import quoted
+from buckets.questions.followed_schema import FollowedSchema
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -19,11 +21,20 @@ class AskedJob:
 
     Attributes:
         conf: its configuration.
-        job: what that says.
+        first: what that says, when people began to ask.
     """
 
     conf: Path
-    job: Job
+    first: Job
+
+    @cached_property
+    def _followed(self) -> FollowedSchema:
+        return FollowedSchema(self.first)
+
+    @property
+    def job(self) -> Job:
+        """What its configuration says, with the event schema as its file has it now, as long as that is valid."""
+        return self._followed.job
 
     @property
     def results(self) -> Path:

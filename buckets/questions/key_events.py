@@ -47,7 +47,7 @@ def key_events(history: History, test: KeyTest, most: int) -> list[dict[str, Any
     time = quoted_column(schema.event_time.field)
     where = f"{test.sql} and {quoted_column(FAULT)} is null"
     sql = f"select * from archive where {where} order by {time} desc, {quoted_column(ARRIVAL)} desc limit {most}"
-    names = [*schema.attributes, *schema.measures]
+    names = schema.other_fields
     return [
         {
             "event_id": str(row[schema.event_id]),

@@ -40,6 +40,10 @@ def _plain(value: Any) -> Any:
     return _text(value)
 
 
+def _value_or_list(value: Any) -> Any:
+    return [_plain(element) for element in value] if isinstance(value, list) else _plain(value)
+
+
 def _number(value: Any) -> Decimal:
     """Return an exact number.
 
@@ -60,6 +64,12 @@ _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 _NUMBER = {"type": ["string", "number"]}
 FieldValue = Annotated[str | bool | None, BeforeValidator(_plain), WithJsonSchema(_SCALAR)]
 """A field of an event: text, with numbers as they are written; true, false; or null."""
+EventValue = Annotated[
+    str | bool | list[str | bool | None] | None,
+    BeforeValidator(_value_or_list),
+    WithJsonSchema({"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}),
+]
+"""A field of an event, or an array: a list of such values."""
 ExactNumber = Annotated[Decimal, BeforeValidator(_number), WithJsonSchema(_NUMBER)]
 FeatureValue = Annotated[Decimal | bool | None, BeforeValidator(_feature_value), WithJsonSchema(_SCALAR)]
 Count = Annotated[int, WithJsonSchema({"type": ["string", "integer"]})]
@@ -82,7 +92,7 @@ class GivenEvent(BaseModel):
     """An event: its fields, and `at` or `repeat` where the event schema has no fields of these names."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, FieldValue]
+    __pydantic_extra__: dict[str, EventValue]
 
     at: FieldValue = Field(default=None, description="When, counted from the start of the test, as in 23h, 24h + 1ms.")
     repeat: Repeat | None = Field(default=None, description="Makes several events of this one.")
@@ -241,7 +251,7 @@ class RuleTest(BaseModel):
     name: str = Field(min_length=1, max_length=200, description="What is tested, as a sentence.")
     rules: tuple[str, ...] = Field(default=(), description="The rules that are evaluated; all of the file by default.")
     start: FieldValue = Field(default=None, description="Event time of `at: 0s`, as in 2026-01-05T00:00:00Z.")
-    defaults: dict[str, FieldValue] = Field(default_factory=dict, description="Fields of every event without them.")
+    defaults: dict[str, EventValue] = Field(default_factory=dict, description="Fields of every event without them.")
     lists: dict[str, tuple[ListEntry, ...]] = Field(
         default_factory=dict, description="The lists that rules look into: keys, or mappings of `key` and values."
     )

@@ -15,6 +15,7 @@ Afterwards the text is read again, and must hold exactly the rules that were wan
 unforeseen way, such as with anchors, is refused and not spoilt.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from buckets.rule_files.change_notes import ChangeNote, write_change_notes
 from buckets.rule_files.flink_rules import holds_flink_rules
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.rule import POLICY_FIELDS, Rule, State
+from buckets.stores.store_path import StorePath
 from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
@@ -35,6 +37,8 @@ _OPTIONAL = frozenset({"state", *POLICY_FIELDS})
 """Fields that come and go with lines of their own, while the other lines of a rule stay."""
 _WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
 """What is written where a field goes back to its default, so that its comment stays."""
+_ATTEMPTS = 10
+"""How often a change in an object store is made anew because somebody else has made one meanwhile."""
 _Edit = tuple[int, int, str]
 """Where something begins and ends in a text, and what is written instead."""
 
@@ -278,7 +282,8 @@ def change_files(
 ) -> list[Path]:
     """Change the rules of a file, or of the files of a folder; each file is written whole or not at all.
 
-    Of several who change them at once, each sees what the one before it has written.
+    Of several who change them at once, each sees what the one before it has written. In an object store nobody can
+    be kept from writing: a file is written on the condition that nobody else has, and the change made anew if so.
 
     Args:
         path: the file or folder, which holds valid rules.
@@ -293,13 +298,24 @@ def change_files(
     Raises:
         BucketsError: a file is written in a way that cannot be changed by program, or cannot be written.
     """
-    with held(path if path.is_dir() else path.parent):
-        return _change_files(path, states, put, new_file, notes)
+    if not isinstance(path, StorePath):
+        with held(path if path.is_dir() else path.parent):
+            return _change_files(path, states, put, new_file, notes)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(_ChangedMeanwhileError):
+            return _change_files(path, states, put, new_file, notes)
+    message = f"rules {path}: others change them all the time; try again later"
+    raise BucketsError(message)
+
+
+class _ChangedMeanwhileError(Exception):
+    """Somebody else has written an object that was read to be changed."""
 
 
 def _change_files(
     path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, notes: Mapping[str, ChangeNote]
 ) -> list[Path]:
+    tags: dict[Path, str] = {file: file.tag() for file in rule_files(path) if isinstance(file, StorePath)}
     home = {rule.rule_id: file for file in rule_files(path) for rule in load_rules(file)}
     into = path / new_file if path.is_dir() else path
     files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}
@@ -310,9 +326,14 @@ def _change_files(
         noted = {
             rule_id: notes[rule_id] for rule_id in (*of_file, *(rule.rule_id for rule in rules)) if rule_id in notes
         }
-        texts[file] = (_changed(file, of_file, rules) if file.exists() else rules_text(rules)), noted
+        try:
+            texts[file] = (_changed(file, of_file, rules) if file.exists() else rules_text(rules)), noted
+        except (BucketsError, KeyError):
+            if isinstance(file, StorePath) and file.tag() != tags.get(file):
+                raise _ChangedMeanwhileError from None
+            raise
     for file, (text, noted) in texts.items():
-        _write(file, text, noted)
+        _write(file, text, noted, tags.get(file))
     return list(texts)
 
 
@@ -352,10 +373,21 @@ def _live(rules: Any) -> dict[str, Rule]:
     return {rule.rule_id: rule for rule in rules if rule.state != "DELETE"}
 
 
-def _write(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
-    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had."""
+def _write(file: Path, text: str, notes: Mapping[str, ChangeNote], tag: str | None) -> None:
+    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had.
+
+    Raises:
+        BucketsError: it cannot be written.
+        _ChangedMeanwhileError: it is an object of a store that has another tag by now.
+    """
     target = file.resolve()
     try:
+        if isinstance(target, StorePath):
+            write_change_notes(file, text, notes)
+            content = text.encode()
+            if (target.write_first(content) if tag is None else target.write_over(content, tag)) is None:
+                raise _ChangedMeanwhileError
+            return
         mode = target.stat().st_mode if target.exists() else None
         write_change_notes(file, text, notes)
         write_whole(target, text)

@@ -1,4 +1,7 @@
-"""Events of files and tables as they are written in a test: each a mapping of fields to text, true, false or null."""
+"""Events of files and tables as they are written in a test: each a mapping of fields to text, true, false or null.
+
+An array is a list of these.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +16,7 @@ from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
 
 EventRow = dict[str, Any]
-"""Field to text, true, false or None."""
+"""Field to text, true, false or None; an array to a list of these."""
 
 
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
@@ -55,6 +58,8 @@ def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:
 
 
 def _written(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_written(element) for element in value]
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -37,7 +37,7 @@ class GivenEvents:
     """The events of a test.
 
     Attributes:
-        table: a row an event, in arrival order, with all declared fields as text.
+        table: a row an event, in arrival order, with all declared fields as text, arrays as lists of text.
         ids: of each event, as they were written or made up.
         origins: where each event stands in the test.
     """
@@ -75,8 +75,12 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
 
 
 def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
-    """Return events as a table with all declared fields as text."""
-    columns = {name: pa.array([as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
+    """Return events as a table with all declared fields as text, arrays as lists of text."""
+    names = (name for name in schema.field_names if name not in schema.arrays)
+    columns = {name: pa.array([as_text(row.get(name)) for row in rows], pa.string()) for name in names}
+    for name in schema.arrays:
+        lists = [None if row.get(name) is None else list(map(as_text, row[name])) for row in rows]
+        columns[name] = pa.array(lists, pa.list_(pa.string()))
     return pa.table(columns)
 
 
@@ -174,9 +178,14 @@ class _Reader:
             if name not in self._schema.field_names:
                 fields = ", ".join(self._schema.field_names)
                 raise self._fault((*location, name), f"unknown field; event schema {self._schema.name!r} has {fields}")
-            kind = self._schema.attributes.get(name, "text")
-            if isinstance(value, bool) and kind != "boolean":
-                raise self._fault((*location, name), f"{as_text(value)} is no {kind}; text stands in quotes")
+            is_array = name in self._schema.arrays
+            if value is not None and isinstance(value, list) != is_array:
+                reason = "is an array; write a list, as in [A, B]" if is_array else "must be one value, not a list"
+                raise self._fault((*location, name), reason)
+            kind = (self._schema.attributes | self._schema.arrays).get(name, "text")
+            flag = next((one for one in (value if is_array else [value]) or () if isinstance(one, bool)), None)
+            if flag is not None and kind != "boolean":
+                raise self._fault((*location, name), f"{as_text(flag)} is no {kind}; text stands in quotes")
 
 
 def _offset_ms(text: Any) -> int | None:

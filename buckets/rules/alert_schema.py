@@ -43,6 +43,7 @@ def alert_schema(schema: EventSchema) -> EventSchema:
         event_time=EventTime(field=time.field, unit="ms", earliest=time.earliest, latest=time.latest),
         attributes={schema.event_id: "string", **schema.attributes, **strings},
         measures={**schema.measures, ALERT_SCORE: Measure(scale=0)},
+        arrays=schema.arrays,
     )
 
 

@@ -200,6 +200,9 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
             message = f"where.{field}: {error}"
             raise ValueError(message) from None
     kind = schema.attributes.get(field)
+    if field in schema.arrays:
+        message = f"where.{field}: is an array; write a condition in SQL, as in where: {field} IN ('X')"
+        raise ValueError(message)
     if kind is None:
         message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
         raise ValueError(message)

@@ -104,6 +104,8 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             shown, known = short_line(repr(feature.of)), ", ".join(declared) or "none"
             kinds = "field" if len(takes) > 2 else "number"
             reason = f"{shown} is no {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
+            if feature.of in schema.arrays:
+                reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
     are_boolean = {name: feature.aggregate.is_boolean for name, feature in rule.features.items()}
     try:
@@ -117,7 +119,8 @@ def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: E
     for field in fields:
         if field not in schema.attributes:
             shown = short_line(repr(field))
-            yield location, f"{shown} is no attribute of event schema {schema.name!r}; {declared}"
+            reason = "an array" if field in schema.arrays else f"no attribute of event schema {schema.name!r}"
+            yield location, f"{shown} is {reason}; {declared}"
 
 
 def _filter_faults(where: Filter, location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:

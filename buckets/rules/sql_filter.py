@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.errors import kind_and_line
+from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.decimals import Numbers, numbers
 from buckets.expressions.evaluation import matching
@@ -21,6 +22,8 @@ from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
 
 _MOMENT = pa.timestamp("ms", "UTC")
+ARRAY_KINDS: Mapping[AttributeType, Kind] = {"string": "texts", "long": "numbers", "boolean": "booleans"}
+"""By the type of their elements, what arrays are in conditions."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +142,16 @@ def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str,
     Raises:
         ValueError: it fails.
     """
-    longs, of_attributes = [None, INT64_MIN, 0, INT64_MAX], {"string": [None, "", "ß", "a"]}
-    columns = {
-        name: pa.array(of_attributes.get(kind, [None, True, False, None] if kind == "boolean" else longs))
-        for name, kind in schema.attributes.items()
+    longs = [None, INT64_MIN, 0, INT64_MAX]
+    of_attributes: dict[str, list[Any]] = {
+        "string": [None, "", "ß", "a"],
+        "boolean": [None, True, False, None],
+        "long": longs,
+    }
+    columns = {name: pa.array(of_attributes[kind]) for name, kind in schema.attributes.items()}
+    columns |= {
+        name: pa.array([None, [], of_attributes[kind], of_attributes[kind][1:]], pa.list_(ARROW_TYPES[kind]))
+        for name, kind in schema.arrays.items()
     }
     columns |= {name: pa.array(longs, pa.int64()) for name in schema.measures}
     times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
@@ -173,6 +182,7 @@ def _kinds(schema: EventSchema) -> dict[str, Kind]:
     of_attributes: dict[AttributeType, Kind] = {"string": "text", "long": "number", "boolean": "boolean"}
     kinds: dict[str, Kind] = {name: of_attributes[kind] for name, kind in schema.attributes.items()}
     kinds |= dict.fromkeys(schema.measures, "number")
+    kinds |= {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
     return kinds | {schema.event_time.field: "time"}
 
 

@@ -5,6 +5,7 @@ them (`buckets.audit.writer`).
 """
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,12 +18,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.audit.binary_values import BinaryValues
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, Table, audit_tables
+from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, audit_tables
 from buckets.audit.writer import AuditWriter, WrittenMessages
+from buckets.checkpoint.cuts import source_end
 from buckets.checkpoint.lock import Lock
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
+from buckets.config.topic_selection import TopicSelection
 from buckets.delta.upkeep import Upkeep
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.registry import Registry
@@ -31,7 +35,7 @@ from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import PUBLISHED
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_of
-from buckets.spark.kafka_source import kafka_options
+from buckets.spark.kafka_source import kafka_options, subscription
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
 from buckets.spark.stall import give_up
@@ -47,6 +51,7 @@ class Audit:
     Attributes:
         kafka: how Kafka is reached.
         topics: by topic, the name of its table.
+        selection: which topics are read.
         folder: checkpoint and tables.
         settings: how often tables are written, and how they are kept short.
         identity: of the checkpoint; with a batch's number it makes a write happen once.
@@ -56,6 +61,7 @@ class Audit:
 
     kafka: KafkaSettings
     topics: Mapping[str, str]
+    selection: TopicSelection
     folder: AuditFolder
     settings: AuditSettings
     identity: str
@@ -100,12 +106,15 @@ class AuditListener:
     on_failure: Callable[[Exception], None] = lambda error: None
 
 
-def prepare_audit(job: Job, new_topic: Callable[[str], None] | None = None) -> Audit:
+def prepare_audit(
+    job: Job, new_topic: Callable[[str], None] | None = None, say: Callable[[str], None] = lambda line: None
+) -> Audit:
     """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
 
     Args:
         job: the job.
         new_topic: told what is done about topics that were created again; None where these are refused.
+        say: told a line when a topic has appeared that the source's pattern matches.
 
     Raises:
         BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
@@ -117,16 +126,20 @@ def prepare_audit(job: Job, new_topic: Callable[[str], None] | None = None) -> A
     check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
-    topics = folder.topics(topics_of(job))
-    Broker(kafka).check_topics(topics)
-    guard = TopicGuard(kafka, folder.checkpoint, topics)
+    source, named = job.settings.source.selection, topics_of(job)
+    topics = folder.topics(named)
+    found = [topic for topic in topics if topic not in named and source.matches(topic)]
+    selection = TopicSelection(tuple(topic for topic in topics if topic not in found), source.pattern)
+    Broker(kafka).check_topics(selection.names)
+    guard = TopicGuard(kafka, folder.checkpoint, selection, say)
+    topics |= dict.fromkeys(guard.find(), TRANSACTIONS)
     if new_topic is None:
         guard.check()
     identity = folder.open()
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
-    guard.adopt()
-    return Audit(kafka, topics, folder, settings, identity, guard, job.settings)
+    guard.start(SourceOffsets(folder.checkpoint).ended is not None)
+    return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings)
 
 
 class AuditQuery:
@@ -143,8 +156,8 @@ class AuditQuery:
         self._spark = spark
         self._audit = audit
         tables = {table.name: table for table in audit.tables}
-        by_topic = {topic: tables[name] for topic, name in audit.topics.items()}
-        self._reader = MessageReader(by_topic, audit.guard.ids(), _binary_values(audit))
+        self._tables, self._topics = tables, dict.fromkeys(audit.guard.topics, TRANSACTIONS) | dict(audit.topics)
+        self._reader = self._new_reader()
         self._read_columns = from_arrow_schema(self._reader.schema)
         self._listener = listener
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
@@ -153,16 +166,31 @@ class AuditQuery:
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         make_tables(spark, audit.folder, audit.settings, audit.tables)
-        audit.folder.keep_topics(audit.topics)
+        audit.folder.keep_topics(self._topics)
         paths = [audit.folder.tables / name for name in tables]
         self._upkeep = Upkeep(paths, audit.settings.keep_versions, audit.settings.compact, listener.say)
         for path in paths:
             self._upkeep.prepare(path)
         self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values(), self._upkeep)
 
+    def _new_reader(self) -> MessageReader:
+        """Return what reads the messages of the topics that are known now."""
+        by_topic = {topic: self._tables[name] for topic, name in self._topics.items()}
+        return MessageReader(by_topic, self._audit.guard.ids(), _binary_values(self._audit))
+
+    def _take_new_topics(self, batch_id: int) -> None:
+        """Take over topics of a batch that the pattern has found since the last one."""
+        audit = self._audit
+        read = json.loads(source_end(audit.folder.checkpoint, batch_id))
+        new = audit.guard.begin_batch(batch_id, read)
+        if new:
+            self._topics |= dict.fromkeys(new, TRANSACTIONS)
+            audit.folder.keep_topics(self._topics)
+            self._reader = self._new_reader()
+
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         reader = self._spark.readStream.format("kafka").options(**kafka_options(self._audit.kafka))
-        reader = reader.option("subscribe", ",".join(self._audit.topics)).option("includeHeaders", True)
+        reader = reader.options(**subscription(self._audit.selection)).option("includeHeaders", True)
         reader = reader.option("startingOffsets", "earliest")
         reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
         writer = reader.load().writeStream.foreachBatch(run_batch)
@@ -171,6 +199,8 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
+        if self._audit.guard.follows_pattern:
+            self._take_new_topics(batch_id)
         named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
         messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
         # One task a core, not one a partition of each topic.
@@ -264,7 +294,7 @@ def audit_beside(
     Raises:
         BucketsError: as `prepare_audit`, or the audit failed.
     """
-    query = AuditQuery(spark, prepare_audit(job, new_topic), listener)
+    query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     query.start()
     try:
         yield query

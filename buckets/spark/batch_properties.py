@@ -27,6 +27,7 @@ LISTS_PROPERTY = "buckets.lists"
 TERMS_PROPERTY = "buckets.terms"
 FILLS_PROPERTY = "buckets.fills"
 BATCH_PROPERTY = "buckets.batch"
+SPILL_PROPERTY = "buckets.spill"
 Takes = Mapping[int, tuple[int, int | None, int]]
 """By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
 
@@ -39,6 +40,23 @@ def set_batch(context: SparkContext, batch_id: int) -> None:
 def batch_of_task() -> int:
     """Return the number of the batch that the running task belongs to."""
     return int(_of_task(BATCH_PROPERTY))
+
+
+def set_spill(context: SparkContext, folder: Path, driver_bytes: int) -> None:
+    """Send along where the payloads of a batch go that are too large for the driver.
+
+    Args:
+        context: of Spark.
+        folder: for those of the batch.
+        driver_bytes: of all payloads of the batch, how many bytes may come to the driver.
+    """
+    context.setLocalProperty(SPILL_PROPERTY, json.dumps([str(folder), driver_bytes]))
+
+
+def spill_of_task() -> tuple[Path, int]:
+    """Return where the payloads go that are too large for the driver, and how much may come to it."""
+    folder, driver_bytes = json.loads(_of_task(SPILL_PROPERTY))
+    return location(folder), driver_bytes
 
 
 def set_rule_set(context: SparkContext, encoded: str) -> None:

@@ -1,29 +1,30 @@
 """Results into Delta tables, a table an output, each written once for a batch however often the batch runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from buckets.checkpoint.terms import Terms
-from buckets.delta.kept_table import KeptTable
+from buckets.delta.data_file import DataFile, write_data_file
+from buckets.delta.kept_table import KeptTable, WriteApart
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import make_table
 from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
+from buckets.spark.apart import run_apart
 from buckets.spark.scored_batch import ScoredBatch, in_microseconds
+from buckets.spark.spilled import Spilled
+from buckets.stores.location import location
 
 BATCH_ID = "batch_id"
 """The first column of each table: the batch that wrote the row."""
-DRIVER_BYTES = 1 << 26
-"""Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark, whose first
-commit of a session takes seconds. It is some 80,000 alerts."""
 _HIDDEN = ("source_order",)
 
 
@@ -75,11 +76,6 @@ class DeltaSink:
             if self._upkeep is not None:
                 self._upkeep.prepare(self._folder / name)
 
-    @property
-    def on_driver(self) -> bool:
-        """It writes from the executors what is large."""
-        return False
-
     def write(self, batch: ScoredBatch) -> None:
         """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
         schemas = {name: schema for name, schema in table_columns(batch.terms).items() if batch.has(name)}
@@ -89,31 +85,50 @@ class DeltaSink:
 
     def _write_output(self, name: str, schema: pa.Schema, batch: ScoredBatch) -> None:
         batch_id = batch.account.batch_id
-        if batch.size_bytes(name) <= DRIVER_BYTES:
-            self._append_table(name, batch_id, lambda: _with_batch(batch.table(name), batch_id, schema))
+        if name == columns.DEAD_LETTERS or not batch.spilled(name):
+            self._append(name, batch_id, lambda: _with_batch(batch.table(name), batch_id, schema))
             return
-        frame = batch.frame(name).withColumn(BATCH_ID, F.lit(batch_id).cast("long")).select(schema.names)
-        self._append(frame if name == columns.EVALUATIONS else frame.coalesce(1), name, batch_id)
+
+        def at_hand() -> pa.Table:
+            tables = [_with_batch(table, batch_id, schema) for table in batch.tables_at_hand(name)]
+            return pa.concat_tables([schema.empty_table(), *tables])
+
+        with nullcontext() if self._upkeep is None else self._upkeep.nothing_expires(self._folder / name):
+            self._append(name, batch_id, at_hand, partial(write_spilled, self._folder / name, name, batch))
 
     def append_accounts(self, account: BatchAccount) -> None:
         """Append the accounts of a batch."""
         schema = _as_stored(columns.BATCH_COLUMNS)
-        self._append_table(
-            columns.BATCHES, account.batch_id, lambda: pa.Table.from_pylist(account.rows(), schema=schema)
-        )
+        self._append(columns.BATCHES, account.batch_id, lambda: pa.Table.from_pylist(account.rows(), schema=schema))
 
-    def _append_table(self, name: str, batch_id: int, make: Callable[[], pa.Table]) -> None:
-        """Append rows that are made on the driver; a small commit of Spark takes a second of CPU and more."""
-        self._tables[name].append(batch_id, make)
-        self._note_append(name)
-
-    def _note_append(self, name: str) -> None:
+    def _append(
+        self, name: str, batch_id: int, make: Callable[[], pa.Table], write_apart: WriteApart = lambda columns: ()
+    ) -> None:
+        self._tables[name].append(batch_id, make, write_apart)
         if self._upkeep is not None:
             self._upkeep.appended(self._folder / name)
 
-    def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
-        writer = frame.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", self._application(name)).option("txnVersion", batch_id)
-        with nullcontext() if self._upkeep is None else self._upkeep.apart(self._folder / name):
-            writer.save(str(self._folder / name))
-        self._note_append(name)
+
+def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schema) -> list[DataFile]:
+    """Have executors write what has spilled of an output into files of its table; a commit has to name them.
+
+    Args:
+        table: the folder.
+        output: its name.
+        batch: the batch.
+        stored: the columns as the table has them.
+    """
+    of_file: dict[str, list[Spilled]] = {}
+    for lying in batch.spilled(output):
+        of_file.setdefault(lying.path, []).append(lying)
+    folder, decoder, batch_id = str(table), batch.decoder, batch.account.batch_id
+
+    def work(files: Iterable[list[Spilled]]) -> Iterator[Produced]:
+        for several in files:
+            payloads = (packed for lying in several for packed in lying.payloads())
+            rows = (_with_batch(each, batch_id, stored) for each in decoder.tables(output, payloads))
+            file = write_data_file(location(folder), rows, stored)
+            yield Produced(output, file.rows, file.to_json())
+
+    written = run_apart(batch.session, list(of_file.values()), work)
+    return [DataFile.from_json(table, each.payload) for each in written]

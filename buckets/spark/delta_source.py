@@ -1,5 +1,7 @@
 """A Delta table as a stream of arrivals, in the order of one of its columns."""
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,8 +19,16 @@ from pyspark.sql.types import (
 
 from buckets.config.source import DeltaSource
 from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.events.field_paths import path_of, reachable
+from buckets.events.arrivals import (
+    BROKEN,
+    POSITION,
+    SOURCE,
+    SOURCE_ORDER,
+    check_columns,
+    field_column,
+    with_fields_of,
+)
+from buckets.events.field_paths import array_path, outer_name, path_of, reachable
 from buckets.events.schema import EventSchema
 from buckets.spark.arrival_stream import ArrivalStream
 
@@ -46,12 +56,19 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
     missing = F.lit(f"{source.arrival}: is missing or null, and gives the arrival order")
     known = F.coalesce(order, F.lit(0).cast("long"))
     origin = [F.lit("").alias(SOURCE), known.alias(SOURCE_ORDER), known.alias(POSITION)]
-    return ArrivalStream(frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields), iter)
+    rows = frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields)
+
+    def pick(batches: Iterable[pa.RecordBatch], of_batch: EventSchema) -> Iterator[pa.RecordBatch]:
+        return (with_fields_of(batch, schema, of_batch) for batch in batches)
+
+    return ArrivalStream(rows, pick, lambda wanted: wanted.field_names, schema)
 
 
 def _column(name: str, columns: pa.Schema) -> Column:
-    """Return a column, or the field of a struct to which its name is the path."""
-    outermost, *inside = [name] if name in columns.names else path_of(name)
+    """Return a column, or the field of a struct to which its name is the path; of structs in a list, all of theirs."""
+    array = array_path(name)
+    steps = [*path_of(outer_name(name)), *(() if array is None else array.steps)]
+    outermost, *inside = [name] if name in columns.names else steps
     column = F.col("`" + outermost.replace("`", "``") + "`")
     for step in inside:
         column = column.getField(step)

@@ -7,8 +7,6 @@ from pyspark.sql import DataFrame
 
 from buckets.checkpoint.terms import Terms
 from buckets.engine.batch.fan_out import fan_out
-from buckets.events.arrivals import with_fields_of
-from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
@@ -19,19 +17,18 @@ from buckets.spark.worker import settle
 COLUMNS = "shard int, payload binary"
 
 
-def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema, shard_keys: ShardKeys) -> DataFrame:
+def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys) -> DataFrame:
     """Turn arrivals into messages to the shards.
 
     Args:
         arrivals: the stream of a source.
-        schema: the event schema by which rows are read; a batch that is run again may have begun with another one.
         shard_keys: the numbers by which Spark knows the shards.
     """
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        of_batch = rule_set_of_task(), terms_of_task(), lists_of_task()
-        yield from fan_out_rows(normalise(batches), schema, shard_keys, *of_batch)
+        rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
+        yield from fan_out_rows(normalise(batches, terms.event_schema), shard_keys, rule_set, terms, lists)
         settle()
 
     return arrivals.frame.mapInArrow(stage, COLUMNS)
@@ -39,7 +36,6 @@ def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema, shard_keys: Shar
 
 def fan_out_rows(
     arrivals: Iterable[pa.RecordBatch],
-    schema: EventSchema,
     shard_keys: ShardKeys,
     rule_set: RuleSet,
     terms: Terms,
@@ -48,18 +44,15 @@ def fan_out_rows(
     """Turn each piece of a task's arrivals into messages to the shards, in `COLUMNS`.
 
     Args:
-        arrivals: pieces of any size, in the form of `buckets.events.arrivals`.
-        schema: the event schema by which they were read.
+        arrivals: pieces of any size, in the form of `buckets.events.arrivals`, read by the event schema of the batch.
         shard_keys: the numbers by which Spark knows the shards.
         rule_set: the rules of the batch.
         terms: what else decides its results.
         lists: those of the batch.
     """
-    begun = terms.event_schema
     for rows in arrivals:
         if rows.num_rows:
-            typed = with_fields_of(rows, schema, begun)
-            messages = list(fan_out(typed, rule_set, begun, terms.engine, lists))
+            messages = list(fan_out(rows, rule_set, terms.event_schema, terms.engine, lists))
             shards = pa.array([shard_keys.key_of(message.shard) for message in messages], pa.int32())
             payloads = pa.array([message.payload for message in messages], pa.binary())
             yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])

@@ -11,6 +11,7 @@ from buckets.checkpoint.topic_generations import generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.source import KafkaSource
+from buckets.config.topic_selection import TopicSelection
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema
@@ -52,9 +53,17 @@ def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettin
 
 
 def _names(generations: Mapping[str, int]) -> Column:
-    """Return a map from topics to what their generations are called."""
-    named = ((topic, generation_name(topic, number)) for topic, number in generations.items())
-    return F.create_map(*(F.lit(text) for pair in named for text in pair))
+    """Return what the generation of the topic of a message is called; of one that is not known it is the first."""
+    named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
+    names = F.create_map(*(F.lit(text) for pair in named.items() for text in pair)) if named else None
+    return F.col("topic") if names is None else F.coalesce(names[F.col("topic")], F.col("topic"))
+
+
+def subscription(topics: TopicSelection) -> dict[str, str]:
+    """Return how Spark is told which topics it reads."""
+    if topics.pattern is None:
+        return {"subscribe": ",".join(topics.names)}
+    return {"subscribePattern": topics.expression}
 
 
 def open_topics(
@@ -73,25 +82,29 @@ def open_topics(
         kafka: how Kafka is reached.
         values: what reads its values.
         schema: what an event is.
-        generations: by topic, the number of its generation, from 1.
+        generations: by topic, the number of its generation, from 1; left out of topics that are not known yet.
     """
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
-    reader = reader.option("subscribe", ",".join(generations))
+    reader = reader.options(**subscription(source.selection))
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
-    beside = columns_beside_value(schema, source.envelope)
+
+    def columns(schema: EventSchema) -> list[str]:
+        return columns_beside_value(schema, source.envelope)
+
+    beside = columns(schema)
     reader = reader.option("includeHeaders", HEADERS in beside)
     messages = reader.load().select(
         F.col("value").alias(RAW),
-        F.format_string("%s[%d]", _names(generations)[F.col("topic")], "partition").alias(SOURCE),
+        F.format_string("%s[%d]", _names(generations), "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),
         *(F.col(_BESIDE_VALUE[name]).alias(name) for name in beside),
     )
 
-    def normalise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def normalise(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
         batch_id, terms = batch_of_task(), terms_of_task()
         return (values.read(rows, schema, batch_id, terms) for rows in batches)
 
-    return ArrivalStream(messages, normalise)
+    return ArrivalStream(messages, normalise, columns, schema)

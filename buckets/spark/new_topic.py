@@ -1,10 +1,13 @@
 """Goes on with a topic that was deleted and created again: from its beginning, with all that the checkpoint keeps.
 
+A topic that a pattern had found, and that is not there again, is gone on without.
+
 Spark's notes of where the next batch begins are changed, and a batch that was planned in the old topic is given up: its
 messages are gone. The new id is written last, so that all of it is done again if it was broken off.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from buckets.audit.folder import AuditFolder
@@ -33,11 +36,11 @@ def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable
         BucketsError: results of a batch of the old topic are half written.
         Outage: Kafka does not answer.
     """
-    renewed, offsets = guard.renewed(), SourceOffsets(job.checkpoint)
-    unfinished = offsets.unfinished
-    if renewed and unfinished is not None:
+    offsets = SourceOffsets(job.checkpoint)
+    changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
+    if changed.topics and unfinished is not None:
         _give_up(job, identity, unfinished, offsets, say)
-    _begin(guard, renewed, offsets, say)
+    _begin(guard, changed, offsets, say)
 
 
 def go_on_in_new_topics(
@@ -57,9 +60,9 @@ def go_on_in_new_topics(
         Outage: Kafka does not answer.
     """
     with Lock(folder.checkpoint):
-        renewed, offsets = guard.renewed(), SourceOffsets(folder.checkpoint)
-        unfinished = offsets.unfinished
-        if renewed and unfinished is not None:
+        offsets = SourceOffsets(folder.checkpoint)
+        changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
+        if changed.topics and unfinished is not None:
             # Its number is used up: tables that have it take no more under it. Messages without an id that are in
             # their table already are not read again; others are, and those that are repeats are dropped by their id.
             written = _written_with(folder.tables, TRANSACTIONS, identity) == unfinished
@@ -67,7 +70,7 @@ def go_on_in_new_topics(
             before = offsets.before(unfinished)
             offsets.move(unfinished + 1, before | (moved if written else {}))
             offsets.finish(unfinished)
-        _begin(guard, renewed, offsets, say)
+        _begin(guard, changed, offsets, say)
 
 
 def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
@@ -93,26 +96,47 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
     )
 
 
-def _begin(guard: TopicGuard, renewed: Mapping[str, str], offsets: SourceOffsets, say: Callable[[str], None]) -> None:
-    """Let the next batch begin at the beginning of topics, and write that these are others now.
+@dataclass(frozen=True)
+class _Changed:
+    """The topics that are not those that were read: created again, each with its id now, gone, or gone before that."""
+
+    renewed: Mapping[str, str]
+    gone: Sequence[str]
+    lost: Sequence[str]
+
+    @classmethod
+    def of(cls, guard: TopicGuard, offsets: SourceOffsets) -> "_Changed":
+        planned = [] if offsets.unfinished is None else offsets.end(offsets.unfinished)
+        return cls(guard.renewed(), guard.gone(), guard.lost(planned))
+
+    @property
+    def topics(self) -> list[str]:
+        return [*self.renewed, *self.gone, *self.lost]
+
+
+def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
+    """Let the next batch begin at the beginning of topics, and without those that are gone, and write that it does so.
 
     Their ids were asked for first: if one is created again meanwhile, the next check sees it.
     """
-    if not renewed:
-        say("no topic was created again; --new-topic changes nothing")
+    renewed = changed.renewed
+    if not changed.topics:
+        say("no topic was created again or is gone; --new-topic changes nothing")
         return
-    ended = offsets.ended
-    next_batch = 0 if ended is None else ended + 1
+    next_batch = offsets.next_batch
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
     before = offsets.before(next_batch)
     # First of all: once offsets are moved, nothing else says how far the old topics were read.
-    guard.generations.end({topic: {int(key): at for key, at in before.get(topic, {}).items()} for topic in renewed})
-    offsets.move(
-        next_batch, {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
-    )
+    ends = {topic: before.get(topic, {}) for topic in (*renewed, *changed.gone)}
+    guard.generations.end({topic: {int(key): at for key, at in end.items()} for topic, end in ends.items()})
+    begins = {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
+    offsets.move(next_batch, begins, without=[*changed.gone, *changed.lost])
     for topic, begin in beginnings.items():
         guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
         say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
+    for topic in changed.gone:
+        guard.generations.let_go(topic)
+        say(f"topic {topic} is gone, and is not read any more from batch {next_batch} on")
 
 
 def _messages_between(begin: TopicOffsets, end: TopicOffsets) -> int:

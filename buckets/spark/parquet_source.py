@@ -18,7 +18,7 @@ from buckets.events.source_files import plain_path, readable_files
 from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
 from buckets.spark.file_stream import file_columns, file_reader, of_source
 
-ReadFile = Callable[[Path, int], RecordBatches]
+ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
 """What Spark knows of a file. Its content is never asked for, and so is not read."""
 
@@ -35,7 +35,7 @@ def open_parquet(
     if first is not None:
         check_parquet(first, schema, needed, source.arrival)
 
-    def read(path: Path, modified_ms: int) -> RecordBatches:
+    def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
@@ -52,13 +52,13 @@ def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
 
     Args:
         files: as `list_files` makes them; the stream has one row for each.
-        read: reads one file, given its path and when it was modified, in ms since the epoch.
+        read: reads one file, given its path, when it was modified, in ms since the epoch, and the event schema.
     """
     files = files.select(*file_columns())
 
-    def rows(batches: Iterable[pa.RecordBatch]) -> RecordBatches:
+    def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
         for batch in batches:
             for file in batch.to_pylist():
-                yield from read(Path(plain_path(file[SOURCE])), file[SOURCE_ORDER])
+                yield from read(Path(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
 
     return ArrivalStream(files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows)

@@ -18,6 +18,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
@@ -27,6 +28,7 @@ from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.schema_book import SchemaBook
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
@@ -117,19 +119,21 @@ class PreparedJob:
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
-        guard = _guard(job)
+        guard = _guard(job, listener.say)
         upkeep = self._upkeep(listener.say) if sink is None else None
         webhook = settings.output.webhook if sink is None else None
         delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
         results = sink or self._open_sink(upkeep)
+        book = RuleBook(
+            checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
+        )
+        schemas = SchemaBook(job, self.terms, book, listener.say, _check_digits)
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
             lock=self.lock,
-            book=RuleBook(
-                checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
-            ),
+            book=book,
             sink=results if delivery is None else WebhookSink(results, delivery),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
@@ -140,6 +144,8 @@ class PreparedJob:
             guard=guard,
             upkeep=upkeep,
             delivery=delivery,
+            schemas=schemas,
+            reopen=lambda: open_source(spark, schemas.job),
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
@@ -165,17 +171,7 @@ class PreparedJob:
     @property
     def terms(self) -> Terms:
         """What decides the results of batches that begin now, besides their rules."""
-        settings = self.job.settings
-        return Terms(
-            event_schema=self.job.event_schema,
-            engine=settings.engine,
-            evaluations=settings.output.evaluations,
-            output=settings.output.kind,
-            arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.all_topics else None,
-            avro_schema=self.job.avro_schema,
-            protobuf=self.protobuf,
-        )
+        return Terms.of(self.job, self.protobuf)
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
         """Open where the job's results go, with all tables or topics there."""
@@ -240,10 +236,12 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if settings.output.folder is not None:
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
-        check_digits(output.path, job.event_schema)
+    _check_digits(job)
     if source.all_topics and settings.kafka is not None:
         Broker(settings.kafka).check_topics(source.all_topics)
     guard = _guard(job)
+    if guard is not None:
+        guard.find()
     if guard is not None and new_topic is None:
         guard.check()
     carried_over = checkpoint.job.carried_over(basis)
@@ -253,14 +251,24 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     if guard is not None:
         if new_topic is not None:
             go_on_in_new_topic(job, identity, guard, new_topic)
-        guard.adopt()
+        guard.start(SourceOffsets(job.checkpoint).ended is not None)
     return PreparedJob(job, identity, carried_over, lock, pinned_fields(job))
 
 
-def _guard(job: Job) -> TopicGuard | None:
+def _check_digits(job: Job) -> None:
+    """See that the job's tables, if it writes some, can hold its values.
+
+    Raises:
+        BucketsError: they cannot.
+    """
+    if job.settings.output.folder is not None:
+        check_digits(job.settings.output.folder, job.event_schema)
+
+
+def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> TopicGuard | None:
     """Return what sees that the source topics of a job are still the same; None of other sources."""
-    kafka, topics = job.settings.kafka, job.settings.source.all_topics
-    return TopicGuard(kafka, job.checkpoint, topics) if kafka is not None and topics else None
+    kafka, source = job.settings.kafka, job.settings.source
+    return TopicGuard(kafka, job.checkpoint, source.selection, say) if kafka is not None and source.has_topics else None
 
 
 def job_session(

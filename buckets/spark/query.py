@@ -1,15 +1,15 @@
 """The scoring query: source, fan-out, windows, and one `foreachBatch` that hands results to a sink.
 
-For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once:
-its results are kept until the sink has written them, because running it again would mean scoring again. The accounts of
-the batch are checked before anything is written.
+For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once,
+with one action that brings its results to the driver, or says where they lie. The accounts of the batch are checked
+before anything is written.
 """
 
 import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,21 +31,27 @@ from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
 from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.schema_book import SchemaBook
+from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_terms
+from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_spill, set_terms
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.running import Batch, Patience, Running, begin_query, news_of
+from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
+from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
 from buckets.spark.worker import start_workers
 from buckets.state.layer import Bounds
 from buckets.webhook.delivery import Delivery
+
+DRIVER_BYTES = 1 << 26
+"""Payloads of a batch up to this size come to the driver; it is some 80,000 alerts."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Scoring:
 
     Attributes:
         arrivals: the source.
-        terms: what decides the results of batches that begin now, besides their rules.
+        terms: what decides the results of batches, besides their rules, as they are at the start.
         checkpoint: records of batches.
         lock: of the checkpoint, held until the query has ended.
         book: the rules of each batch.
@@ -68,6 +74,8 @@ class Scoring:
         guard: sees that the source topic is still the same; None of other sources.
         upkeep: what looks after the tables of results while batches run; None where there are none.
         delivery: what hands over alerts to a webhook; None where there is none.
+        schemas: what follows the event schema; None where it stays as it is.
+        reopen: opens the source of a job again, which may have other columns by now; None where it stays as it is.
     """
 
     arrivals: ArrivalStream
@@ -85,6 +93,8 @@ class Scoring:
     guard: TopicGuard | None = None
     upkeep: Upkeep | None = None
     delivery: Delivery | None = None
+    schemas: SchemaBook | None = None
+    reopen: Callable[[], ArrivalStream] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,18 +155,21 @@ class ScoringQuery:
         self._phases = Phases() if phases is None else phases
         self._scoring = scoring
         self._on_batch = on_batch
+        self._arrivals = scoring.arrivals
         self._driver = DriverStore(scoring.checkpoint.driver)
+        self._spilled = spill_folder(scoring.checkpoint.path)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        scoring = self._scoring
-        messages = fan_out_stage(scoring.arrivals, scoring.terms.event_schema, scoring.shard_keys)
+        scoring, is_first = self._scoring, self._query is None
+        if not is_first and scoring.reopen is not None:
+            self._arrivals = scoring.reopen()
+        messages = fan_out_stage(self._arrivals, scoring.shard_keys)
         if scoring.single_stage:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, scoring.bounds, scoring.shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        is_first = self._query is None
         if is_first:
             start_workers(produced.sparkSession.sparkContext)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
@@ -166,11 +179,15 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
-        terms = scoring.checkpoint.batches.terms_for(batch_id, scoring.terms)
+        if scoring.guard is not None and scoring.guard.follows_pattern:
+            scoring.guard.begin_batch(batch_id, json.loads(source_end(scoring.checkpoint.path, batch_id)))
+        terms = scoring.checkpoint.batches.terms_for(batch_id, self._terms_now(batch_id))
         rule_set = scoring.book.for_batch(batch_id)
         set_batch(produced.sparkSession.sparkContext, batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
+        spilled = self._spilled / f"{batch_id:09d}"
+        set_spill(produced.sparkSession.sparkContext, spilled, DRIVER_BYTES)
         stores = self._driver.of_batch(batch_id)
         record = scoring.checkpoint.batches.record(batch_id)
         assert record is not None
@@ -178,21 +195,38 @@ class ScoringQuery:
         backfills = scoring.backfills
         set_fills(produced.sparkSession.sparkContext, {} if backfills is None else backfills.begin_batch(rule_set))
         scoring.lock.check()
-        with _computed_once(produced, scoring.sink):
-            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
-            self._check(batch)
-            scored_s = time.perf_counter()
-            self._running.progress()
-            scoring.lock.check()
-            scoring.sink.write(batch)
-            filled = how_far(batch.fills, terms.engine.shards)
-            scoring.lock.check()
-            self._record(batch, filled)
+        batch = score_batch(produced, batch_id, rule_set, terms, stores, lists)
+        self._check(batch)
+        scored_s = time.perf_counter()
+        self._running.progress()
+        scoring.lock.check()
+        scoring.sink.write(batch)
+        filled = how_far(batch.fills, terms.engine.shards)
+        scoring.lock.check()
+        self._record(batch, filled)
+        if batch.has_spilled:
+            remove_tree(spilled)
         written_s = time.perf_counter() - scored_s
         if backfills is not None:
             backfills.end_batch(filled, written_s + scored_s - started_s)
         report = BatchReport(batch.account, scored_s - started_s, written_s, batch.small_alerts(), epoch_ms())
         self._on_batch(report)
+
+    def _terms_now(self, batch_id: int) -> Terms:
+        """Return the terms of a batch that begins now, by what the event schema says by now.
+
+        Raises:
+            OtherColumns: the source is to be opened again for it first.
+        """
+        scoring, schemas = self._scoring, self._scoring.schemas
+        if schemas is None:
+            return scoring.terms
+        scoring.lock.check()
+        terms = schemas.take(batch_id)
+        if not self._arrivals.has_all_of(terms.event_schema):
+            message = "the source lacks columns that the event schema needs from now on; start the job again"
+            raise OtherColumns(message)
+        return terms
 
     def _check(self, batch: ScoredBatch) -> None:
         """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""
@@ -237,7 +271,10 @@ class ScoringQuery:
     def _following(self) -> Iterator[None]:
         with self._scoring.lock:
             self._phases.tell(self._phases.following)
+            remove_tree(self._spilled)
             try:
+                if self._scoring.schemas is not None:
+                    self._scoring.schemas.start()
                 self._scoring.book.start()
                 with contextlib.ExitStack() as beside:
                     for helper in (self._scoring.upkeep, self._scoring.delivery):
@@ -259,7 +296,12 @@ class ScoringQuery:
         scoring = self._scoring
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
         delivered = {} if scoring.delivery is None else scoring.delivery.counts()
-        return news_of(self._query, [fill.to_json() for fill in fills], delivered)
+        schema = {} if scoring.schemas is None else scoring.schemas.to_json()
+        guard = scoring.guard
+        appeared = guard.appeared if guard is not None and guard.follows_pattern else None
+        written = [fill.to_json() for fill in fills]
+        news = news_of(self._query)
+        return replace(news, fills=written, webhook=delivered, schema=schema, topics_appeared=appeared)
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""
@@ -272,16 +314,3 @@ class ScoringQuery:
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
         self._running.stop()
-
-
-@contextlib.contextmanager
-def _computed_once(produced: DataFrame, sink: Sink) -> Iterator[None]:
-    """Persist what a batch produces, until it is written; not for a sink that has it all on the driver."""
-    if sink.on_driver:
-        yield
-        return
-    produced.persist()
-    try:
-        yield
-    finally:
-        produced.unpersist()

@@ -6,11 +6,9 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -49,6 +47,10 @@ _DAMAGED_STATE = (
 _NO_DESCRIPTORS = "Too many open files"
 LONGEST_RETRY_S = 60.0
 """The longest pause between two starts of a query; each is twice as long as the one before."""
+MOST_REOPENED = 3
+"""How often a source is opened again for other columns before a batch has to be done."""
+_TABLE_CHANGED = "[DELTA_SCHEMA_CHANGED"
+"""What Spark says of a Delta table that has other columns by now: the query has to be started again to read them."""
 WAITING = "Waiting for "
 """How the status of a query begins whose trigger is done: its sources have answered."""
 Batch = Callable[[DataFrame, int], None]
@@ -56,6 +58,10 @@ Batch = Callable[[DataFrame, int], None]
 
 class Stopped(Exception):
     """Raised in a batch that must not begin, so that it is not committed and runs at the next start."""
+
+
+class OtherColumns(BucketsError):
+    """The source has to be opened again for other columns of it; nothing of the batch has begun."""
 
 
 class SlowStart(BucketsError):
@@ -103,6 +109,7 @@ class Running:
         self._out_since_s: float | None = None
         self._slow_since_s: float | None = None
         self._retry_s = RETRY_S
+        self._reopened = 0
         self._watch = StallWatch(patience.stall_s)
         self._shutdown = Shutdown(patience.shutdown_s, lambda: self._watch.doing, patience.say)
         self._stopping = threading.Event()
@@ -110,7 +117,7 @@ class Running:
         self._query: StreamingQuery | None = None
 
     def run(self, interval_ms: int | None) -> None:
-        """Run to the end; after an outage start again, until it has lasted too long.
+        """Run to the end; start again for other columns of the source, and in an outage, until it has lasted too long.
 
         An outage lasts until a batch is done, or until Kafka has said that there is nothing new.
 
@@ -127,6 +134,10 @@ class Running:
                 try:
                     self._query = self._begin(interval_ms, self._guarded)
                     self._wait(self._query)
+                except OtherColumns as error:
+                    self._reopened += 1
+                    if self._reopened > MOST_REOPENED:
+                        raise BucketsError(error.message) from error
                 except Outage as error:
                     self._wait_out(error)
                 except SlowStart as error:
@@ -213,7 +224,7 @@ class Running:
             raise
         self._watch.mark(f"the end of batch {batch_id}")
         self._out_since_s = self._slow_since_s = None
-        self._retry_s = RETRY_S
+        self._retry_s, self._reopened = RETRY_S, 0
 
     def progress(self) -> None:
         """Take down that a part of the batch that is running has got done."""
@@ -276,7 +287,7 @@ class Running:
             )
             return BucketsError(message)
         message = f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
-        return BucketsError(message)
+        return OtherColumns(message) if _TABLE_CHANGED in text else BucketsError(message)
 
 
 def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
@@ -313,13 +324,10 @@ def _is_idle(query: StreamingQuery) -> bool:
     return not query.status["isTriggerActive"] or has_nothing_new(query)
 
 
-def news_of(
-    query: StreamingQuery, fills: Sequence[Mapping[str, Any]] = (), webhook: Mapping[str, int] = MappingProxyType({})
-) -> QueryNews:
-    """Return what Spark says of a query, as of its latest batch; `fills` and `webhook` go along."""
+def news_of(query: StreamingQuery) -> QueryNews:
+    """Return what Spark says of a query, as of its latest batch."""
     latest = query.lastProgress
-    news = QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query), fills)
-    return replace(news, webhook=webhook)
+    return QueryNews.of(None if latest is None else json.loads(latest.json), has_nothing_new(query))
 
 
 def has_nothing_new(query: StreamingQuery) -> bool:

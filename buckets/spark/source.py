@@ -23,8 +23,7 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
     match job.settings.source:
         case KafkaSource() as source:
             assert job.settings.kafka is not None
-            generations = TopicGenerations(job.checkpoint)
-            numbers = {topic: max(1, len(generations.of(topic))) for topic in source.all_topics}
+            numbers = TopicGenerations(job.checkpoint).numbers(source.all_topics)
             values = topic_values(source, job.checkpoint, job.settings.kafka.registry)
             return open_topics(spark, source, job.settings.kafka, values, schema, numbers)
         case DeltaSource() as source:
@@ -32,6 +31,6 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
         case ParquetSource() as source:
             return open_parquet(spark, source, schema, needed)
         case TextSource() as source:
-            return open_text(spark, source, schema)
+            return open_text(spark, source)
         case source:
             raise NotImplementedError(source.kind)

@@ -1,55 +1,114 @@
-"""Many state calls in one go.
+"""State calls, many entries in one.
 
-A state call is a message to the JVM and back. Sending requests, twice `WINDOW` of them, before their answers are read
-makes the waiting overlap, several times faster where keys are many. This uses private parts of pyspark's client; with
-any other version than `KNOWN_VERSION` the public calls are made, one by one, with the same results.
+A state call is a message to the JVM and back. Many entries are one call, under a key of `BULK`, which our provider in
+the JVM understands (`buckets/java/bulk`). To Spark's own there is no such key, which tells that it does not know these
+calls. Then, and for few entries, each has a call of its own, with the same results.
+
+Calls use private parts of pyspark's client, which take a tenth of the time. With any other version than
+`KNOWN_VERSION` they are the public ones.
 """
 
 import pickle
 import struct
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+import numpy as np
 import pyspark
 from pyspark.sql.streaming.stateful_processor import MapState
 
 KNOWN_VERSION = "4.2.1"
-WINDOW = 64
-WINDOW_BYTES = 32_768
-"""What is sent ahead fits the socket's buffer: else both sides could wait for the other to read."""
+BULK = b"\xffbulk\0\0\1"
+"""How a key begins that is a call for many entries. No section is named so (`engine/storage/shard_store.py`)."""
+BULK_FROM = 4
+"""So many entries are worth the question whether the state knows such calls."""
+_MOST_ENTRIES, _MOST_BYTES = 1024, 262_144
+"""What one call is about, and what it has in keys and values: what an answer has is known to the JVM alone."""
 _HEADER, _LENGTH = struct.Struct("!ii"), struct.Struct("!i")
 """What stands before a request: version 0 of the protocol and its length; before an answer, its length."""
 
 
-def is_pipelined() -> bool:
+def is_known() -> bool:
     """Return whether this pyspark's client is the one whose private parts are known."""
     return pyspark.__version__ == KNOWN_VERSION
 
 
-def get_values(state: MapState, keys: Sequence[bytes]) -> list[bytes]:
-    """Read many entries of a `binary -> binary` map state; empty bytes where there is none."""
-    if is_pipelined():
-        return [bytes_of(answer) for answer in _pipelined(state, GET, ((key,) for key in keys))]
-    values = [state.getValue((key,)) for key in keys]
-    return [b"" if value is None else bytes(value[0]) for value in values]
+class StateEntries:
+    """The entries of a `binary -> binary` map state."""
 
+    def __init__(self, state: MapState) -> None:
+        """Use a map state."""
+        self._state = state
+        self._takes_bulk: bool | None = None
 
-def put_values(state: MapState, entries: Sequence[tuple[bytes, bytes]]) -> None:
-    """Write many entries of a `binary -> binary` map state."""
-    if is_pipelined():
-        deque(_pipelined(state, UPDATE, entries), maxlen=0)
-    else:
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Read entries; empty bytes where there is none."""
+        if not self._in_bulk(keys):
+            return [self._get(key) for key in keys]
+        return [value for piece in _pieces(keys) for value in _parted(self._get(BULK + _joined(keys[piece])))]
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write entries."""
+        if self._in_bulk(entries):
+            keys, values = [key for key, _ in entries], [value for _, value in entries]
+            pieces = _pieces(keys, values)
+            entries = [(BULK + _joined(keys[piece]), _joined(values[piece])) for piece in pieces]
         for key, value in entries:
-            state.updateValue((key,), (value,))
+            if is_known():
+                _call(self._state, UPDATE, (key, value))
+            else:
+                self._state.updateValue((key,), (value,))
 
-
-def remove_keys(state: MapState, keys: Sequence[bytes]) -> None:
-    """Remove many entries of a `binary -> binary` map state."""
-    if is_pipelined():
-        deque(_pipelined(state, REMOVE, ((key,) for key in keys)), maxlen=0)
-    else:
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove entries."""
+        if self._in_bulk(keys):
+            keys = [BULK + _joined(keys[piece]) for piece in _pieces(keys)]
         for key in keys:
-            state.removeKey((key,))
+            if is_known():
+                _call(self._state, REMOVE, (key,))
+            else:
+                self._state.removeKey((key,))
+
+    def takes_bulk(self) -> bool:
+        """Return whether the state knows calls for many entries: it is asked for none of them, once."""
+        if self._takes_bulk is None:
+            self._takes_bulk = self._get(BULK + _joined([])) == _joined([])
+        return self._takes_bulk
+
+    def _in_bulk(self, entries: Sequence[object]) -> bool:
+        return len(entries) >= BULK_FROM and self.takes_bulk()
+
+    def _get(self, key: bytes) -> bytes:
+        if is_known():
+            return bytes_of(_call(self._state, GET, (key,)))
+        value = self._state.getValue((key,))
+        return b"" if value is None else bytes(value[0])
+
+
+def _joined(strings: Sequence[bytes]) -> bytes:
+    """Return how many there are, their lengths, and their bytes."""
+    numbers = np.fromiter(map(len, strings), "<i4", len(strings))
+    return b"".join([len(strings).to_bytes(4, "little"), numbers.tobytes(), *strings])
+
+
+def _parted(joined: bytes) -> list[bytes]:
+    """Return what was joined."""
+    count = int.from_bytes(joined[:4], "little")
+    first = 4 + 4 * count
+    ends = (first + np.frombuffer(joined, "<i4", count, 4).cumsum(dtype=np.int64)).tolist()
+    return [joined[start:end] for start, end in pairwise([first, *ends])]
+
+
+def _pieces(*columns: Sequence[bytes]) -> Iterator[slice]:
+    """Part what belongs together into the pieces of one call each."""
+    first = size = 0
+    for number, row in enumerate(zip(*columns, strict=True)):
+        size += sum(map(len, row))
+        if size >= _MOST_BYTES or number + 1 - first == _MOST_ENTRIES:
+            yield slice(first, number + 1)
+            first, size = number + 1, 0
+    if first < len(columns[0]):
+        yield slice(first, None)
 
 
 def _row(field: bytes) -> bytes:
@@ -108,33 +167,14 @@ def request(state_name: str, call: bytes, arguments: Sequence[bytes]) -> bytes:
     return _field(_VARIABLE_REQUEST, _field(_MAP_STATE_CALL, on_map))
 
 
-def _pipelined(state: MapState, call: bytes, calls: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
-    """Make calls, up to two windows ahead of their answers; yields each answer's value.
-
-    Calls of one kind have either small requests or small answers, so that the two sides never wait for each other.
-    """
+def _call(state: MapState, call: bytes, arguments: Sequence[bytes]) -> bytes:
+    """Make a call, and return the value of its answer."""
     stream = state._mapStateClient._stateful_processor_api_client.sockfile
-    window: list[bytes] = []
-    window_bytes = under_way = 0
-
-    def answers(count: int) -> Iterator[bytes]:
-        for _ in range(count):
-            (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
-            yield value_of(stream.read(length))
-
-    for arguments in calls:
-        message = request(state._stateName, call, arguments)
-        if window and (len(window) == WINDOW or window_bytes + len(message) > WINDOW_BYTES):
-            stream.write(b"".join(window))
-            stream.flush()
-            yield from answers(under_way)
-            under_way, window_bytes = len(window), 0
-            window.clear()
-        window.append(_HEADER.pack(0, len(message)) + message)
-        window_bytes += len(message)
-    stream.write(b"".join(window))
+    message = request(state._stateName, call, arguments)
+    stream.write(_HEADER.pack(0, len(message)) + message)
     stream.flush()
-    yield from answers(under_way + len(window))
+    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+    return value_of(stream.read(length))
 
 
 def value_of(answer: bytes) -> bytes:

@@ -3,6 +3,8 @@
 Spark reads lines of bytes, a whole file in one task; what they say is read in Python, JSON and CSV alike.
 """
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -12,19 +14,23 @@ from buckets.events.arrivals import RAW, SOURCE
 from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path
-from buckets.spark.arrival_stream import ArrivalStream
+from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
 from buckets.spark.file_stream import file_columns, file_reader, of_source
 
 
-def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
+def open_text(spark: SparkSession, source: TextSource) -> ArrivalStream:
     """Open a folder of JSON lines or CSV files as a stream."""
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
-    read = line_reader(source.file_format, schema, header=None)
-    return ArrivalStream(lines, lambda batches: read(map(_with_paths, batches)))
+    kind = source.file_format
+
+    def read(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
+        return line_reader(kind, schema, header=None)(map(_with_paths, batches))
+
+    return ArrivalStream(lines, read)
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -21,11 +21,6 @@ class WebhookSink:
     results: Sink
     delivery: Delivery
 
-    @property
-    def on_driver(self) -> bool:
-        """It works where results are written."""
-        return self.results.on_driver
-
     def write(self, batch: ScoredBatch) -> None:
         """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""
         self.results.write(batch)

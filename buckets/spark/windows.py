@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
 from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.state_client import get_values, put_values, remove_keys
+from buckets.spark.state_client import StateEntries
 from buckets.spark.worker import settle
 from buckets.state.layer import Bounds
 
@@ -32,19 +32,19 @@ class MapStateEntries(InObjects):
 
     def __init__(self, state: MapState) -> None:
         """Use a map state."""
-        self._state = state
+        self._state, self._entries = state, StateEntries(state)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
-        return get_values(self._state, keys)
+        return self._entries.get(keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
-        put_values(self._state, entries)
+        self._entries.put(entries)
 
     def remove(self, keys: ByteStrings) -> None:
         """Forget keys."""
-        remove_keys(self._state, keys.to_list())
+        self._entries.remove(keys.to_list())
 
     def list_keys(self) -> Iterator[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
@@ -70,9 +70,10 @@ class Windows(StatefulProcessor):
         from buckets.engine.stages.shard import COUNTS, Scorer
         from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
         from buckets.spark.machine_caches import caches_of_worker
+        from buckets.spark.spilled import beyond_share
         from buckets.state.layer import Layer
 
-        payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
+        payloads, terms, rule_set = (bytes(row.payload) for row in rows), terms_of_task(), rule_set_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
         layer = Layer(self._entries, caches_of_worker(), self._bounds)
         store = ShardStore(
@@ -82,7 +83,8 @@ class Windows(StatefulProcessor):
             policies=Section(layer, POLICIES),
         )
         shard = self._shard_keys.shard_of(key[0])
-        for produced in scorer.score(payloads, rule_set_of_task(), store, sources_of_task(shard)):
+        scored = scorer.score(payloads, rule_set, store, sources_of_task(shard))
+        for produced in beyond_share(scored, terms.engine.shards, rule_set, terms):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         held = layer.commit()
         if held is not None:

@@ -46,6 +46,7 @@ _SAID_HERE = {
     "held_alerts": "How many alerts a policy held back.",
     "latest_event_time": "The latest event time of the batch.",
     "skipped": "How many messages were neither events nor faulty, such as a deletion.",
+    "unjudged": "How many only filled timelines, since their topic is `judge: false`.",
     "no_key": "How many have a null in a field by which the group groups.",
     "terms": "The features of the rule with their values, as JSON.",
 }

@@ -123,6 +123,16 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         {"audit": {"path": "a", "checkpoint": "c", "keep_versions": "5m"}},
         {"partitions": 99},
         {"output": {"path": "x"}, "audit": {"path": "a", "checkpoint": "c"}},
+        {"source": {"kind": "kafka", "topic": "x", "topics": ["y"]}},
+        {"source": {"kind": "kafka", "topic": "x", "topic_pattern": "y.*"}},
+        {"source": {"kind": "kafka", "topics": ["x", {"name": "x", "judge": False}]}},
+        {"source": {"kind": "kafka", "topics": [{"name": "x", "judge": False}]}},
+        {"source": {"kind": "kafka", "topics": ["x", {"name": "y", "judged": False}]}},
+        {"source": {"kind": "kafka", "topic_pattern": "y.*("}},
+        {"source": {"kind": "kafka", "topic_pattern": r"\p{Lower}+"}},
+        {"source": {"kind": "kafka", "topic_pattern": "al.*"}},
+        {"source": {"kind": "kafka", "topic_pattern": ".*rules"}},
+        {"source": {"kind": "json", "path": ".", "topic_pattern": "y.*"}},
     ],
 )
 def test_a_job_that_cannot_be_says_why_in_one_line(tmp_path, changes, as_worded):

@@ -128,6 +128,8 @@ def test_a_login_is_sent_and_never_shown(served, monkeypatch):
         (200, []),
         (200, {"schema": 1}),
         (200, {"schema": SCHEMA, "references": [{}]}),
+        (200, {"schema": SCHEMA, "references": 7}),
+        (200, {"schema": SCHEMA, "references": [{"name": "a", "subject": "a", "version": 1}]}),
         (401, {}),
         (403, {}),
         (400, {}),
@@ -168,6 +170,9 @@ def test_a_registry_that_is_not_there_is_away_and_a_job_waits_for_it_as_for_a_br
         {"url": "http://registry", "username": "ann"},
         {"url": "https://registry", "ca_file": "nowhere.pem"},
         {"url": "https://registry", "password": "${NOT_SET_ANYWHERE}", "username": "ann"},
+        {"url": "http://registry:99999"},
+        {"url": "http://registry/ä"},
+        {"url": "http://[::1"},
     ],
 )
 def test_settings_that_cannot_be_say_why(settings, as_worded):
@@ -304,8 +309,22 @@ WIDE = {
         {"name": "risk", "type": "double"},
         {"name": "mixed", "type": ["string", "long"]},
         {"name": "lines", "type": {"type": "array", "items": "string"}},
+        {"name": "items", "type": ["null", {"type": "array", "items": {"type": "record", "name": "item", "fields": [
+            {"name": "sku", "type": ["null", "string"]},
+            {"name": "price", "type": "double"},
+            {"name": "parts", "type": {"type": "array", "items": "string"}},
+        ]}}]},
+        {"name": "labels", "type": {"type": "map", "values": "string"}},
+        {"name": "customer", "type": ["null", {"type": "record", "name": "customer", "fields": [
+            {"name": "address", "type": {"type": "record", "name": "address", "fields": [
+                {"name": "country", "type": "string"},
+                {"name": "fee", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}},
+            ]}},
+            {"name": "parent", "type": ["null", "customer"]},
+            {"name": "empty", "type": {"type": "record", "name": "empty", "fields": []}},
+        ]}]},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("by", ["subject", "file"])
@@ -325,8 +344,10 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
     assert schema.name == "payment"
     assert schema.attributes == {
         "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "born": "string",
+        "customer.address.country": "string",
     }  # fmt: skip
-    assert schema.measures == {"amount": Measure(scale=2)}
+    assert schema.measures == {"amount": Measure(scale=2), "customer.address.fee": Measure(scale=3)}
+    assert schema.arrays == {"lines[]": "string", "items[].sku": "string"}
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
 
@@ -338,6 +359,7 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
         ["nothing-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
         ["other-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
         ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "att"],
+        ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "id"],
         ["payment-value", "--conf", "bare.yaml", "--id", "id", "--time", "at"],
         ["--file", "text.avsc", "--id", "id", "--time", "at"],
         ["--file", "broken.avsc", "--id", "id", "--time", "at"],
@@ -378,6 +400,8 @@ message Payment {
   Customer customer = 12;
   google.protobuf.Timestamp born = 13;
   oneof means { string card = 14; sint64 account = 15; }
+  repeated Customer friends = 16;
+  repeated confluent.type.Decimal fees = 17;
   enum Kind { CARD = 0; }
 }
 message Customer { string country = 1; Customer parent = 2; Empty empty = 3; }
@@ -406,6 +430,7 @@ def test_an_event_schema_is_made_of_a_schema_of_protobuf(served, buckets, tmp_pa
         "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "customer.country": "string",
         "born": "string", "card": "string", "account": "long",
     }  # fmt: skip
+    assert schema.arrays == {"lines[]": "string", "friends[].country": "string"}
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
 
@@ -482,6 +507,23 @@ def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_
         "registry URL: the schema of subject alerts-value is not compatible with those that it has (a field is "
         "missing); name another topic for the output, or see what has been registered there"
     )
+
+
+@pytest.mark.parametrize(
+    ("customer", "fault"),
+    [
+        (["null", "string"], "has customer.land, which is in something that is no object"),
+        ({"type": "record", "name": "person", "fields": [{"name": "land", "type": {"type": "map", "values": "int"}}]},
+         "has customer.land, which is an object, and must be one value"),
+    ],
+)  # fmt: skip
+def test_check_refuses_a_field_that_is_no_single_value_in_a_schema_of_avro(served, tmp_path, customer, fault):
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format="avro")
+    (tmp_path / "schema.yaml").write_text("event_id: id\nevent_time: at\nattributes: {customer.land: string}\n")
+    fields = [{"name": "id", "type": "string"}, {"name": "at", "type": "long"}, {"name": "customer", "type": customer}]
+    served.register("payments-value", {"type": "record", "name": "payment", "fields": fields})
+    with pytest.raises(BucketsError, match=fault):
+        check_registry(load_job(conf), RegistrySettings(url=served.url))
 
 
 def test_numbers_of_fields_are_pinned_at_a_start_and_kept_where_the_registry_is_away(served, tmp_path):

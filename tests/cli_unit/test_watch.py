@@ -126,9 +126,15 @@ def test_a_job_that_has_failed_died_or_fallen_silent_says_so(buckets, conf, chec
     assert ran.code == 1
 
 
-FAULT = {"rules_fault": "topic rules is not followed: no broker answers", "not_counted": 2, "fault": "KeyError: 'a'"}
+FAULT = {
+    "rules_fault": "topic rules is not followed: no broker answers",
+    "query": {"schema": {"name": "payment", "version": 2, "fault": "checkpoint c was made with kind"}},
+    "not_counted": 2,
+    "fault": "KeyError: 'a'",
+}
 REMARKS = [
     "the rules may be out of date: topic rules is not followed: no broker answers",
+    "the event schema stays as it is: checkpoint c was made with kind",
     "these figures are not complete, 2 batches are not in them: KeyError: 'a'",
 ]
 
@@ -138,10 +144,11 @@ def test_what_is_wrong_with_a_job_that_goes_on_is_shown(buckets, conf, checkpoin
     change(checkpoint, ended_ms=None)
     assert not any(remark in buckets("watch", conf, "--once").out for remark in REMARKS)
     change(checkpoint, **FAULT)
-    assert buckets("watch", conf, "--once").out.splitlines()[1:3] == REMARKS
+    assert buckets("watch", conf, "--once").out.splitlines()[1:4] == REMARKS
     monkeypatch.setattr(watching, "time", Passing(lambda: None, lambda: change(checkpoint, not_counted=3)))
     said = buckets("watch", conf).out.splitlines()
-    assert [line for line in said if "events/s" not in line] == [*REMARKS, REMARKS[1].replace("2", "3")]
+    assert [line for line in said if "events/s" not in line] == [*REMARKS, REMARKS[2].replace("2", "3")]
+    assert all("event schema version 2 | " in line for line in said if "events/s" in line)
     console = Console(file=StringIO(), force_terminal=True, width=160)
     console.print(WatchedJob(conf, checkpoint).view(Live(live.data | {"ended_ms": None} | FAULT), epoch_ms(), 40))
     assert all(remark in console.file.getvalue() for remark in REMARKS)

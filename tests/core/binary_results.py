@@ -48,11 +48,15 @@ def _of_field(message: Message, field: Any) -> Any:
 
 
 def comparable(shown: Mapping[str, Any], is_protobuf: bool = False) -> dict[str, Any]:
-    """A message without what is null or left out, which binary formats do not tell apart; filters as JSON.
+    """A message without what is null or left out, which binary formats do not tell apart; filters and arrays as JSON.
 
     In Protobuf a list that is empty is not there either.
     """
     chosen = {name: each for name, each in shown.items() if each is not None and not (is_protobuf and each == [])}
+    if "event" in chosen:
+        named = chosen["event"].items()
+        texts = {name: json.dumps(each, ensure_ascii=False) for name, each in named if isinstance(each, list)}
+        chosen["event"] = chosen["event"] | texts
     if chosen.get("terms"):
         chosen["terms"] = [comparable(_with_filter(term)) for term in chosen["terms"]]
     return chosen

@@ -21,7 +21,11 @@ FIELDS: dict[str, Kind] = {
     "amount": "number",
     "vip": "boolean",
     "at": "time",
+    "tags[]": "texts",
+    "lines[].codes": "numbers",
+    "flags[]": "booleans",
 }
+ARRAYS = ("tags[]", "lines[].codes", "flags[]")
 SCALES = {"account": 0, "amount": 2}
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu")
 TEXTS = st.sampled_from(["", "a", "ab", "b", "B", "é", " a ", "it's", "a\\b", "a%", "_", "line\nend", "`", "TRUE"])
@@ -34,9 +38,15 @@ NUMBERS = st.one_of(
     st.integers(-5000, 5000).map(lambda mills: Decimal(mills).scaleb(-3)),
     st.sampled_from([Decimal(2**63), Decimal("9223372036854775807.5"), Decimal("1e20"), Decimal("0.1")]),
 )
+ARRAY_ROW = {
+    "tags[]": st.none() | st.lists(st.none() | TEXTS, max_size=3),
+    "lines[].codes": st.none() | st.lists(st.none() | LONGS.map(Decimal), max_size=3),
+    "flags[]": st.none() | st.lists(st.none() | st.booleans(), max_size=2),
+}
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {
+        ARRAY_ROW
+        | {
             "kind": st.none() | TEXTS,
             "country code": st.none() | TEXTS,
             "account": st.none() | LONGS.map(Decimal),
@@ -83,6 +93,7 @@ NUMBER_VALUES = st.recursive(
         of("length", TEXT_VALUES),
         of("hour", MOMENTS),
         of("dayofweek", MOMENTS),
+        of("array_size", field(*ARRAYS)),
     ),
     lambda inner: st.one_of(
         *(of(operator, inner, inner) for operator in "+-*/%"),
@@ -102,8 +113,11 @@ CONDITIONS = st.recursive(
         st.sampled_from(COMPARISONS[:2]).flatmap(lambda operator: of(operator, TEXT_VALUES, TEXT_VALUES)),
         of("in", TEXT_VALUES, TEXT_LITERALS, TEXT_LITERALS),
         of("in", NUMBER_VALUES, NUMBER_LITERALS, NUMBER_LITERALS, NUMBER_LITERALS),
-        LIKES.flatmap(lambda pattern: of("like", TEXT_VALUES, value=pattern)),
-        of("is_null", st.one_of(TEXT_VALUES, NUMBER_VALUES, field("vip"))),
+        LIKES.flatmap(lambda pattern: of("like", st.one_of(TEXT_VALUES, field("tags[]")), value=pattern)),
+        of("in", field("tags[]"), TEXT_LITERALS, TEXT_LITERALS),
+        of("in", field("lines[].codes"), NUMBER_LITERALS),
+        of("in", field("flags[]"), st.booleans().map(lambda value: leaf("boolean", value))),
+        of("is_null", st.one_of(TEXT_VALUES, NUMBER_VALUES, field("vip", *ARRAYS))),
         field("vip"),
         st.booleans().map(lambda value: leaf("boolean", value)),
     ),
@@ -122,6 +136,7 @@ CONDITIONS = st.recursive(
 
 
 WORDS = """
+    array_size( tags[] []
     AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
     ratio zscore geo_speed_kmh( ratio( zscore(
     ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
@@ -138,6 +153,11 @@ def columns_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for name, scale in SCALES.items():
         scaled = [None if row[name] is None else int(row[name].scaleb(scale)) for row in rows]
         columns[name] = numbers(pa.array(scaled, pa.int64()), scale)
+    columns["tags[]"] = pa.array([row.get("tags[]") for row in rows], pa.list_(pa.string()))
+    codes = (row.get("lines[].codes") for row in rows)
+    whole = [of and [None if code is None else int(code) for code in of] for of in codes]
+    columns["lines[].codes"] = pa.array(whole, pa.list_(pa.int64()))
+    columns["flags[]"] = pa.array([row.get("flags[]") for row in rows], pa.list_(pa.bool_()))
     columns["vip"] = pa.array([row["vip"] for row in rows], pa.bool_())
     columns["at"] = pa.array([row["at"] for row in rows], pa.timestamp("ms", "UTC"))
     return columns
@@ -200,6 +220,9 @@ def value(expression: Expression, row: dict[str, Any]) -> Any:
     if operator == "dayofweek":
         return Fraction(local_time(row, operands[0]).isoweekday() % 7 + 1)
     found = [value(operand, row) for operand in operands]
+    if operands[0].is_array and operator in ("in", "like") and found[0] is not None:
+        tests = [None if element is None else of_known(expression, element, *found[1:]) for element in found[0]]
+        return True if True in tests else None if None in tests else False
     if None in found:
         return None
     return of_known(expression, *found)
@@ -234,6 +257,7 @@ def of_known(expression: Expression, first: Any, *others: Any) -> Any:
         "upper": lambda: first.upper(),
         "trim": lambda: first.strip(" "),
         "length": lambda: Fraction(len(first)),
+        "array_size": lambda: Fraction(len(first)),
         "abs": lambda: abs(first),
         "negate": lambda: -first,
     }[operator]()

@@ -7,10 +7,11 @@ from buckets.events.protobuf.pinned import PinnedProtobuf
 
 @dataclass(frozen=True)
 class Pinned:
-    """By what values are read, beside their own schemas."""
+    """How values are read, beside their own schemas."""
 
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    unjudged: tuple[str, ...] = ()
 
 
 NOTHING_PINNED = Pinned()

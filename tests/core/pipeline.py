@@ -15,7 +15,7 @@ from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
 from buckets.engine.storage.shard_store import ShardStore
-from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.arrivals import BROKEN, JUDGED, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 def arrivals(rows: Sequence[Row], schema: EventSchema) -> pa.RecordBatch:
     """Rows as a source hands them over: declared fields as text, and where each row stands.
 
-    A row may have `source`, `source_order`, `position`, `raw` and `broken` beside its fields.
+    A row may have `source`, `source_order`, `position`, `raw`, `broken` and `judged` beside its fields.
     """
     columns = {
         SOURCE: pa.array([row.get(SOURCE, "file") for row in rows], pa.string()),
@@ -40,6 +40,8 @@ def arrivals(rows: Sequence[Row], schema: EventSchema) -> pa.RecordBatch:
         columns[field_column(index)] = pa.array(
             [None if value is None else str(value) for value in values], pa.string()
         )
+    if any(JUDGED in row for row in rows):
+        columns[JUDGED] = pa.array([row.get(JUDGED) for row in rows], pa.bool_())
     return pa.record_batch(columns)
 
 

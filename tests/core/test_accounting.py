@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from buckets.engine.stages.accounting import account_batch
 from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory, evicted_count, shard_count
+from buckets.kernel.outcome import OUTCOMES
 from buckets.outputs.columns import BATCH_COLUMNS
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import rule, until
@@ -35,10 +36,10 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
         RULES,
         [
             arrived(20, 2, 1, 500, no_key=3),
-            evaluated(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2, held=4),
-            evaluated(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1, held=1),
+            evaluated(PLAIN, [0, 2, 3, 4, 5, 1, 1], alerts=2, held=4),
+            evaluated(PLAIN, [2, 0, 0, 0, 0, 0, 0], alerts=1, held=1),
             arrived(2, 2, 0, None),
-            evaluated(FILTERED, [14, 0, 0, 0, 0, 0]),
+            evaluated(FILTERED, [14, 0, 0, 0, 0, 0, 0]),
             arrived(0, 0, 0, -3),
         ],
     )
@@ -46,16 +47,20 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
     assert (account.batch_id, account.ruleset_version, account.events_in, account.malformed) == (7, 1, 22, 4)
     assert account.latest_ms == 500
     assert vars(account.groups[0]) == {
-        "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 3, "too_late": 2,
+        "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 2, "too_late": 2,
         "duplicates": 3, "late": 4, "collisions_not_kept": 5, "dead_letters": 5, "alerts": 3,
-        "held_alerts": 5, "no_key": 0, "skipped": 0,
+        "held_alerts": 5, "no_key": 0, "skipped": 0, "unjudged": 1,
     }  # fmt: skip
     second = account.groups[1]
     assert (second.group, second.no_key, second.filtered, second.evaluated) == ("kind where vip is true", 3, 1, 14)
     assert (second.dead_letters, second.alerts) == (4, 0)
 
 
-@given(st.integers(0, 5), st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(-3, 3).filter(bool))
+@given(
+    st.integers(0, 5),
+    st.lists(st.integers(0, 4), min_size=OUTCOMES, max_size=OUTCOMES),
+    st.integers(-3, 3).filter(bool),
+)
 def test_an_event_that_is_lost_or_doubled_stops_the_batch(malformed, outcomes, lost):
     total = sum(outcomes) + malformed
     if total + lost >= 0:
@@ -72,10 +77,10 @@ def test_what_is_counted_beside_the_accounts_is_added_up_and_changes_nothing_in_
     told = [
         arrived(5, 3, 0, 500)[:-1] + b', "reasons": {"amount": 2, "unreadable": 1}, "skipped": {"deleted": 2}}',
         arrived(1, 1, 0, None)[:-1] + b', "reasons": {"amount": 1}}',
-        evaluated(PLAIN, [2, 0, 0, 0, 0, 1], alerts=2)[:-1] + b', "rules": {"alerts": {"a": 2}}}',
-        evaluated(PLAIN, [0] * 6)[:-1] + b', "rules": {"alerts": {"a": 1}, "held_alerts": {"b": 4}}}',
-        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 2}}',
-        evaluated(PLAIN, [0] * 6)[:-1] + b', "new_keys": {"payer": 1, "kind": 1}}',
+        evaluated(PLAIN, [2, 0, 0, 0, 0, 1, 0], alerts=2)[:-1] + b', "rules": {"alerts": {"a": 2}}}',
+        evaluated(PLAIN, [0] * OUTCOMES)[:-1] + b', "rules": {"alerts": {"a": 1}, "held_alerts": {"b": 4}}}',
+        evaluated(PLAIN, [0] * OUTCOMES)[:-1] + b', "new_keys": {"payer": 2}}',
+        evaluated(PLAIN, [0] * OUTCOMES)[:-1] + b', "new_keys": {"payer": 1, "kind": 1}}',
         evicted_count({"kind": 5}),
         shard_count(3, ShardMemory(100, 20)),
     ]

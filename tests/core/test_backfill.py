@@ -12,6 +12,7 @@ from buckets.archive.archive import ARRIVAL
 from buckets.archive.arrival_rows import archived
 from buckets.backfill.fill_builder import Builder
 from buckets.engine.stages.filling import OVERVIEW
+from buckets.events.arrivals import JUDGED
 from buckets.lists.lists import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import changes_between
@@ -64,7 +65,7 @@ ASKED = [
 
 
 def stream(rng: random.Random, count: int) -> list[Row]:
-    """Payments in arrival order, some of them late, repeated, at one time with others, or no events at all."""
+    """Payments in arrival order, some of them late, repeated, at one time with others, not judged, or no events."""
     rows: list[Row] = []
     clock_ms = 1_700_000_000_000
     for index in range(count):
@@ -79,6 +80,7 @@ def stream(rng: random.Random, count: int) -> list[Row]:
             "vip": "true",
             "amount": f"{rng.randint(-50, 90)}.{rng.randrange(10)}",
             "fee": rng.choice([0, 1, 2, 60]),
+            JUDGED: index % 7 != 3,
         }
         if rng.random() < 0.05 and rows:
             row = dict(rng.choice(rows[-5:]))

@@ -79,7 +79,7 @@ def sent():
                 **dict.fromkeys([*COUNTS, "value", "lower", "upper", "operator", "limit"]),
                 "terms": [in_order(term) for term in TERMS],
                 "key": {"payer": "zoë", "vip": True, "visits": -(2**63)},
-                "event": {"id": "e", "t": -5, "country": None},
+                "event": {"id": "e", "t": -5, "country": None, "tags[]": ["é", None], "items[].qty": [1]},
             }
             rows.append({field: plain.get(field, value) for field, value in rows[0].items()})
         assert rows, name

@@ -218,6 +218,8 @@ def test_a_condition_with_other_names_is_written_as_it_was(text, expected):
 
 def test_a_name_that_is_no_word_is_written_in_backticks():
     assert renamed_sql("a > 1 AND `b``c` < a", {"a": "select", "b`c": "b c"}) == "`select` > 1 AND `b c` < `select`"
+    arrays = "'X' IN items[].sku AND array_size(`items[].sku`) > 1"
+    assert renamed_sql(arrays, {"items[].sku": "a[].b"}) == "'X' IN `a[].b` AND array_size(`a[].b`) > 1"
 
 
 def test_a_rule_over_alerts_keeps_the_fields_of_alerts():

@@ -17,6 +17,7 @@ from buckets.expressions.kinds import check_condition
 from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from tests.core.conditions import (
+    ARRAY_ROW,
     CENTS,
     CONDITIONS,
     LONGS,
@@ -78,6 +79,7 @@ def truths(draw):
 def uncertain_rows(draw):
     """A row with bounds, and rows of exact values inside them."""
     known = {"kind": draw(st.none() | TEXTS), "country code": draw(st.none() | TEXTS), "at": draw(TIMES)}
+    known |= {name: draw(elements) for name, elements in ARRAY_ROW.items()}
     drawn = {
         "account": draw(numbers_between("account")),
         "amount": draw(numbers_between("amount")),

@@ -70,6 +70,18 @@ def test_a_rule_that_is_not_evaluated_says_why(explained, changes, code, said):
     assert reasons(explained(rule(**changes), [event(1), event(2, 5)])) == [(code, said)]
 
 
+def test_an_event_of_a_topic_that_is_not_judged_counts_in_windows_and_is_told_so(explained):
+    batch = [event(1), event(2, 5, source="atm[0]", judged=False), event(3, 6, judged=True)]
+    said = "the event is in the timeline and not judged: its topic atm is `judge: false`"
+    assert reasons(explained(rule(), batch)) == [("not judged", said)]
+
+
+def test_a_judged_event_is_explained_with_those_that_are_not(explained):
+    batch = [event(1, judged=False), event(2, 5, judged=True)]
+    found = explained(rule(), batch)
+    assert (found.outcome, str(found.features[0].value)) == ("alert", "120.00")
+
+
 @pytest.mark.parametrize(
     ("second", "engine", "code", "said"),
     [

@@ -18,7 +18,7 @@ from buckets.lint.subject import Subject
 from buckets.rule_files.yaml_rules import load_rule_file
 from buckets.rules.rule import Rule
 from tests.core import rule_texts
-from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS, value
+from tests.core.conditions import ARRAY_ROW, CONDITIONS, FIELDS, ROWS, TEXTS, value
 from tests.core.lint_rules import ENGINES, NOW_MS, SCHEMA, event_tables, limited, lint_rules, of_features
 
 SMALL = st.sampled_from([Decimal(-1), Decimal(0), Decimal(1), Decimal("1.5"), Decimal(2)])
@@ -56,7 +56,8 @@ def joined(inner):
 DENSE = st.recursive(st.one_of(comparisons(), comparisons(), CONDITIONS), joined, max_leaves=8)
 SMALL_ROWS = st.lists(
     st.fixed_dictionaries(
-        {
+        ARRAY_ROW
+        | {
             "kind": st.none() | TEXTS,
             "country code": st.none() | TEXTS,
             "account": st.none() | SMALL.filter(lambda number: number % 1 == 0),

@@ -201,6 +201,25 @@ def test_conditions_follow_sql_with_nulls(entries, rows):
 
 
 @settings(deadline=None)
+@given(LISTS, st.lists(st.tuples(st.none() | st.lists(st.none() | KEYS, max_size=4), TIMES_MS), min_size=1))
+def test_an_array_is_in_a_list_where_one_of_its_elements_is(entries, rows):
+    arrays, times_ms = zip(*rows, strict=True)
+    columns, lists = {"tags[]": pa.array(arrays, pa.list_(pa.string()))}, at({"l": ListIndex.of(entries)}, *times_ms)
+    expected: list[bool | None] = []
+    for keys, time_ms in rows:
+        found = [None if keys is None else False, *(counts(entries, key, time_ms) for key in keys or ())]
+        expected.append(True if True in found else None if None in found else False)
+    for condition, wanted in (("tags[] IN LIST l", True), ("tags[] NOT IN LIST l", False)):
+        expression = parse_expression(condition)
+        truths = matching(normalise(expression), columns, len(rows), lists).to_pylist()
+        assert truths == [each is wanted for each in expected]
+        for row, keys in enumerate(arrays):
+            now = ListsAt(lists.lists, lists.times_ms[row : row + 1])
+            possible = {each if wanted or each is None else not each for each in [expected[row]]}
+            assert possible_truths(expression, {"tags[]": None if keys is None else list(keys)}, now) == possible
+
+
+@settings(deadline=None)
 @given(LISTS, st.none() | KEYS, st.none() | st.integers(-9, 9), st.none() | st.booleans(), TIMES_MS)
 def test_known_values_have_exactly_the_truth_of_the_evaluation(entries, kind, account, vip, time_ms):
     row = {"kind": kind, "account": account, "vip": vip}

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.source_offsets import SourceOffsets
-from buckets.checkpoint.topic_generations import NewTopic, TopicGeneration, TopicGenerations, generation_name
+from buckets.checkpoint.topic_generations import (
+    NewTopic,
+    TopicGeneration,
+    TopicGenerations,
+    generation_name,
+    topic_of,
+)
 from buckets.errors import BucketsError
 
 SETTINGS = '{"batchWatermarkMs":0,"conf":{}}'
@@ -85,6 +91,26 @@ def test_generations_are_kept_and_told_by_their_ids(tmp_path, as_worded):
     again.check({"t": "two"})
     assert again.of("t") == (TopicGeneration("one", 0, {}, {0: 20, 1: 5}), TopicGeneration("two", 7, {0: 4}))
     assert json.loads((tmp_path / "buckets" / "topics.json").read_text())["topics"]["v"][0]["topic_id"] == "three"
+
+
+def test_a_topic_that_is_gone_is_another_generation_when_it_comes_again(tmp_path):
+    topics = TopicGenerations(tmp_path)
+    topics.adopt({"t": "one", "u": "two"})
+    topics.end({"t": {0: 20}})
+    topics.let_go("t")
+    assert (topics.live, topics.topics, topics.numbers(["v"])) == (["u"], ["t", "u"], {"v": 1, "t": 2, "u": 1})
+    topics.check({"t": "three", "u": "two"})
+    topics.adopt({"t": "three", "u": "two"}, 9)
+    assert topics.of("t") == (TopicGeneration("one", 0, {}, {0: 20}, is_gone=True), TopicGeneration("three", 9))
+    assert (topics.live, topics.numbers([])) == (["t", "u"], {"t": 2, "u": 1})
+    assert [topic_of(f"{generation_name('t', number)}[0]") for number in (1, 2)] == ["t", "t"]
+
+
+def test_a_batch_can_begin_without_a_topic(spark, tmp_path):
+    offsets = SourceOffsets(tmp_path)
+    offsets.move(2, {}, without=["t"])
+    assert offsets.before(2) == {"u": {"0": 7}}
+    assert offsets.next_batch == 2
 
 
 def test_the_first_generation_has_the_name_of_its_topic():

@@ -9,6 +9,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.faults import Outage
@@ -54,6 +55,9 @@ class LogFeed:
     def read(self, in_force: Sequence[Rule]) -> RuleRead:
         asked, self.at = self.log.changes[self.at :], len(self.log.changes)
         return RuleRead(asked, position=TopicPosition(self.at, "id"))
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        pass
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         self._fail("refuse")

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from buckets.delta import small_files, upkeep
 from buckets.delta.commits import Commits
-from buckets.delta.data_file import write_data_file
+from buckets.delta.data_file import DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable
 from buckets.delta.small_files import PIECE_BYTES, PIECE_ROWS, SmallFile, join_small_files, read_pieces
 from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint
@@ -94,6 +94,19 @@ class Batches(RuleBasedStateMachine):
     @rule()
     def a_batch(self) -> None:
         self.kept.append(self.next, lambda: rows_of(self.next))
+        self.next += 1
+
+    @rule(at_hand=st.integers(0, ROWS), is_lost=st.booleans())
+    def a_batch_of_which_others_write_a_part(self, at_hand: int, is_lost: bool) -> None:
+        """By way of a commit, or, where another writer was faster, not at all."""
+        rows = rows_of(self.next)
+
+        def write_apart(columns: pa.Schema) -> list[DataFile]:
+            if is_lost:
+                KeptTable(self.path, "me").append(self.next, lambda: rows)
+            return [write_data_file(self.path, [rows.slice(at_hand)], columns)]
+
+        self.kept.append(self.next, lambda: rows.slice(0, at_hand), write_apart)
         self.next += 1
 
     @precondition(lambda self: self.next)
@@ -542,6 +555,29 @@ def test_a_disk_that_is_full_leaves_a_table_as_it_was(path, monkeypatch):
     assert sorted(path.rglob("*")) == there
     kept.append(3, lambda: rows_of(3))
     assert ids(path) == ids_of(range(4))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_of_others_come_into_a_table_that_only_the_library_may_write(path, monkeypatch, killed):
+    """It has a constraint, which the library holds new rows to."""
+    DeltaTable(path).alter.add_constraint({"known": "batch_id >= 0"})
+    kept, apart = KeptTable(path, "me"), []
+
+    def write_apart(columns: pa.Schema) -> list[DataFile]:
+        file = write_data_file(path, [rows_of(0).slice(1)], columns)
+        apart.append(file.path)
+        return [DataFile.from_json(path, file.to_json())]
+
+    if killed:
+        monkeypatch.setattr("buckets.delta.kept_table.append_new", dies)
+        with pytest.raises(MemoryError):
+            kept.append(0, lambda: rows_of(0).slice(0, 1), write_apart)
+        monkeypatch.undo()
+    kept.append(0, lambda: rows_of(0).slice(0, 1), write_apart)
+    kept.append(0, lambda: rows_of(0).slice(0, 1), write_apart)
+    assert ids(path) == ids_of(range(1))
+    assert not any(each.exists() for each in apart)
+    assert len(apart) == 1 + killed
 
 
 def test_a_file_that_lacks_rows_is_not_joined(path, as_worded):

@@ -14,7 +14,7 @@ from tests.docs.yaml_examples import check_yaml
 
 SHOWN_AS_THEY_ARE = ("README.md", "tutorials/your-own-file.md", "tutorials/tune-a-rule.md")
 """Pages whose commands are all run, in their order, and print what stands there."""
-SCHEMAS = {"tutorials/your-own-file.md": "payment.yaml"}
+SCHEMAS = {"tutorials/your-own-file.md": "payment.yaml", "guides/events.md": "basket-schema.yaml"}
 """Pages whose rules are over events of a schema of their own."""
 LANGUAGES = {"console", "csv", "ini", "json", "jsonl", "pycon", "sh", "text", "yaml"}
 

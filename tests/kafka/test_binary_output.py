@@ -165,6 +165,7 @@ RULE = """
 rules:
 - rule_id: customer-sum-1h
   group_by: [customer.id]
+  where: "'new' IN tags[]"
   aggregate: {function: sum, measure: amount}
   window: {length: 1h}
   limit: {operator: ">", value: "100"}
@@ -187,9 +188,9 @@ def test_a_newcomer_comes_from_a_registered_subject_to_an_alert_in_avro(spark, b
         job.write_text(yaml.safe_dump(conf))
         imported = buckets("schema", "import", "walk-payments-value", "--conf", job, "--id", "id", "--time", "at")
         assert imported.code == 0, imported.err
-        assert "# tags: is a list" in imported.out
         # The amount is a text in the messages; as a measure it gets a scale.
         schema = yaml.safe_load(imported.out)
+        assert schema["arrays"] == {"tags[]": "string"}
         del schema["attributes"]["amount"]
         schema["measures"]["amount"] = {"scale": 2}
         (tmp_path / "schema.yaml").write_text(yaml.safe_dump(schema))
@@ -206,7 +207,7 @@ def test_a_newcomer_comes_from_a_registered_subject_to_an_alert_in_avro(spark, b
     assert alert is not None
     assert (alert["event_id"], alert["value"], alert["limit"]) == ("p4", "100.01", "100")
     assert alert["key"] == {"customer.id": "c1"}
-    assert alert["event"]["customer.country"] == "DE"
+    assert (alert["event"]["customer.country"], alert["event"]["tags[]"]) == ("DE", '["new"]')
     assert alert["event_time"].isoformat() == "2023-11-14T22:13:20.003000+00:00"
     assert dict(message.headers() or [])[ID].decode() == alert["alert_id"]
 

@@ -11,6 +11,7 @@ import yaml
 from confluent_kafka import Message, Producer
 
 from buckets.archive.history import History
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.config.job import load_job
 from buckets.events.arrivals import DELETED, TOMBSTONE
 from buckets.history.replay.replay import ReplayRequest, replay_history
@@ -21,7 +22,7 @@ from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import WITHIN_S
 from tests.kafka.kafka_job import Row, comparable
 from tests.kafka.test_crash import LOOK_EVERY_S, all_scored
-from tests.kafka.test_scoring import run_to_end
+from tests.kafka.test_scoring import Running, run_to_end
 from tests.spark.command import RunningCommand
 from tests.spark.payments import SCHEMA, payments
 
@@ -118,6 +119,37 @@ def test_a_job_that_is_killed_reads_keys_headers_and_times_again_as_they_were(br
         command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
     assert comparable(job.messages(ALERTS)) == comparable(job.replay({})[ALERTS])
+
+
+class TracedJob(AuditJob):
+    """A job whose payments have the kind in a header too, which no field is taken from at first."""
+
+    def send(self, events: Iterable[Row]) -> None:
+        """Put payments into the topic."""
+        producer = Producer(client_settings(self.broker.kafka))
+        for event in events:
+            producer.produce(self.topic, json.dumps(event), headers=[("x-kind", event["kind"])])
+        assert producer.flush(WITHIN_S) == 0
+
+
+def test_a_header_becomes_a_field_while_the_job_runs(spark, broker, tmp_path):
+    """Spark has not brought headers along until then."""
+    job = TracedJob(broker, tmp_path, trigger={"interval": "0ms"}, archive={"path": "archive"})
+    events, wider = payments(60), SCHEMA | {"origins": {"traced": "headers.x-kind"}}
+    wider["attributes"] = SCHEMA["attributes"] | {"traced": "string"}
+    with Running(spark, job) as running:
+        sent = running.send_one_by_one(events, 0, lambda: bool(running.reports))
+        (job.root / "schema.yaml").write_text(yaml.safe_dump(wider))
+        records = BatchRecords(job.checkpoint)
+        sent = running.send_one_by_one(events, sent, lambda: len(records.all_terms()) > 1)
+        running.send_one_by_one(events[: sent + 3], sent, lambda: running.events == sent + 3)
+    first = max(records.all_terms())
+    job.audit(spark)
+    history = History.open(load_job(job.conf))
+    rows = pa.concat_tables(history.archive.tables()).to_pylist()
+    assert len(rows) == sent + 3
+    assert [row["traced"] for row in rows] == [row["kind"] if row["_batch_id"] >= first else None for row in rows]
+    assert replay_history(history, ReplayRequest()).differences == []
 
 
 class ChangesJob(AuditJob):

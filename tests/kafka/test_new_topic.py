@@ -80,7 +80,7 @@ def test_a_longer_topic_of_the_same_name_is_refused_and_then_read_from_its_begin
     job.send([payment(30, 2_000)])
     assert events_in(run_to_end(spark, job)) == 1
     assert go_on(spark, job, lines) == []
-    assert lines[-1] == "no topic was created again; --new-topic changes nothing"
+    assert lines[-1] == "no topic was created again or is gone; --new-topic changes nothing"
 
 
 def test_a_start_that_dies_while_it_takes_the_new_topic_is_done_again(spark, broker, tmp_path, monkeypatch):
@@ -159,8 +159,6 @@ def test_a_batch_that_was_planned_in_the_old_topic_is_given_up_and_told(spark, b
         raise BucketsError(message)
 
     class Unwritten:
-        on_driver = True
-
         def write(self, batch) -> None:
             fail(batch)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from buckets.config.job import load_job
+from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import TOPICS
 from buckets.spark.prepared_job import Listener, prepare
 from buckets.spark.query import BatchReport
@@ -31,13 +32,17 @@ class Running:
     def __init__(self, spark, job: KafkaJob) -> None:
         self.reports: list[BatchReport] = []
         self.refused: list = []
+        self.said: list[str] = []
         self._job = job
-        listener = Listener(self.reports.append, self.refused.extend)
+        listener = Listener(self.reports.append, self.refused.extend, say=self.said.append)
         self._query = prepare(load_job(job.conf)).query(spark, listener)
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         self._query.serve(0)
+
+    def news(self) -> QueryNews:
+        return self._query.news()
 
     @property
     def events(self) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from buckets.errors import BucketsError
 from buckets.java import jars
 from buckets.java.jars import Jar, broker_jar_paths, jar_paths
+from buckets.java.own_jar import own_jar
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
+OWN = "own.jar"
 PINNED = {"Spark": jars.SPARK_JARS, "the broker": jars.BROKER_JARS}
 
 
@@ -28,6 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Jar("org.example", "beta", "2.0", sha256(CONTENT["beta-2.0.jar"])),
     )
     monkeypatch.setattr(jars, "SPARK_JARS", small)
+    monkeypatch.setattr(jars, "own_jar", lambda folder: folder / OWN)
     monkeypatch.setenv(jars.FOLDER_VARIABLE, str(tmp_path / "my jars (1)"))
     return tmp_path / "my jars (1)"
 
@@ -77,7 +81,7 @@ def test_whole_jars_are_found_without_java_or_network(folder: Path, monkeypatch:
     fill(folder)
     take_java_away(monkeypatch)
 
-    assert jar_paths(fail_if_said) == [folder / name for name in CONTENT]
+    assert jar_paths(fail_if_said) == [folder / name for name in (*CONTENT, OWN)]
 
 
 def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: Path, as_worded):
@@ -85,7 +89,7 @@ def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: P
     first = jar_paths(said.append)
     second = jar_paths(fail_if_said)
 
-    assert first == second == [folder / name for name in CONTENT]
+    assert first == second == [folder / name for name in (*CONTENT, OWN)]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT
     assert len(said) == 1
     assert as_worded(said[0])
@@ -164,12 +168,34 @@ def test_an_unreachable_repository_is_said_in_one_line(tmp_path: Path, monkeypat
     assert [path.name for path in log.parent.iterdir()] == ["fetch.log"]
 
 
-@pytest.mark.parametrize(("paths_of", "pinned"), [(jar_paths, jars.SPARK_JARS), (broker_jar_paths, jars.BROKER_JARS)])
-def test_the_jars_of_this_environment_are_the_pinned_ones(paths_of, pinned):
-    paths = paths_of()
+def test_the_jars_of_this_environment_are_the_pinned_ones_and_our_own():
+    *of_spark, own = jar_paths()
 
-    assert [path.name for path in paths] == [jar.file_name for jar in pinned]
-    assert all(path.is_file() for path in paths)
+    assert [path.name for path in of_spark] == [jar.file_name for jar in jars.SPARK_JARS]
+    assert [path.name for path in broker_jar_paths()] == [jar.file_name for jar in jars.BROKER_JARS]
+    assert all(path.is_file() for path in (*of_spark, own, *broker_jar_paths()))
+
+
+def test_our_own_jar_is_compiled_once_and_is_the_same_bytes_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = own_jar(tmp_path / "some folder")
+    with zipfile.ZipFile(first) as archive:
+        assert {"buckets/BulkExtension.class", "buckets/BulkStateStoreProvider.class"} <= set(archive.namelist())
+    assert own_jar(tmp_path / "another").read_bytes() == first.read_bytes()
+    take_java_away(monkeypatch)
+    assert own_jar(tmp_path / "some folder") == first
+
+
+def test_classes_that_cannot_be_compiled_or_kept_are_one_line(tmp_path: Path, repository: Path, as_worded):
+    (tmp_path / "file").write_text("a file where the folder should be")
+    with pytest.raises(BucketsError, check=as_worded):
+        own_jar(tmp_path / "file")
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.write_text(
+        '#!/bin/sh\n[ "$1" != -version ] || exec echo \'version "17.0.1"\'\necho it does not compile; exit 1'
+    )
+    with pytest.raises(BucketsError, check=as_worded):
+        own_jar(tmp_path / "jars")
+    assert not (tmp_path / "jars").exists()
 
 
 @pytest.mark.parametrize("pinned", [jars.SPARK_JARS, jars.BROKER_JARS])

@@ -52,11 +52,6 @@ class JsonSink:
         """Write parts under `folder`."""
         self._folder = folder
 
-    @property
-    def on_driver(self) -> bool:
-        """It writes on the driver."""
-        return True
-
     def write(self, batch: ScoredBatch) -> None:
         """Write the parts of a batch, over those of an earlier try."""
         writer = JsonLines(batch.rule_set, batch.terms.event_schema)
@@ -119,7 +114,7 @@ def evaluation_query(
     lists = ListBook(checkpoint, {name: ListFile(path) for name, path in evaluation.lists.items()})
     sink, bounds = JsonSink(work / "results"), StateSettings()
     scoring = Scoring(
-        arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
+        arrivals=_staged(spark, evaluation.file, parts),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
         checkpoint=checkpoint,
         lock=Lock(checkpoint.path),
@@ -131,15 +126,16 @@ def evaluation_query(
     return ScoringQuery(scoring, on_batch), sink
 
 
-def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> ArrivalStream:
+def _staged(spark: SparkSession, file: EventFile, parts: Path) -> ArrivalStream:
     if file.kind == "parquet":
         files = list_files(file_reader(spark, 1), str(parts))
-        return read_files(files, lambda part, _: typed_part(part, file, schema))
+        return read_files(files, lambda part, _, schema: typed_part(part, file, schema))
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)
     origin = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
-    return ArrivalStream(frame.select(RAW, *origin), line_reader(file.kind, schema, file.header))
+    lines = frame.select(RAW, *origin)
+    return ArrivalStream(lines, lambda batches, schema: line_reader(file.kind, schema, file.header)(batches))
 
 
 def stage(file: EventFile, schema: EventSchema, folder: Path, batch_rows: int | None) -> int:

@@ -57,10 +57,12 @@ def moved(text: str) -> str:
 
 
 def in_objects(row: dict) -> dict:
-    """An event whose fields lie inside of objects; no object where there is nothing to lie in it."""
+    """An event whose fields lie inside of objects, with an array; no object where there is nothing to lie in it."""
     others = {name: value for name, value in row.items() if name not in INSIDE}
     payer = {"from": {"who": {"payer": row["payer"]}}} if row["payer"] is not None else {"from": None}
-    return others | payer | {"meta": {"id": row["id"], "t": row["t"]}, "sum": {"amount": row["amount"]}}
+    number = row["number"]
+    items = None if number % 5 == 0 else [{"sku": f"s{number % 3}"}, {"sku": None}]
+    return others | payer | {"items": items, "meta": {"id": row["id"], "t": row["t"]}, "sum": {"amount": row["amount"]}}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,9 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
     if is_inside:
         rows = [in_objects(row) for row in rows]
         rules, schema = json.loads(moved(json.dumps(RULES))), json.loads(moved(json.dumps(SCHEMA)))
+        schema["arrays"] = {"items[].sku": "string"}
+        with_array = {"rule_id": "array", "where": "'s1' IN items[].sku AND array_size(items[].sku) = 2"}
+        rules.append(rules[0] | with_array)
     size = len(rows) // FILES
     source = tmp_path / "source"
     source.mkdir()
@@ -95,6 +100,13 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
     table = pa.concat_tables(history.archive.tables())
     assert table[schema["event_id"]].to_pylist() == ids
     assert table["_arrival"].to_pylist() == list(range(len(rows)))
+    if is_inside:
+        skus = [row["items"] and [item["sku"] for item in row["items"]] for row in rows]
+        assert table["items[].sku"].to_pylist() == skus
+        judged = {row["event_id"] for row in read_table(job.tables / EVALUATIONS) if row["rule_id"] == "array"}
+        passing = {row["meta"]["id"] for row, of in zip(rows, skus, strict=True) if of and "s1" in of}
+        assert len(judged) > 10
+        assert judged <= passing
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     assert {cuts[batch].ruleset_version for batch in table["_batch_id"].to_pylist()} == {1, 2}
     pieces = [

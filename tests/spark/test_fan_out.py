@@ -20,7 +20,7 @@ def row(number: int) -> Row:
 
 def messages_of(*pieces: list[Row]) -> list[tuple[int, bytes]]:
     """What pieces of one task become: shards and payloads."""
-    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], SCHEMA, KEYS, RULES, TERMS)
+    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], KEYS, RULES, TERMS)
     return [(message["shard"], message["payload"]) for batch in batches for message in batch.to_pylist()]
 
 

@@ -37,6 +37,7 @@ COLUMNS_SINCE = {
     "held_alerts",
     "no_key",
     "skipped",
+    "unjudged",
 }
 """Columns that tables have got since, which are null in the rows of that release."""
 

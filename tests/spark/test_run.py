@@ -174,6 +174,7 @@ def test_the_accounts_of_every_batch_balance_and_add_up_to_the_rows_of_the_table
         "collisions_not_kept",
         "dead_letters",
         "skipped",
+        "unjudged",
     )
     assert all(account["events_in"] == sum(account[way] for way in ways_out) for account in accounts)
     groups = {account["group"] for account in accounts}

@@ -166,3 +166,10 @@ class Failing(Query):
         except Exception as error:
             raise StreamingQueryException(self._text) from error
         return True
+
+
+def test_a_table_with_other_columns_is_opened_again_and_not_for_ever(clock):
+    changed = "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 2"
+    assert run(Query([], changed), Query([], None)) == []
+    with pytest.raises(BucketsError, match="DELTA_SCHEMA_CHANGED_WITH_VERSION"):
+        run(*(Query([], changed) for _ in range(running.MOST_REOPENED + 1)))

@@ -1,4 +1,4 @@
-"""Pipelined state calls and the public ones, on a real state store: what one writes the other reads."""
+"""State calls for many entries, for each of them and public ones, on a real state store: what one writes all read."""
 
 import hashlib
 import os
@@ -19,11 +19,11 @@ from tests.spark.job_folder import FIRST_MTIME_S
 pytestmark = pytest.mark.spark
 
 SMALL, MISSING, LARGE_BYTES, BATCHES = 150, 70, 1_000_000, 3
-MODES = ("pipelined", "plain")
+WAYS = ("bulk", "one by one", "public")
 
 
 def entries() -> dict[bytes, tuple[bytes, int]]:
-    """More than two windows of keys, each with a value as bytes and how often they are repeated.
+    """Many keys, each with a value as bytes and how often they are repeated.
 
     Empty values, all bytes, three values of 1 MB.
     """
@@ -47,38 +47,42 @@ def digest(values) -> str:
     return hashlib.blake2b(repr(values).encode()).hexdigest()
 
 
-def both_ways():
-    """A processor that writes in the first batch, removes in those that follow and reads in every one, in each mode.
+def every_way():
+    """A processor that writes in the first batch, removes in those that follow and reads in every one, in each way.
 
     It is made inside a function, so that it travels to the workers by value; that must stay below 1 MB.
     """
 
-    class BothWays(StatefulProcessor):
+    class EveryWay(StatefulProcessor):
         def init(self, handle):
-            self.states = {mode: handle.getMapState(mode, STATE_KEY, STATE_VALUE) for mode in MODES}
+            self.states = {way: handle.getMapState(way, STATE_KEY, STATE_VALUE) for way in WAYS}
 
         def handleInputRows(self, key, rows, timerValues):
-            known = state_client.KNOWN_VERSION
-            version_of = {"pipelined": known, "plain": "unknown"}
+            known, bulk_from = state_client.KNOWN_VERSION, state_client.BULK_FROM
             (batch,) = [row.batch for row in rows]
             written = [(key, value * times) for key, (value, times) in wanted.items()]
+
+            def calls(way, state):
+                state_client.KNOWN_VERSION = "unknown" if way == "public" else known
+                state_client.BULK_FROM = bulk_from if way == "bulk" else 1_000_000
+                return state_client.StateEntries(state)
+
             try:
                 for writer, state in self.states.items():
-                    state_client.KNOWN_VERSION = version_of[writer]
+                    entries = calls(writer, state)
                     if batch == 0:
-                        state_client.put_values(state, written)
-                    state_client.remove_keys(state, gone[batch])
-                for reader in MODES:
-                    state_client.KNOWN_VERSION = version_of[reader]
+                        entries.put(written)
+                    entries.remove(gone[batch])
+                for reader in WAYS:
                     for writer, state in self.states.items():
-                        found = state_client.get_values(state, [*wanted, *missing])
+                        entries = calls(reader, state)
+                        found = entries.get([*wanted, *missing])
                         listed = sorted(MapStateEntries(state).list_keys())
                         seen = [hashlib.blake2b(repr(each).encode()).hexdigest() for each in (found, listed)]
-                        pipelined = state_client.is_pipelined()
-                        labels = {"batch": batch, "writer": writer, "reader": reader, "pipelined": pipelined}
-                        yield Row(**labels, found=seen[0], listed=seen[1])
+                        how = {"known": state_client.is_known(), "bulk": entries.takes_bulk()}
+                        yield Row(batch=batch, writer=writer, reader=reader, **how, found=seen[0], listed=seen[1])
             finally:
-                state_client.KNOWN_VERSION = known
+                state_client.KNOWN_VERSION, state_client.BULK_FROM = known, bulk_from
 
         def close(self):
             pass
@@ -86,7 +90,7 @@ def both_ways():
     wanted = entries()
     missing = [f"missing {number}".encode() for number in range(MISSING)]
     gone = [removed(batch) for batch in range(BATCHES)]
-    return BothWays()
+    return EveryWay()
 
 
 def test_what_one_way_of_calling_writes_and_removes_every_way_reads_and_lists(spark, tmp_path: Path):
@@ -97,8 +101,8 @@ def test_what_one_way_of_calling_writes_and_removes_every_way_reads_and_lists(sp
         os.utime(file, (FIRST_MTIME_S + batch, FIRST_MTIME_S + batch))
     stream = spark.readStream.schema("shard long, batch long").option("maxFilesPerTrigger", 1)
     stream = stream.parquet(str(tmp_path / "source"))
-    columns = "batch long, writer string, reader string, pipelined boolean, found string, listed string"
-    found = stream.groupBy("shard").transformWithState(both_ways(), columns, "update", "none")
+    columns = "batch long, writer string, reader string, known boolean, bulk boolean, found string, listed string"
+    found = stream.groupBy("shard").transformWithState(every_way(), columns, "update", "none")
     rows: list[Row] = []
     writer = found.writeStream.outputMode("update").foreachBatch(lambda frame, _: rows.extend(frame.collect()))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
@@ -109,15 +113,15 @@ def test_what_one_way_of_calling_writes_and_removes_every_way_reads_and_lists(sp
     listed = {batch: sorted(entries().keys() - gone[batch]) for batch in range(BATCHES)}
     assert [len(listed[batch]) for batch in range(BATCHES)] == [154, 102, 0]
     assert sorted(tuple(row) for row in rows) == [
-        (batch, writer, reader, reader == "pipelined", digest(values[batch]), digest(listed[batch]))
+        (batch, writer, reader, reader != "public", True, digest(values[batch]), digest(listed[batch]))
         for batch in range(BATCHES)
-        for writer in sorted(MODES)
-        for reader in sorted(MODES)
+        for writer in sorted(WAYS)
+        for reader in sorted(WAYS)
     ]
 
 
-def test_the_installed_pyspark_is_the_one_whose_calls_are_pipelined():
-    assert state_client.is_pipelined()
+def test_the_installed_pyspark_is_the_one_whose_private_parts_are_known():
+    assert state_client.is_known()
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 4095, 4096, 70_000, 2_500_000])

@@ -45,12 +45,12 @@ def test_a_job_whose_tables_are_joined_after_each_batch_writes_what_any_job_writ
 
 
 def test_batches_beside_joins_are_those_of_any_job(spark, finished: JobFolder, tmp_path: Path, monkeypatch):
-    """Files are joined two by two, all the time, while batches are written on the driver and by Spark."""
+    """Files are joined two by two, all the time, while batches are written on the driver and by executors."""
     monkeypatch.setattr(small_files, "FEWEST", 2)
-    monkeypatch.setattr(small_files.join_small_files, "__defaults__", (2, None))
+    monkeypatch.setattr(small_files.join_small_files, "__defaults__", (2,))
     monkeypatch.setattr(upkeep, "APPENDS", 1)
     monkeypatch.setattr(upkeep, "_REST", 0)
-    monkeypatch.setattr("buckets.spark.delta_sink.DRIVER_BYTES", 2_000)
+    monkeypatch.setattr("buckets.spark.query.DRIVER_BYTES", 2_000)
     job = JobFolder(tmp_path, source={"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1})
     job.run(spark)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from buckets.outputs.reader import read_rows
+from buckets.stores.location import location
 from tests.spark.command import RunningCommand, one_line, run_command
 from tests.spark.job_folder import JobFolder, written_batches
 from tests.spark.payments import payments
@@ -23,7 +24,11 @@ def in_store(root: Path, store: Store, bucket: str, source: Path) -> JobFolder:
         checkpoint=f"s3://{bucket}/job/checkpoint",
         output={"path": f"s3://{bucket}/job/tables", "evaluations": True},
         archive={"path": f"s3://{bucket}/job/archive"},
+        schema=f"s3://{bucket}/job/schema.yaml",
+        rules=f"s3://{bucket}/job/rules",
     )
+    location(f"s3://{bucket}/job/schema.yaml").write_text((root / "schema.yaml").read_text())
+    location(f"s3://{bucket}/job/rules/rules.yaml").write_text((root / "rules.yaml").read_text())
     job.checkpoint, job.tables = (store.folder / bucket / "job" / name for name in ("checkpoint", "tables"))
     return job
 

@@ -120,6 +120,10 @@ def _cards(data: dict[str, Any]) -> list[Card]:
     delay, batch, lag = minute["latency_ms"], minute["batch_ms"], data["lag"]
     counts = {name: sum(group[name] for group in data["groups"].values()) for name in _GROUP_COUNTS}
     late = counts["late"] + counts["too_late"]
+    unjudged = sum(group.get("unjudged", 0) for group in data["groups"].values())
+    beside = counted(total["malformed"], "dead letter") + (
+        f" · {unjudged:,} not judged, in all groups" if unjudged else ""
+    )
     return [
         Card("Events a second", f"{minute['events_per_s']:,.0f}", "lag not known" if lag is None else f"lag {lag:,}"),
         Card("Delay", f"{delay['p50']:,} ms" if delay else "none", quantiles_text(delay) or "not known of this source"),
@@ -129,7 +133,7 @@ def _cards(data: dict[str, Any]) -> list[Card]:
             f"{batch['p50']:,} ms" if batch else "none",
             f"{minute['batches']:,} in the last minute" + (f", at most {batch['max']:,} ms" if batch else ""),
         ),
-        Card("Events since the start", f"{total['events']:,}", counted(total["malformed"], "dead letter")),
+        Card("Events since the start", f"{total['events']:,}", beside),
         Card(
             "Late, in all groups",
             f"{late:,}",

@@ -7,14 +7,23 @@ its group groups by: that is said by the key.
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.engine.batch.events_by_key import EventsByKey
 from buckets.engine.storage.key import decode_key
+from buckets.events.arrivals import JUDGED
+from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import EventSchema
 from buckets.rules.group import Group
 
-ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+
+def judged_flags(events: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return whether rules are evaluated at events, bool `(events,)`."""
+    if JUDGED not in events.column_names:
+        return np.ones(len(events), np.bool_)
+    flags: npt.NDArray[np.bool_] = events[JUDGED].fill_null(True).to_numpy()
+    return flags
 
 
 def measure_column(name: str) -> str:
@@ -49,6 +58,6 @@ def with_own_fields(arrived: EventsByKey, group: Group, schema: EventSchema) -> 
         return arrived
     events, keys = arrived.events, [decode_key(group, key, schema) for key in arrived.keys.to_pylist()]
     for name in missing:
-        values = pa.array([key[name] for key in keys], ATTRIBUTE_TYPES[schema.attributes[name]])
+        values = pa.array([key[name] for key in keys], ARROW_TYPES[schema.attributes[name]])
         events = events.append_column(attribute_column(name), values.take(pa.array(arrived.codes)))
     return arrived._replace(events=events)

@@ -28,7 +28,7 @@ from buckets.engine.batch.key_partitions import seen_partitions
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
 from buckets.engine.storage.text_column import strings_of
-from buckets.events.arrivals import INGESTED, DeadLetter, EventColumns, parse, skipped_rows
+from buckets.events.arrivals import INGESTED, JUDGED, DeadLetter, EventColumns, parse, skipped_rows
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
@@ -222,6 +222,8 @@ def _columns(events: EventColumns) -> pa.RecordBatch:
     }
     if events.ingested_ms is not None:
         columns[INGESTED] = events.ingested_ms
+    if events.judged is not None:
+        columns[JUDGED] = events.judged
     columns |= {measure_column(name): values for name, values in events.measures.items()}
     columns |= {attribute_column(name): values for name, values in events.attributes.items()}
     return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])

@@ -44,7 +44,10 @@ class EventFields:
         return self.rows[events]
 
     def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:
-        """Return fields of some events or all: attributes in their type, measures as scaled int64, times in ms."""
+        """Return fields of some events or all.
+
+        Attributes and arrays are in their type, measures scaled int64, times in ms.
+        """
         rows = self.rows_of(events)
         found = {name: self._field(name) for name in names}
         return found if rows is None else {name: column.take(pa.array(rows)) for name, column in found.items()}
@@ -100,7 +103,7 @@ class KeyedTable(EventFields):
     def event_texts(self, taken: pa.Table) -> list[str]:
         """Return events, as `take` gives them, as JSON text."""
         schema = self.schema
-        names = {attribute_column(name): name for name in schema.attributes}
+        names = {attribute_column(name): name for name in (*schema.attributes, *schema.arrays)}
         names |= {measure_column(name): name for name in schema.measures}
         ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
         fields = taken.select([*names]).rename_columns([*names.values()]).to_pylist()

@@ -17,7 +17,7 @@ from buckets.expressions.certainty import Value, possible_truths
 from buckets.expressions.interval import Interval, scaled_down
 from buckets.numbers.figures import readable
 from buckets.numbers.fixed_point import format_scaled
-from buckets.printable import one_line
+from buckets.printable import elements_shown, one_line
 from buckets.rules.condition import condition_fields
 
 Int64s = npt.NDArray[np.int64]
@@ -155,6 +155,8 @@ def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
 
 
 def _shown_field(value: Any) -> str:
+    if isinstance(value, list):
+        return elements_shown([_shown_field(element) for element in value])
     if isinstance(value, Decimal):
         return readable(value)
     if isinstance(value, bool):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import ATTRIBUTE_TYPES
+from buckets.engine.batch.event_table import judged_flags
 from buckets.engine.values.feature_columns import (
     FEATURES,
     FIRED,
@@ -29,10 +29,10 @@ from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
-OUTCOMES = ("filtered", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
+OUTCOMES = ("filtered", "unjudged", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
 """What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
 of these is told."""
-EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
+UNJUDGED, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
 Int64s = npt.NDArray[np.int64]
 
 
@@ -72,7 +72,7 @@ class FeatureTable:
             ("event_id", pa.string()),
             ("event_time", columns.TIME),
             (POSITION, pa.int64()),
-            *((name, ATTRIBUTE_TYPES[schema.attributes[name]]) for name in self._keys),
+            *((name, conversion.ARROW_TYPES[schema.attributes[name]]) for name in self._keys),
             ("outcome", pa.string()),
         ]
         of_rules = [described for rule in rules for described in _of_rule(rule, schema, flags)]
@@ -97,7 +97,7 @@ class FeatureTable:
         for packed in payloads.get(FEATURES, []):
             table = payload.unpack(packed)
             by_rule.setdefault(table[RULE][0].as_py(), []).append(table)
-        outcomes = _outcomes(payloads, by_rule, first, size)
+        outcomes = np.maximum(_outcomes(payloads, by_rule, first, size), _not_judged(pieces) * np.int8(UNJUDGED))
         event_id = self._attribute(pieces, self._schema.event_id, "string")
         chosen = np.arange(size)
         if ids is not None:
@@ -136,7 +136,7 @@ class FeatureTable:
         """Return a field of all arrivals in its type; null where it is not of that type."""
         column = arrived.field_column(self._schema.field_names.index(name))
         arrays = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
-        return pa.concat_arrays(arrays) if arrays else pa.array([], ATTRIBUTE_TYPES[kind])
+        return pa.concat_arrays(arrays) if arrays else pa.array([], conversion.ARROW_TYPES[kind])
 
     def _times(self, pieces: Sequence[pa.RecordBatch]) -> pa.Array:
         """Return when all arrivals happened; null where they do not say."""
@@ -210,6 +210,12 @@ def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.Reco
 def _first_of(pieces: Sequence[pa.RecordBatch]) -> int:
     """Return the position of the first arrival."""
     return next((piece.column(arrived.POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
+
+
+def _not_judged(pieces: Sequence[pa.RecordBatch]) -> npt.NDArray[np.bool_]:
+    """Return which arrivals only fill timelines."""
+    flags = [~judged_flags(pa.Table.from_batches([piece])) for piece in pieces]
+    return np.concatenate(flags) if flags else np.empty(0, np.bool_)
 
 
 def _outcomes(

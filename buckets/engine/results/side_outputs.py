@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.engine.values.scored_group import ScoredGroup
-from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE
+from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE, UNJUDGED
 from buckets.outputs.columns import COLLISIONS, DUPLICATES, LATE_EVENTS, TIME, columns_of
 
 Int64s = npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ def late_events(group: ScoredGroup) -> pa.Table | None:
 def collisions(group: ScoredGroup) -> pa.Table | None:
     """Return events that shared their time with another, and were not late."""
     outcomes = group.scored.outcomes
-    on_time = (outcomes.code == EVALUATED) | (outcomes.code == COLLISION_NOT_KEPT)
+    on_time = np.isin(outcomes.code, (EVALUATED, UNJUDGED, COLLISION_NOT_KEPT))
     events = np.flatnonzero(on_time & (outcomes.other_start >= 0))
     if not len(events):
         return None

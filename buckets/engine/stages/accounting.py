@@ -1,10 +1,11 @@
 """The accounting of a batch: every event that came in came out in exactly one way.
 
     events in = no key + filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
-                + skipped
+                + skipped + unjudged
 
 *No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that are
-no events and not faulty, such as a deletion.
+no events and not faulty, such as a deletion. *Unjudged* are events that would have been evaluated, of a topic that only
+fills timelines.
 
 The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
 of alerts have accounts too: what went into them is counted by `alert_stage`.
@@ -17,7 +18,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from buckets.engine.stages.batch_facts import BatchFacts, facts_of
-from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
+from buckets.kernel.outcome import (
+    COLLISION_NOT_KEPT,
+    DUPLICATE,
+    EVALUATED,
+    LATE,
+    OUTCOMES,
+    OVERFLOW,
+    TOO_LATE,
+    UNJUDGED,
+)
 from buckets.rules.completeness import Stretch, Stretches, joined
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
@@ -41,12 +51,13 @@ class GroupAccount:
     held_alerts: int
     no_key: int
     skipped: int = 0
+    unjudged: int = 0
 
     @property
     def balance(self) -> int:
         """Events that went in and did not come out; 0 or the engine is broken."""
         out = self.no_key + self.filtered + self.evaluated + self.late + self.too_late + self.skipped
-        return self.events_in - out - self.duplicates - self.collisions_not_kept - self.dead_letters
+        return self.events_in - out - self.unjudged - self.duplicates - self.collisions_not_kept - self.dead_letters
 
 
 @dataclass(frozen=True)
@@ -203,4 +214,5 @@ def _account(
         held_alerts=held_alerts,
         no_key=no_key,
         skipped=skipped,
+        unjudged=outcomes[UNJUDGED],
     )

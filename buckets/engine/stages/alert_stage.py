@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import ATTRIBUTE_TYPES
 from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.cross_group import PARTS
@@ -27,6 +26,7 @@ from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_ou
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
@@ -113,8 +113,8 @@ def _arrivals(
         ALERT_SEVERITY: pa.array([rule.severity for rule in rules], pa.string()),
         ALERT_SCORE: pa.array([rule.score for rule in rules], pa.int64()),
     }
-    for name, kind in schema.attributes.items():
-        fields[name] = pa.array([event[name] for event in events], ATTRIBUTE_TYPES[kind])
+    for name, kind in column_types(schema).items():
+        fields[name] = pa.array([event[name] for event in events], kind)
     for name in schema.measures:
         fields[name] = pa.array([event[name] for event in events], pa.string())
     origin = {name: alerts[name] for name in (SOURCE, SOURCE_ORDER, POSITION, INGESTED) if name in alerts.column_names}

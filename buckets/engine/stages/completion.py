@@ -1,6 +1,7 @@
 """The end of a batch, after its shards: rules whose parts meet, rules over alerts, and the accounts."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from buckets.engine.stages.accounting import BatchAccount, account_batch
 from buckets.engine.stages.alert_stage import alert_outputs
@@ -12,7 +13,12 @@ from buckets.rules.rule_set import RuleSet
 
 
 def complete_batch(
-    batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet, stores: DriverStores
+    batch_id: int,
+    produced: Iterable[Produced],
+    scorer: Scorer,
+    rule_set: RuleSet,
+    stores: DriverStores,
+    is_thinned: bool = False,
 ) -> tuple[list[Produced], BatchAccount]:
     """Complete a batch.
 
@@ -22,6 +28,8 @@ def complete_batch(
         scorer: the settings.
         rule_set: the rules of the batch.
         stores: what is kept outside the shards.
+        is_thinned: whether of the parts only those are left that `fired_parts` keeps, which has put out the evaluations
+            of their rules.
 
     Returns:
         What is put out besides, and what became of each event.
@@ -38,6 +46,7 @@ def complete_batch(
         return noted
 
     note(produced)
-    besides = note(cross_group_outputs(scorer, read[PARTS], rule_set, stores.cross_group))
+    meeting = replace(scorer, evaluations=scorer.evaluations and not is_thinned)
+    besides = note(cross_group_outputs(meeting, read[PARTS], rule_set, stores.cross_group))
     besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
     return besides, account_batch(batch_id, rule_set, read[COUNTS])

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch import payload
 from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.stages.pieces import ARRIVAL
 from buckets.engine.values.feature_rules import Judged, judge
 from buckets.engine.values.group_parts import ComputedPart, GroupParts, from_columns, joined, to_columns
 from buckets.engine.values.scored_group import ScoredGroup
@@ -143,13 +145,19 @@ class _Arrived:
         ]
         whole = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
         known = whole.select(_EVENT).set_column(1, "source", whole["source"].cast(pa.string()))
+        of_parts = dict(zip(parts, map(joined, pieces), strict=True))
+        if group.policies and len(tables) > 1:
+            # A key's events may be in several tables, and what policies decide depends on their order.
+            rows = pc.sort_indices(known, [(name, "ascending") for name in ARRIVAL])
+            whole, known = whole.take(rows).combine_chunks(), known.take(rows)
+            of_parts = {part: each.take(rows.to_numpy()) for part, each in of_parts.items()}
         keyed = None
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
             events = whole.drop_columns(["key"])
             keyed = KeyedTable(schema, events, lists, group=group, keys=key.dictionary, codes=codes)
-        return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
+        return cls(group.fields, known, of_parts, keyed)
 
     @classmethod
     def nothing_of(cls, group: Group) -> "_Arrived":

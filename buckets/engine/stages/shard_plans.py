@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.config.engine import EngineSettings
+from buckets.engine.batch.event_table import judged_flags
 from buckets.engine.batch.keyed_table import EventFields
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.storage.text_column import strings_of
@@ -80,6 +81,7 @@ class GroupSet:
             *track_values(wanted, fields, len(self._tracks)),
             self._track,
             strings_of(arrived.events["event_id"]),
+            judged_flags(arrived.events),
         )
 
 

@@ -30,6 +30,7 @@ from buckets.rules.rule_set import first_rule_set
 _SCHEMA = EventSchema.model_validate(
     {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
 )
+_WITH_ARRAY = _SCHEMA.model_copy(update={"arrays": {"a[]": "string"}})
 _RULE = Rule.model_validate(
     {
         "rule_id": "warm-up",
@@ -80,17 +81,18 @@ def warm_up() -> None:
 
 
 def _read_avro() -> None:
-    """Read a message that has a number of many bytes in it."""
+    """Read a message that has a number of many bytes in it, and an array."""
     decimal = '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}'
-    written = AvroText(f'{{"type": "record", "name": "r", "fields": [{{"name": "v", "type": {decimal}}}]}}')
-    read_plain(pa.record_batch({RAW: pa.array([b"\2\1"])}), _SCHEMA, written)
+    fields = f'{{"name": "v", "type": {decimal}}}, {{"name": "a", "type": {{"type": "array", "items": "string"}}}}'
+    written = AvroText(f'{{"type": "record", "name": "r", "fields": [{fields}]}}')
+    read_plain(pa.record_batch({RAW: pa.array([b"\2\1\2\2k\0"])}), _WITH_ARRAY, written)
 
 
 def _read_protobuf() -> None:
-    """Read a message behind the prefix of a registry."""
-    written = ProtobufText('syntax = "proto3"; message m { string k = 1; }')
-    rows = pa.record_batch({RAW: pa.array([b"\0\0\0\0\1\0\n\1k"])})
-    read_registered(rows, _SCHEMA, lambda number: written)
+    """Read a message behind the prefix of a registry, with an array."""
+    written = ProtobufText('syntax = "proto3"; message m { string k = 1; repeated string a = 2; }')
+    rows = pa.record_batch({RAW: pa.array([b"\0\0\0\0\1\0\n\1k\x12\1k"])})
+    read_registered(rows, _WITH_ARRAY, lambda number: written)
 
 
 def _fill_an_arena() -> None:

@@ -1,8 +1,10 @@
-"""What the fields of a schema of Avro can be in an event schema."""
+"""What the fields of a schema of Avro can be in an event schema; those of records inside are named by paths."""
+
+from collections.abc import Iterator
 
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroType, RecordField
-from buckets.events.imported_schema import ImportedField
+from buckets.events.imported_schema import ImportedField, in_list
 from buckets.events.schema import LARGEST_SCALE, AttributeType
 
 _KINDS: dict[str, AttributeType] = {
@@ -27,11 +29,24 @@ def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
     if root.kind != "record":
         message = f"{name}: the schema is of type {root.kind}; name one of a record"
         raise BucketsError(message)
-    return [_imported(field) for field in root.fields]
+    return list(_fields(root, "", ()))
 
 
-def _imported(field: RecordField) -> ImportedField:
-    kind, name = _plain(field.kind), field.name
+def _fields(record: AvroType, before: str, outer: tuple[AvroType, ...]) -> Iterator[ImportedField]:
+    """Yield the fields of a record, and those of records in it but for such that contain themselves."""
+    for field in record.fields:
+        kind, name = _plain(field.kind), f"{before}{field.name}"
+        if kind.kind == "record" and kind.fields and kind not in (*outer, record):
+            yield from _fields(kind, f"{name}.", (*outer, record))
+        elif kind.kind == "array":
+            item = _plain(kind.branches[0])
+            parts = item.fields if item.kind == "record" else (RecordField("", item),)
+            yield from in_list(name, (_imported(part.name, _plain(part.kind)) for part in parts))
+        else:
+            yield _imported(name, kind)
+
+
+def _imported(name: str, kind: AvroType) -> ImportedField:
     if kind.logical == "decimal" and kind.scale <= LARGEST_SCALE:
         return ImportedField(name, scale=kind.scale)
     if kind.logical == "decimal":

@@ -166,14 +166,14 @@ def _next(program, data, at, end, room, depth, stack):
 
 @leaf
 def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
-    """Read one message; returns a code, and where it is broken.
+    """Read one value; returns a code, and where it ends or is broken.
 
     Args:
         program: of its schema.
         data: uint8, the bytes of all messages.
-        begin: where the message begins.
-        end: where it ends.
-        row: of the message in what follows.
+        begin: where the value begins.
+        end: where its message ends.
+        row: of the value in what follows.
         leaves: int64 `(slots, rows)`, the node whose value a slot has.
         values: int64 `(slots, rows)`, a number, or where bytes begin.
         lengths: int64 `(slots, rows)`, how many bytes there are.
@@ -201,6 +201,7 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
             # The first block of items is read when the first item is.
             stack[1, depth] = program.size[node] if kind == RECORD else 0
             depth += 1
+            number = at  # Where the items of an array begin.
         else:
             number, length, at, code = _scalar(program, node, data, at, end)
             if code != SOUND:
@@ -211,13 +212,15 @@ def _walk(program, data, begin, end, row, leaves, values, lengths, stack):
         if code != SOUND:
             return code, at
         if depth == 0:
-            return (SOUND, at) if at == end else (LEFT_OVER, at)
+            return SOUND, at
 
 
 @leaf
 def _scan(program, data, begin, end, leaves, values, lengths, faults, stack):
     for row in range(begin.shape[0]):
         code, at = _walk(program, data, begin[row], end[row], row, leaves, values, lengths, stack)
+        if code == SOUND and at != end[row]:
+            code = LEFT_OVER
         faults[row, 0], faults[row, 1] = code, at - begin[row]
 
 
@@ -231,12 +234,48 @@ def scan(program, data, begin, end, leaves, values, lengths, faults, stack):
         begin: int64 `(rows,)`, where each begins.
         end: int64 `(rows,)`, where each ends.
         leaves: int64 `(slots, rows)`, out: the node whose value a slot has; filled with `NO_LEAF`.
-        values: int64 `(slots, rows)`, out: a number, or where its bytes begin.
+        values: int64 `(slots, rows)`, out: a number, or where its bytes begin; of an array where its items begin.
         lengths: int64 `(slots, rows)`, out: how many bytes there are.
         faults: int64 `(rows, 2)`, out: what is wrong, as a code, and after how many bytes.
         stack: int64 `(3, DEEPEST)`, to work with.
     """
     _scan(program, data, begin, end, leaves, values, lengths, faults, stack)
+
+
+@leaf
+def _scan_items(program, data, begin, is_counting, counts, leaves, values, lengths, stack):
+    end, item = data.shape[0], 0
+    for row in range(begin.shape[0]):
+        at, counted = begin[row], np.int64(0)
+        while True:
+            # The message was read before, and is known to be sound.
+            left, at, _ = _block(data, at, end, np.int64(0x7FFFFFFFFFFFFFFF))
+            if left == 0:
+                break
+            for _ in range(left):
+                _, at = _walk(program, data, at, end, item, leaves, values, lengths, stack)
+                if not is_counting:
+                    item += 1
+            counted += left
+        counts[row] = counted
+
+
+@compiled
+def scan_items(program, data, begin, is_counting, counts, leaves, values, lengths, stack):
+    """Read the items of arrays of sound messages, or only count them, with one item to write on.
+
+    Args:
+        program: of the type of items.
+        data: uint8, the bytes of all messages.
+        begin: int64 `(rows,)`, where each array begins.
+        is_counting: whether they are only counted.
+        counts: int64 `(rows,)`, out: how many items each array has.
+        leaves: int64 `(slots, items)`, out: the node whose value a slot has; filled with `NO_LEAF`.
+        values: int64 `(slots, items)`, out: as in `scan`.
+        lengths: int64 `(slots, items)`, out: as in `scan`.
+        stack: int64 `(3, DEEPEST)`, to work with.
+    """
+    _scan_items(program, data, begin, is_counting, counts, leaves, values, lengths, stack)
 
 
 @leaf

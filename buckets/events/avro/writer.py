@@ -13,10 +13,10 @@ _BRANCHES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
     int: ("long", "int"),
     str: ("string",),
-    list: ("array",),
+    list: ("array", "string"),
     dict: ("record", "map", "string"),
 }
-"""By type of a value, the branches of a union that can hold it; an object that none can is written as JSON."""
+"""By type of a value, the branches of a union that can hold it; an object or a list may be JSON as text."""
 
 
 def avro_writer(kind: AvroType) -> Write:

@@ -48,7 +48,7 @@ class FoundValues:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class ValueRows:
     """The rows of a field that have a value: its own, and those that its parts have."""
 
     values: WrittenValues
@@ -94,9 +94,9 @@ def _chosen(
         values = WrittenValues(found.data, found.numbers[slot], found.lengths[slot])
         return values if is_all else values.of(rows)
 
-    chosen = _Rows(of(slots.value), tuple(map(of, slots.parts)))
+    chosen = ValueRows(of(slots.value), tuple(map(of, slots.parts)))
     is_event_time = name == schema.event_time.field
-    column, faults = fitted(name, *_column(field.last, chosen, is_event_time), schema)
+    column, faults = fitted(name, *column_of(field.last, chosen, is_event_time), schema)
     if is_all:
         return column, faults
     at = np.cumsum(has_value) - 1
@@ -118,7 +118,8 @@ def _with_default(column: pa.Array, field: FieldDescriptor, rows: Bools) -> pa.A
     return both.take(pa.array(at))
 
 
-def _column(field: FieldDescriptor, rows: _Rows, is_event_time: bool) -> tuple[pa.Array, Faults]:
+def column_of(field: FieldDescriptor, rows: ValueRows, is_event_time: bool) -> tuple[pa.Array, Faults]:
+    """Return values of a field as a column of Arrow."""
     if field.message_type is not None:
         if field.message_type.full_name == TIMESTAMP:
             return _moments(rows, is_event_time)
@@ -191,7 +192,7 @@ def _enum(field: FieldDescriptor, numbers: Int64s) -> tuple[pa.Array, Faults]:
     return column, {int(row): f"{numbers[row]} is no value of {field.enum_type.name}" for row in faulty}
 
 
-def _moments(rows: _Rows, is_event_time: bool) -> tuple[pa.Array, Faults]:
+def _moments(rows: ValueRows, is_event_time: bool) -> tuple[pa.Array, Faults]:
     """Return moments: to the millisecond as the time of an event, as text with all of their digits elsewhere."""
     seconds, nanos = (part.numbers for part in rows.parts)
     wrong = (seconds < YEAR_1_S) | (seconds >= YEAR_10000_S) | (nanos < 0) | (nanos > _MOST_NANOS)
@@ -216,7 +217,7 @@ def _fraction(nanos: int) -> str:
     return f".{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
 
 
-def _decimals(rows: _Rows) -> tuple[pa.Array, Faults]:
+def _decimals(rows: ValueRows) -> tuple[pa.Array, Faults]:
     """Return decimals to the digit; each has a scale of its own."""
     written, scales = rows.parts
     texts: list[str | None] = []
@@ -231,7 +232,7 @@ def _decimals(rows: _Rows) -> tuple[pa.Array, Faults]:
     return pa.array(texts, pa.string()), faults
 
 
-def _money(rows: _Rows) -> tuple[pa.Array, Faults]:
+def _money(rows: ValueRows) -> tuple[pa.Array, Faults]:
     """Return amounts with nine digits after the point; their currency is a field of its own."""
     units, nanos = (part.numbers for part in rows.parts)
     wrong = (np.abs(nanos) > _MOST_NANOS) | ((units > 0) & (nanos < 0)) | ((units < 0) & (nanos > 0))

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
 from buckets.errors import BucketsError
-from buckets.events.imported_schema import ImportedField
+from buckets.events.imported_schema import ImportedField, in_list
 from buckets.events.protobuf.proto_schema import message_named
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, is_map, is_wrapper
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, PARTS, TIMESTAMP, is_map, is_wrapper
 from buckets.validation import did_you_mean
 
 _FLOATS = {FieldDescriptor.TYPE_FLOAT: "float", FieldDescriptor.TYPE_DOUBLE: "double"}
@@ -54,7 +54,10 @@ def _fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterato
         name = f"{before}{field.name}"
         inside = field.message_type
         if field.is_repeated:
-            yield ImportedField(name, reason="is a map" if is_map(field) else "is a list")
+            if is_map(field):
+                yield ImportedField(name, reason="is a map")
+            else:
+                yield from in_list(name, _of_element(field, (*outer, message.full_name)))
         elif inside is None:
             yield _single(name, field)
         elif is_wrapper(field):
@@ -70,6 +73,19 @@ def _fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterato
             yield ImportedField(name, reason=f"is of type {inside.full_name}")
         else:
             yield from _fields(inside, f"{name}.", (*outer, message.full_name))
+
+
+def _of_element(field: FieldDescriptor, outer: tuple[str, ...]) -> Iterator[ImportedField]:
+    """Yield what an element of a list is, or the fields of one that is a message."""
+    inside = field.message_type
+    if inside is None:
+        yield _single("", field)
+    elif is_wrapper(field):
+        yield _single("", inside.fields_by_name["value"])
+    elif inside.full_name in (*PARTS, *outer) or field.type == FieldDescriptor.TYPE_GROUP or not inside.fields:
+        yield ImportedField("", reason=f"is of type {inside.full_name}")
+    else:
+        yield from _fields(inside, "", outer)
 
 
 def _single(name: str, field: FieldDescriptor) -> ImportedField:

@@ -77,7 +77,11 @@ def _fill(made: Any, value: dict[str, Any]) -> Any:
 
 
 def _fill_plain(made: Any, name: str, given: Any) -> None:
-    setattr(made, name, json.dumps(given, ensure_ascii=False) if isinstance(given, dict | list) else given)
+    setattr(made, name, _as_text(given) if isinstance(given, dict | list) else given)
+
+
+def _as_text(given: Any) -> str:
+    return json.dumps(given, ensure_ascii=False)
 
 
 def _fill_list(made: Any, name: str, given: Any) -> None:
@@ -113,10 +117,11 @@ def _fill_single(made: Any, name: str, given: Any) -> None:
 
 
 def _fill_scalar(made: Any, value: Any) -> None:
-    """Put a single value into a message that has a field for each type of it; null is none of them."""
+    """Put a single value into a message that has a field for each type of it; a list as JSON, null as none of them."""
     made.SetInParent()
     if value is not None:
-        setattr(made, _SCALARS[type(value)], value)
+        is_list = isinstance(value, list)
+        setattr(made, _SCALARS[str if is_list else type(value)], _as_text(value) if is_list else value)
 
 
 def _fields(message: Message) -> dict[str, Any]:

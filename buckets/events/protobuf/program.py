@@ -66,7 +66,7 @@ class MessageProgram(NamedTuple):
         first: of each node the place of its first field; of one more, where the last one ends.
         number: of each field, by which it is known.
         kind: one of the codes above.
-        repeated: whether it is a list.
+        repeated: whether it is a list; of one with a slot its length is put down.
         child: the node of a message or group; 0 of others.
         slot: where its value is put down; `NO_SLOT` for what is passed over.
         strict: whether a message is broken in which it is written in another way than its type.

@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from buckets.events.field_paths import path_of
+from buckets.events.conversion import NO_LIST
+from buckets.events.field_paths import array_path, path_of, steps_of
+from buckets.events.written_values import NO_OBJECT
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
@@ -29,12 +31,15 @@ class WantedField:
     """A declared field in a message.
 
     Attributes:
-        way: the fields on the way to it, each a message that is no list, and itself; empty where there is no such.
+        way: the fields on the way to it, each a message that is no list, and itself; empty where there is no such. Of
+            an array it ends with its list.
         fault: why it can have no value; empty where it can.
+        inner: of an array, the fields from an element to its value; None of all others.
     """
 
     way: tuple[FieldDescriptor, ...] = ()
     fault: str = ""
+    inner: tuple[FieldDescriptor, ...] | None = None
 
     @property
     def last(self) -> FieldDescriptor:
@@ -44,7 +49,7 @@ class WantedField:
     @property
     def numbers(self) -> Numbers:
         """The numbers of the fields on the way, and its own."""
-        return tuple(field.number for field in self.way)
+        return tuple(field.number for field in (*self.way, *(self.inner or ())))
 
 
 def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf) -> list[WantedField]:
@@ -55,7 +60,11 @@ def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf)
         names: the declared fields; a path such as "customer.country" leads into messages.
         numbers: those that fields had before.
     """
-    return [_wanted(_by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names]
+    ways = ((name, _by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names)
+    return [
+        WantedField(fault=NO_OBJECT) if not way and _leads_into_value(message, name) else _wanted(way, name)
+        for name, way in ways
+    ]
 
 
 def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Numbers]:
@@ -65,7 +74,7 @@ def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Number
 
 
 def _by_name(message: Descriptor, name: str) -> tuple[FieldDescriptor, ...]:
-    return _way(message, path_of(name), lambda inside, step: inside.fields_by_name.get(step))
+    return _way(message, steps_of(name), lambda inside, step: inside.fields_by_name.get(step))
 
 
 def _by_number(message: Descriptor, numbers: Numbers) -> tuple[FieldDescriptor, ...]:
@@ -87,13 +96,40 @@ def _way(
     return tuple(way)
 
 
-def _wanted(way: tuple[FieldDescriptor, ...]) -> WantedField:
-    for field in way:
+def _leads_into_value(message: Descriptor, name: str) -> bool:
+    """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
+    array = array_path(name)
+    path = path_of(name if array is None else array.outer)
+    way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
+    return way is not None and (way[-1].message_type is None or any(field.is_repeated for field in way))
+
+
+def _wanted(way: tuple[FieldDescriptor, ...], name: str) -> WantedField:
+    array = array_path(name)
+    if not way:
+        return WantedField()
+    length = len(way) if array is None else len(path_of(array.outer))
+    singles = way if array is None else (*way[: length - 1], *way[length:])
+    for field in singles:
         if field.is_repeated:
             return WantedField(fault=f"is {'an object' if is_map(field) else 'a list'}, and must be one value")
-    if way and is_wrapper(way[-1]):
+    if is_wrapper(way[-1]):
         way = (*way, way[-1].message_type.fields_by_name["value"])
-    return WantedField(way)
+    if array is None:
+        return WantedField(way)
+    fault = _list_fault(way[length - 1], way[length:])
+    return WantedField(fault=fault) if fault else WantedField(way[:length], inner=way[length:])
+
+
+def _list_fault(field: FieldDescriptor, inner: tuple[FieldDescriptor, ...]) -> str:
+    """Return why a field is no list of values of an array; empty where it is one."""
+    if is_map(field) or (field.message_type is not None and not field.is_repeated):
+        return "is an object, and must be a list"
+    if not field.is_repeated:
+        return NO_LIST
+    if field.type == FieldDescriptor.TYPE_GROUP:
+        return "is a list of groups, and must be one of messages"
+    return "is a list of objects, and must be one of single values" if field.message_type and not inner else ""
 
 
 def is_map(field: FieldDescriptor) -> bool:

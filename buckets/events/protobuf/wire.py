@@ -11,9 +11,10 @@ The stack has the messages and groups that are being read, each with where it en
     [payment, to byte 60] [payment.customer, to byte 31] [address, to byte 29]
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from buckets.compiled import compiled, inlined, leaf, read_word
 from buckets.events.protobuf.program import (
@@ -62,6 +63,27 @@ FAULTS: Final = {
     BAD_LIST: "a packed list does not end with a value",
 }
 """By code, what is wrong with a message."""
+Int64s = npt.NDArray[np.int64]
+
+
+class Items(NamedTuple):
+    """The items of lists that are asked for.
+
+    Attributes:
+        wanted: int64 `(slots, rows)`, how many of a list; without slots for none of any.
+        start: int64 `(slots, rows)`, where these begin in what follows.
+        values: int64 `(items,)`, out: a number, or where bytes begin.
+        lengths: int64 `(items,)`, out: how many bytes there are.
+    """
+
+    wanted: Int64s
+    start: Int64s
+    values: Int64s
+    lengths: Int64s
+
+
+NO_ITEMS: Final = Items(*np.zeros((2, 0, 0), np.int64), *np.zeros((2, 0), np.int64))
+"""Asks for no item of any list."""
 
 
 @leaf
@@ -188,14 +210,32 @@ def _value(data, at, end, wire_type, kind, is_list):
 
 
 @inlined
-def _put(program, place, row, value, length, there, values, lengths):
-    """Put a value down, and take out what other fields of its oneof have left, since this one comes later."""
+def _put(program, place, row, value, length, there, values, lengths, items):
+    """Put a value down, and take out what other fields of its oneof have left, since this one comes later.
+
+    Of a list its length is put down, and the value with the items of it that are asked for.
+    """
     for at in range(program.clears[place, 0], program.clears[place, 1]):
         slot = program.cleared[at]
         there[slot, row], values[slot, row], lengths[slot, row] = False, 0, 0
     slot = program.slot[place]
     if slot != NO_SLOT:
+        if program.repeated[place] != 0:
+            count = values[slot, row]
+            if items.wanted.shape[0] > 0 and count < items.wanted[slot, row]:
+                at = items.start[slot, row] + count
+                items.values[at], items.lengths[at] = value, length
+            value, length = count + 1, np.int64(0)
         there[slot, row], values[slot, row], lengths[slot, row] = True, value, length
+
+
+@leaf
+def _put_packed(program, place, row, data, at, end, there, values, lengths, items):
+    """Put down the values of a packed list, which is known to be one."""
+    kind = program.kind[place]
+    while at < end:
+        value, length, at, _ = _value(data, at, end, _wire_type(kind), kind, False)
+        _put(program, place, row, value, length, there, values, lengths, items)
 
 
 @inlined
@@ -212,7 +252,7 @@ def _tag(data, at, end):
 
 
 @leaf
-def _walk(program, data, begin, end, row, there, values, lengths, stack):
+def _walk(program, data, begin, end, row, there, values, lengths, items, stack):
     """Read one message; returns a code, and where it is broken.
 
     Args:
@@ -222,8 +262,9 @@ def _walk(program, data, begin, end, row, there, values, lengths, stack):
         end: where it ends.
         row: of the message in what follows.
         there: bool `(slots, rows)`, whether a slot has a value.
-        values: int64 `(slots, rows)`, a number, or where bytes begin.
+        values: int64 `(slots, rows)`, a number, where bytes begin, or how long a list is.
         lengths: int64 `(slots, rows)`, how many bytes there are.
+        items: the items of lists that are asked for.
         stack: int64 `(3, DEEPEST)`, for nodes, where each ends, and the number of a group.
     """
     nodes, ends, groups = stack[0], stack[1], stack[2]
@@ -256,7 +297,9 @@ def _walk(program, data, begin, end, row, there, values, lengths, stack):
         if code != SOUND:
             return CUT if code == BAD_LENGTH and depth == 0 else code, at
         if is_known:
-            _put(program, place, row, value, length, there, values, lengths)
+            _put(program, place, row, value, length, there, values, lengths, items)
+        elif is_list and program.slot[place] != NO_SLOT:
+            _put_packed(program, place, row, data, value, value + length, there, values, lengths, items)
         if wire_type == GROUP_BEGIN or kind == MESSAGE:
             if depth == DEEPEST - 1:
                 return DEEP, tag_at
@@ -267,14 +310,14 @@ def _walk(program, data, begin, end, row, there, values, lengths, stack):
 
 
 @leaf
-def _scan(program, data, begin, end, there, values, lengths, faults, stack):
+def _scan(program, data, begin, end, there, values, lengths, items, faults, stack):
     for row in range(begin.shape[0]):
-        code, at = _walk(program, data, begin[row], end[row], row, there, values, lengths, stack)
+        code, at = _walk(program, data, begin[row], end[row], row, there, values, lengths, items, stack)
         faults[row, 0], faults[row, 1] = code, at - begin[row]
 
 
 @compiled
-def scan(program, data, begin, end, there, values, lengths, faults, stack):
+def scan(program, data, begin, end, there, values, lengths, items, faults, stack):
     """Read messages; those that are broken have whatever was found of them.
 
     Args:
@@ -283,12 +326,13 @@ def scan(program, data, begin, end, there, values, lengths, faults, stack):
         begin: int64 `(rows,)`, where each begins.
         end: int64 `(rows,)`, where each ends.
         there: bool `(slots, rows)`, out: whether a slot has a value; filled with False.
-        values: int64 `(slots, rows)`, out: a number, or where its bytes begin; filled with 0.
+        values: int64 `(slots, rows)`, out: a number, where its bytes begin, or how long a list is; filled with 0.
         lengths: int64 `(slots, rows)`, out: how many bytes there are; filled with 0.
+        items: the items of lists that are asked for.
         faults: int64 `(rows, 2)`, out: what is wrong, as a code, and after how many bytes.
         stack: int64 `(3, DEEPEST)`, to work with.
     """
-    _scan(program, data, begin, end, there, values, lengths, faults, stack)
+    _scan(program, data, begin, end, there, values, lengths, items, faults, stack)
 
 
 @leaf

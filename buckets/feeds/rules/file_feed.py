@@ -19,8 +19,8 @@ class RuleFiles(WholeRules[tuple[Rule, ...]]):
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Watch `path`; rules are checked against `schema`."""
-        self._files = WatchedFiles(lambda: rule_files(path), lambda: load_rule_files(path, schema))
-        super().__init__(path, self._files)
+        self._files = WatchedFiles(path, lambda: rule_files(path), lambda: load_rule_files(path, self._schema))
+        super().__init__(path, self._files, schema)
 
     def _changes(self, in_force: Sequence[Rule], there: tuple[Rule, ...]) -> list[RuleChange]:
         reason = f"{self._path.name} was changed"

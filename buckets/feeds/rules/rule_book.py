@@ -24,6 +24,7 @@ from buckets.rules.completeness import Stretches, joined
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.revision import Refusal, Revision, deleted, revise
+from buckets.rules.rule_faults import check_against_schema
 from buckets.rules.rule_set import RuleSet
 
 NO_RULES = RuleSet(0, (), (), {})
@@ -106,6 +107,23 @@ class RuleBook:
         self._backfills.stop()
         if self._history is not None:
             self._history.close()
+
+    def check_schema(self, schema: EventSchema) -> None:
+        """See that all rules are valid with another event schema, as far as they are with the present one.
+
+        Raises:
+            BucketsError: one is not.
+        """
+        for rule in self._current.rules:
+            fault = check_against_schema(rule, schema)
+            if fault is not None and check_against_schema(rule, self._schema) is None:
+                message = f"rule {rule.rule_id!r} would not be valid: {'.'.join(fault[0])}: {fault[1]}"
+                raise BucketsError(message)
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        """Check rules against another event schema from the next batch on, also those that were refused."""
+        self._schema = schema
+        self._feed.follow_schema(schema)
 
     @property
     def fault(self) -> str | None:

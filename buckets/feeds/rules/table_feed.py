@@ -66,7 +66,7 @@ class RuleTable(WholeRules[RuleRows]):
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Look at the table at `path`; rules are checked against `schema`."""
-        super().__init__(path, WatchedTable(path, lambda: _load(path, schema)))
+        super().__init__(path, WatchedTable(path, lambda: _load(path, self._schema)), schema)
 
     def _changes(self, in_force: Sequence[Rule], there: RuleRows) -> list[RuleChange]:
         (origin, rows), old = there, {rule.rule_id: rule for rule in in_force}

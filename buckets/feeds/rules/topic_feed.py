@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from buckets.config.kafka import KafkaSettings
+from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead
 from buckets.feeds.watched_topic import WatchedTopic
 from buckets.kafka.follower import TopicMessage
@@ -66,6 +67,9 @@ class RulesTopic(WatchedTopic[RuleRead]):
             "what they changed is unknown; apply the rules again, and keep the topic compacted (cleanup.policy=compact)"
         )
         read.refused.append(Refusal(f"{self._topic}@{first}", reason, ""))
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        """Do nothing: messages are checked when they are taken, and one that was refused is among the rejected."""
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """Send what is refused to the topic for it, with the reason."""

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead
 from buckets.feeds.watched import Watched
 from buckets.rules.change import RuleChange
@@ -31,11 +32,12 @@ class WholeRules(ABC, Generic[T]):
 
     fault = None
 
-    def __init__(self, path: Path, watched: Watched[T]) -> None:
-        """Follow what is at `path`."""
+    def __init__(self, path: Path, watched: Watched[T], schema: EventSchema) -> None:
+        """Follow what is at `path`; rules are checked against `schema`."""
         self.origin = str(path)
         self._path = path
         self._watched = watched
+        self._schema = schema
 
     def start(self, position: TopicPosition | None) -> None:
         """Read the rules that the first batch takes."""
@@ -50,6 +52,11 @@ class WholeRules(ABC, Generic[T]):
         except BucketsError as error:
             return RuleRead(refused=[Refusal(self.origin, error.message, "")])
         return RuleRead() if there is None else RuleRead(self._changes(in_force, there))
+
+    def follow_schema(self, schema: EventSchema) -> None:
+        """Check rules against another event schema, at once also those that are there: they may have been refused."""
+        self._schema = schema
+        self._watched.read_again()
 
     @abstractmethod
     def _changes(self, in_force: Sequence[Rule], there: T) -> list[RuleChange]:

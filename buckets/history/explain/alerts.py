@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.delta.query import sql_text
+from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
@@ -19,7 +20,6 @@ from buckets.rules.alert_schema import ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, 
 
 RANKS = 1 << 20
 """More than a rule set has rules: alerts of one event count in the order of the rules."""
-_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 
 
 class _AlertArrival(NamedTuple):
@@ -85,7 +85,7 @@ def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str,
 
 
 def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
-    fields = {name: event.get(name) for name in schema.attributes}
+    fields = {name: event.get(name) for name in (*schema.attributes, *schema.arrays)}
     for name, measure in schema.measures.items():
         value = event.get(name)
         fields[name] = None if value is None else to_scaled(str(value), measure.scale)
@@ -94,7 +94,7 @@ def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
 
 def _table(alerts: list[_AlertArrival], schema: EventSchema) -> Arrivals:
     rows = [alert.fields for alert in alerts]
-    fields = {name: pa.array([row[name] for row in rows], _TYPES[kind]) for name, kind in schema.attributes.items()}
+    fields = {name: pa.array([row[name] for row in rows], kind) for name, kind in column_types(schema).items()}
     fields |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in schema.measures}
     return Arrivals(
         schema=schema,

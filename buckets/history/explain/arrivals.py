@@ -30,7 +30,8 @@ class Arrivals:
         ids: the id of each.
         origins: source, source order and position of each.
         ingested_ms: when the source took each in; None where it does not say.
-        fields: by name, attributes in their type and measures as scaled int64.
+        fields: by name, attributes and arrays in their type and measures as scaled int64.
+        unjudged: the numbers of those at which no rule is evaluated; there may be numbers of others among them.
     """
 
     schema: EventSchema
@@ -41,6 +42,7 @@ class Arrivals:
     origins: Sequence[tuple[str, int, int]]
     ingested_ms: pa.Array
     fields: Mapping[str, pa.Array]
+    unjudged: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -91,10 +93,8 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         schema: the event schema.
     """
     rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
-    fields = {name: _array(rows[name]) for name in schema.attributes if name in rows.column_names}
-    for name in schema.measures:
-        if name in rows.column_names:
-            fields[name] = _scaled(_array(rows[name]))
+    fields = {name: _array(rows[name]) for name in schema.other_fields if name in rows.column_names}
+    fields |= {name: _scaled(fields[name]) for name in schema.measures if name in fields}
     of_origin = [rows[name].to_pylist() for name in (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)]
     return Arrivals(
         schema=schema,
@@ -105,7 +105,15 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         origins=list(zip(*of_origin, strict=True)),
         ingested_ms=_array(rows[archive.INGESTED]),
         fields=fields,
+        unjudged=_unjudged(rows),
     )
+
+
+def _unjudged(rows: pa.Table) -> frozenset[int]:
+    """Return the numbers of rows of the archive at which no rule is evaluated."""
+    if archive.JUDGED not in rows.column_names:
+        return frozenset()
+    return frozenset(rows.filter(pc.equal(rows[archive.JUDGED], pa.scalar(False)))[archive.ARRIVAL].to_pylist())
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

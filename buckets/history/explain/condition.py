@@ -15,7 +15,7 @@ from buckets.expressions.wording import in_words, value_in_words
 from buckets.history.explain.explanation import ConditionPart, Truth
 from buckets.lists.lists import ListsAt
 from buckets.numbers.figures import readable
-from buckets.printable import one_line
+from buckets.printable import elements_shown, one_line
 from buckets.rules.short_form import Limit
 from buckets.rules.sql_filter import SqlFilter
 
@@ -64,6 +64,8 @@ def shown(value: Value) -> str:
         return "no value"
     if isinstance(value, Interval):
         return f"{readable(value.lower)} to {readable(value.upper)}"
+    if isinstance(value, list):
+        return elements_shown([shown(element) for element in value])
     if isinstance(value, frozenset):
         return "yes or no" if len(value) > 1 else shown(next(iter(value)))
     if isinstance(value, bool):

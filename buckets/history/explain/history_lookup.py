@@ -118,7 +118,7 @@ class Past:
             fields: the declared fields that are wanted; None for all.
         """
         declared = set(schema.field_names if fields is None else fields)
-        names = [name for name in (*schema.attributes, *schema.measures) if name in declared]
+        names = [name for name in schema.other_fields if name in declared]
         names = [*OWN_COLUMNS.names, schema.event_id, schema.event_time.field, *names]
         return archived_arrivals(self.rows(tests, names), schema)
 

@@ -135,6 +135,7 @@ class Explainer:
         wanted = computations(rule)
         histories = self._histories(rule, target, wanted)
         reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
+        reasons = reasons or list(obstacle.of_topic(target))
         for computed in wanted:
             if frozenset(computed.fields) in histories:
                 reasons += obstacle.of_patience(rule, computed, histories[frozenset(computed.fields)], target)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from buckets.checkpoint.topic_generations import topic_of
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.expressions.interval import scaled_down
@@ -79,6 +80,13 @@ def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
     for name in sorted(frozenset(rule.group_by) - required):
         if target.value(name) is None:
             yield Reason("no key", f"the rule does not see the event: it groups by {name}, which is missing or null")
+
+
+def of_topic(target: Target) -> Iterator[Reason]:
+    """Say whether the event's topic only fills timelines."""
+    if target.number in target.arrivals.unjudged:
+        topic = topic_of(target.arrivals.origins[0][0])
+        yield Reason("not judged", f"the event is in the timeline and not judged: its topic {topic} is `judge: false`")
 
 
 def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:

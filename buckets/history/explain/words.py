@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from buckets.history.explain.explanation import ConditionPart, Explanation, FeatureThen, RuleThen
 from buckets.moment import exact_time_text
 from buckets.numbers.figures import readable
+from buckets.printable import field_words
 
 
 def headline(explanation: Explanation) -> str:
@@ -34,7 +35,7 @@ def event_lines(explanation: Explanation) -> Iterator[str]:
         yield f"it came {event.came} times; this is the first"
     own = (event.event_id, event.time_ms)
     others = [(name, value) for name, value in event.fields.items() if value not in (None, *own)]
-    yield "fields: " + ", ".join(f"{name} {value}" for name, value in others)
+    yield "fields: " + ", ".join(f"{name} {field_words(value)}" for name, value in others)
 
 
 def rule_lines(rule: RuleThen) -> Iterator[str]:

@@ -29,7 +29,9 @@ NEWS = QueryNews(
     state={"memory_bytes": 1000, "disk_bytes": 2000},
     phases_s={"addBatch": 0.12},
     fills=[FILL],
+    schema={"name": "payment", "version": 3, "fault": None},
     webhook={"delivered": 5, "failed_attempts": 2, "undelivered": 1, "waiting": 3},
+    topics_appeared=2,
 )
 BATCH = batch(10, facts=FACTS, ingested=[(NOW_MS - 80, 6), (NOW_MS - 2_000, 4)])
 

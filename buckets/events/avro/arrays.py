@@ -1,0 +1,116 @@
+"""Arrays as columns of lists: the walk through messages says where items begin, and another one reads these."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.events import conversion
+from buckets.events.avro.avro_type import NO_RECORD, AvroType
+from buckets.events.avro.columns import field_values
+from buckets.events.avro.program import ARRAY, Program, item_program_of
+from buckets.events.avro.scan import DEEPEST, NO_LEAF, scan_items
+from buckets.events.field_paths import array_path
+from buckets.events.moment_text import Faults
+from buckets.events.schema import EventSchema
+from buckets.events.written_values import NO_OBJECT, WrittenValues
+from buckets.list_columns import list_of
+from buckets.read_only import read_only
+
+Int64s = npt.NDArray[np.int64]
+_OBJECTS = ("record", "map")
+
+
+@dataclass(frozen=True)
+class ItemReader:
+    """How the items of an array are walked through, and the type of each node."""
+
+    program: Program
+    types: Sequence[AvroType]
+
+
+def item_readers(
+    names: Sequence[str], slots: Sequence[int], program: Program, types: Sequence[AvroType]
+) -> dict[str, dict[int, ItemReader]]:
+    """Return by declared array, and by the node of its list, what reads the items.
+
+    Args:
+        names: the declared fields.
+        slots: that of each.
+        program: of the messages.
+        types: that of each node.
+    """
+    readers = {}
+    for name, slot in zip(names, slots, strict=True):
+        array = array_path(name)
+        if array is not None:
+            nodes = np.flatnonzero((program.kind == ARRAY) & (program.slot == slot)).tolist()
+            readers[name] = {node: ItemReader(*item_program_of(types[node].branches[0], array.inner)) for node in nodes}
+    return readers
+
+
+def array_values(
+    name: str,
+    leaves: Int64s,
+    values: WrittenValues,
+    types: Sequence[AvroType],
+    readers: Mapping[int, ItemReader],
+    schema: EventSchema,
+) -> tuple[pa.Array, Faults]:
+    """Return the column of an array, and what is wrong with its values.
+
+    Args:
+        name: of the array.
+        leaves: int64 `(rows,)`, for each the index of its type; `NO_LEAF` where there is none, which is null.
+        values: of all rows.
+        types: those of the schema.
+        readers: by the index of a list, what reads its items.
+        schema: the event schema.
+    """
+    faults: Faults = {}
+    parts, at = list[pa.Array](), np.full(len(leaves), -1, np.int64)
+    for leaf in np.unique(leaves[leaves != NO_LEAF]).tolist():
+        rows = np.flatnonzero(leaves == leaf)
+        if leaf in readers:
+            column, of_kind = _items(name, values.of(rows), readers[leaf], schema)
+            at[rows] = sum(map(len, parts)) + np.arange(len(rows))
+            parts.append(column)
+            faults |= {int(rows[row]): reason for row, reason in of_kind.items()}
+        else:
+            faults |= dict.fromkeys(rows.tolist(), _no_list(types[leaf]))
+    if not parts:
+        return pa.nulls(len(leaves)), faults
+    return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0)), faults
+
+
+def _no_list(kind: AvroType) -> str:
+    """Return why values of a type are no lists."""
+    if kind.kind == NO_RECORD.kind:
+        return NO_OBJECT
+    return "is an object, and must be a list" if kind.kind in _OBJECTS else conversion.NO_LIST
+
+
+def _items(name: str, lists: WrittenValues, reader: ItemReader, schema: EventSchema) -> tuple[pa.Array, Faults]:
+    """Return lists of one type as a column."""
+    counts, stack = np.zeros(len(lists.numbers), np.int64), np.empty((3, DEEPEST), np.int64)
+    leaves, numbers, lengths = np.zeros((3, 1, 1), np.int64)
+    begin = read_only(lists.numbers)
+    scan_items(reader.program, lists.data, begin, True, counts, leaves, numbers, lengths, stack)
+    too_many = counts > conversion.MOST_ELEMENTS
+    faults = {int(row): conversion.too_many(int(counts[row])) for row in np.flatnonzero(too_many)}
+    counts[too_many] = 0
+    chosen = np.flatnonzero(counts)
+    items = int(counts.sum())
+    leaves = np.full((1, items), NO_LEAF, np.int64)
+    numbers, lengths = np.zeros((2, 1, items), np.int64)
+    of_chosen = np.empty(len(chosen), np.int64)
+    begin = read_only(lists.numbers[chosen])
+    scan_items(reader.program, lists.data, begin, False, of_chosen, leaves, numbers, lengths, stack)
+    written = WrittenValues(lists.data, numbers[0], lengths[0])
+    elements, of_elements = field_values(name, leaves[0], written, reader.types, schema)
+    column = list_of(elements, counts, np.ones(len(counts), np.bool_))
+    faults |= conversion.of_rows(of_elements, counts)
+    column, of_kind = conversion.arrays(column, schema.arrays[name])
+    return column, of_kind | faults

@@ -1,0 +1,100 @@
+"""Follows the file of the event schema, and says under which terms the next batch begins.
+
+A change is taken where a start of the job would go on with it and all rules stay valid. As at a start it is written
+into the record of the job first, and then into the terms of the first batch that has it. So a batch that is run again,
+a restart, a replay and an explanation know no difference between a change while the job ran and one between two starts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.terms import Terms
+from buckets.config.job import Job
+from buckets.errors import BucketsError
+from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.watched import WatchedFiles
+from buckets.kafka.pinned_fields import pinned_fields
+
+
+class SchemaBook:
+    """The event schema of the batches that begin from now on.
+
+    Attributes:
+        job: the job, with this event schema.
+        terms: of these batches.
+        fault: why the file is not taken as it is, in one line; None where it is.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        terms: Terms,
+        book: RuleBook,
+        say: Callable[[str], None] = lambda line: None,
+        check: Callable[[Job], None] = lambda job: None,
+    ) -> None:
+        """Begin with the event schema of a start.
+
+        Args:
+            job: the job.
+            terms: of batches, as they are at the start.
+            book: its rules.
+            say: told a line when a change is taken that a start would name, and when one is not taken.
+            check: what else a start sees of a job with an event schema; raises a BucketsError.
+        """
+        self.job, self.terms = job, terms
+        self.fault: str | None = None
+        self._checkpoint, self._book = Checkpoint(job.checkpoint), book
+        self._check, self._say = check, say
+        self._file = WatchedFiles(job.schema_path, lambda: [job.schema_path], job.with_schema_of_now)
+        self._changed: Job | None = None
+
+    def start(self) -> None:
+        """Begin to follow the file.
+
+        Raises:
+            BucketsError: it is not valid.
+        """
+        self._file.start()
+        self._changed = self._file.read()
+
+    def take(self, batch_id: int) -> Terms:
+        """Take what the file says by now, and return the terms of batches that begin now. Cost: one stat.
+
+        A batch that has begun already keeps what it was begun with, so what is new waits for the next one.
+        """
+        try:
+            changed = self._changed = self._file.read() or self._changed
+            if changed is not None and self._checkpoint.batches.record(batch_id) is None:
+                self._changed, self.fault = None, None
+                # The order of fields is part of it.
+                if changed.event_schema.model_dump_json() != self.terms.event_schema.model_dump_json():
+                    self._go_on_with(changed, batch_id)
+        except BucketsError as error:
+            self._changed, self.fault = None, error.message
+            self._say(f"the event schema stays as it is: {error.message}")
+        return self.terms
+
+    def _go_on_with(self, job: Job, batch_id: int) -> None:
+        """Have another event schema from a batch on.
+
+        Raises:
+            BucketsError: the job cannot go on with it.
+        """
+        basis, record = Basis.of(job), self._checkpoint.job
+        record.identity(basis)
+        self._check(job)
+        self._book.check_schema(job.event_schema)
+        terms, difference = Terms.of(job, pinned_fields(job)), record.carried_over(basis)
+        record.open(basis)
+        self.job, self.terms = job, terms
+        self._book.follow_schema(job.event_schema)
+        if difference:
+            self._say(f"from batch {batch_id} on: {difference}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return which event schema it is, for those who watch the job."""
+        schema = self.terms.event_schema
+        return {"name": schema.name, "version": schema.version, "fault": self.fault}

@@ -1,0 +1,46 @@
+"""Columns of lists: how they are made of their elements, and taken apart into them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def element_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type of the elements of a list; None of any other type."""
+    is_list = (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+    return kind.value_type if is_list else None
+
+
+def plain_list(column: pa.Array) -> pa.ListArray:
+    """Return a column of lists of any kind as one of the usual kind."""
+    return column if pa.types.is_list(column.type) else column.cast(pa.list_(element_type(column.type)))
+
+
+def list_of(elements: pa.Array, lengths: Int64s | Sequence[int], valid: Flags) -> pa.ListArray:
+    """Return a column of lists.
+
+    Args:
+        elements: of all lists, one after the other.
+        lengths: int `(rows,)`, how many each list has; 0 where there is none.
+        valid: bool `(rows,)`, where there is a list.
+    """
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    mask = None if valid.all() else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=mask)
+
+
+def rows_of_elements(lists: pa.ListArray) -> Int64s:
+    """Return the row of each element of `lists.flatten()`."""
+    return np.repeat(np.arange(len(lists)), pc.list_value_length(lists).fill_null(0).to_numpy())
