@@ -18,6 +18,7 @@ from buckets.events.envelope import NOTHING, Opened, ReadFields, paths_in_envelo
 from buckets.events.json_members import kind_of, members
 from buckets.events.message_fields import header_text, value_schema
 from buckets.events.schema import OF_ENVELOPE, EventSchema
+from buckets.printable import short_line
 
 _STRUCTURED = "application/cloudevents"
 _JSON = "application/cloudevents+json"
@@ -59,12 +60,12 @@ def _open(text: bytes, reason: str | None, kind: str, is_binary: bool, is_null: 
         return unopened(reason)
     if is_binary:
         if media and media != "application/json" and not media.endswith("+json"):
-            return unopened(f"content-type: {media!r} is not read, only JSON is")
+            return unopened(f"content-type: {short_line(repr(media))} is not read, only JSON is")
         return Opened(NOTHING if is_null else text, NOTHING)
     if is_null:
         return unopened(TOMBSTONE)
     if media.startswith(_STRUCTURED) and media not in (_STRUCTURED, _JSON):
-        return unopened(f"content-type: {media!r} is not read, only {_JSON} is")
+        return unopened(f"content-type: {short_line(repr(media))} is not read, only {_JSON} is")
     try:
         version, data, encoded = members(text, ("specversion", "data", "data_base64"))
     except ValueError as error:

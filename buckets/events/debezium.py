@@ -18,6 +18,7 @@ from buckets.events.json_members import kind_of, members
 from buckets.events.json_object import read_object
 from buckets.events.message_fields import part_of_schema, value_schema
 from buckets.events.schema import OF_ENVELOPE, EventSchema
+from buckets.printable import short_line
 
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
@@ -75,7 +76,7 @@ def _reason_of(operation: str | None) -> str | None:
         return "op: is missing or null, and Debezium says there what has changed"
     if operation in _EVENTS:
         return None
-    return _SKIPPED.get(operation, f"op: {operation!r} is no operation of Debezium")
+    return _SKIPPED.get(operation, f"op: {short_line(repr(operation))} is no operation of Debezium")
 
 
 def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:

@@ -213,6 +213,13 @@ def test_numbers_and_texts_of_a_change_are_read_to_the_digit_however_it_is_writt
     assert (read.events, read.dead) == ([one, one], {})
 
 
+def test_reasons_are_short_however_long_a_value_is(tmp_path):
+    read = read_messages(tmp_path, changes(CREATE | {"op": "x" * 5000}), CUSTOMERS, DEBEZIUM)
+    assert len(read.dead[0]) < 350
+    read = read_messages(tmp_path, [binary(JSON_EVENT, b"x" * 5000)], EVENTS, CLOUD_EVENTS)
+    assert len(read.dead[0]) < 350
+
+
 # --- CloudEvents ----------------------------------------------------------------------------------------------
 
 JSON_EVENT = {
