@@ -23,6 +23,9 @@ PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
+NO_OBJECT = "is in something that is no object, and must be in one"
+"""What is wrong with a field whose path leads into a value."""
+
 
 @dataclass(frozen=True)
 class WrittenValues:

@@ -62,11 +62,20 @@ def _subject(job: Job, registry: Registry, subject: str) -> str:
 
 
 def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
+    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
+
+    Raises:
+        AvroSchemaError: it is none, or a declared field is no single value in it, which no event has.
+    """
     wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
-    reached = decoder_of(schema.text, schema.references, tuple(wanted)).reached(tuple(wanted))
-    return names, [wanted[name] for name in reached]
+    decoder = decoder_of(schema.text, schema.references, tuple(wanted))
+    for slot, (at, name) in zip(decoder.slots, wanted.items(), strict=True):
+        fault = "" if at in decoder.readers else decoder.fault_of(slot)
+        if fault:
+            message = f"has {name}, which {fault}; take it out of the event schema"
+            raise AvroSchemaError(message)
+    return names, [wanted[name] for name in decoder.reached(tuple(wanted))]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:

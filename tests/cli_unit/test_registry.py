@@ -310,6 +310,14 @@ WIDE = {
             {"name": "parts", "type": {"type": "array", "items": "string"}},
         ]}}]},
         {"name": "labels", "type": {"type": "map", "values": "string"}},
+        {"name": "customer", "type": ["null", {"type": "record", "name": "customer", "fields": [
+            {"name": "address", "type": {"type": "record", "name": "address", "fields": [
+                {"name": "country", "type": "string"},
+                {"name": "fee", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}},
+            ]}},
+            {"name": "parent", "type": ["null", "customer"]},
+            {"name": "empty", "type": {"type": "record", "name": "empty", "fields": []}},
+        ]}]},
     ],
 }  # fmt: skip
 
@@ -331,8 +339,9 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
     assert schema.name == "payment"
     assert schema.attributes == {
         "payer": "string", "kind": "string", "vip": "boolean", "visits": "long", "born": "string",
+        "customer.address.country": "string",
     }  # fmt: skip
-    assert schema.measures == {"amount": Measure(scale=2)}
+    assert schema.measures == {"amount": Measure(scale=2), "customer.address.fee": Measure(scale=3)}
     assert schema.arrays == {"lines[]": "string", "items[].sku": "string"}
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
@@ -492,6 +501,23 @@ def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_
         "registry URL: the schema of subject alerts-value is not compatible with those that it has (a field is "
         "missing); name another topic for the output, or see what has been registered there"
     )
+
+
+@pytest.mark.parametrize(
+    ("customer", "fault"),
+    [
+        (["null", "string"], "has customer.land, which is in something that is no object"),
+        ({"type": "record", "name": "person", "fields": [{"name": "land", "type": {"type": "map", "values": "int"}}]},
+         "has customer.land, which is an object, and must be one value"),
+    ],
+)  # fmt: skip
+def test_check_refuses_a_field_that_is_no_single_value_in_a_schema_of_avro(served, tmp_path, customer, fault):
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format="avro")
+    (tmp_path / "schema.yaml").write_text("event_id: id\nevent_time: at\nattributes: {customer.land: string}\n")
+    fields = [{"name": "id", "type": "string"}, {"name": "at", "type": "long"}, {"name": "customer", "type": customer}]
+    served.register("payments-value", {"type": "record", "name": "payment", "fields": fields})
+    with pytest.raises(BucketsError, match=fault):
+        check_registry(load_job(conf), RegistrySettings(url=served.url))
 
 
 def test_numbers_of_fields_are_pinned_at_a_start_and_kept_where_the_registry_is_away(served, tmp_path):

@@ -105,6 +105,35 @@ def test_a_field_that_is_renamed_is_read_by_the_name_that_it_had():
     assert read(message(renamed, land="FR"), s1=renamed) == ([PAID | {"country": "FR"}], {})
 
 
+def test_a_record_on_the_way_to_a_field_that_is_renamed_is_read_by_the_name_that_it_had():
+    schema = EventSchema.model_validate(EVENTS | {"attributes": {"customer.country": "string"}})
+    person = {
+        "type": "record",
+        "name": "person",
+        "fields": [{"name": "land", "type": "string", "aliases": ["country"]}],
+    }
+    renamed = avro(client={"type": ["null", person], "aliases": ["customer"]})
+    taken = avro(client={"type": person, "aliases": ["customer"]}, customer="string")
+    assert read(message(renamed, client={"land": "FR"}), s1=renamed, schema=schema)[0][0]["customer.country"] == "FR"
+    found, dead = read(message(taken, client={"land": "FR"}, customer="x"), s1=taken, schema=schema)
+    assert (found, dead) == ([], {0: "customer.country: is in something that is no object, and must be in one"})
+
+
+@pytest.mark.parametrize("kind", ["string", {"type": "array", "items": "string"}, {"type": "map", "values": "string"}])
+def test_a_path_that_leads_into_something_else_than_a_record_is_a_dead_letter(kind):
+    paths = {"customer.land.code": "string", "customer.age": "long"}
+    schema = EventSchema.model_validate(EVENTS | {"attributes": paths})
+    value = {"string": "x", "array": ["x"], "map": {"age": "1"}}[kind if isinstance(kind, str) else kind["type"]]
+    person = {"type": "record", "name": "person", "fields": [{"name": "land", "type": ["null", kind]}]}
+    outer, inner = avro(customer=["null", kind]), avro(customer=person)
+    rows = [message(outer, customer=None), message(outer, customer=value)]
+    rows += [message(inner, 2, customer={"land": None}), message(inner, 2, customer={"land": value})]
+    found, dead = read(*rows, s1=outer, s2=inner, schema=schema)
+    assert len(found) == 2
+    reason = "customer.land.code: is in something that is no object, and must be in one"
+    assert dead == {1: reason, 3: reason}
+
+
 @pytest.mark.parametrize(
     ("kinds", "values"), [(("int", "long"), (7, 2**40)), (("int", "string"), (7, "8")), (("long", "double"), (7, 8.0))]
 )

@@ -138,6 +138,18 @@ def test_a_message_that_comes_again_is_joined_and_a_value_that_does_is_the_last(
     assert found == [{"id": "e2", "at": AT_MS, "customer.age": 7, "customer.name": "b"}]
 
 
+def test_a_path_that_leads_into_something_else_than_a_message_is_a_dead_letter():
+    declared = EventSchema.model_validate(EVENTS | {"attributes": {"customer.land.code": "string"}})
+    person = proto("message Person { string land = 1; }", customer="Person customer = 10")
+    plain = proto(customer="string customer = 10")
+    without = proto("message Person { string name = 1; }", customer="Person customer = 10")
+    rows = [message(person), message(plain, 2, customer="x"), message(without, 3)]
+    found, dead = read(*rows, s1=person, s2=plain, s3=without, schema=declared)
+    assert [row["customer.land.code"] for row in found] == [None]
+    reason = "customer.land.code: is in something that is no object, and must be in one"
+    assert dead == {0: reason, 1: reason}
+
+
 def test_an_unknown_field_is_passed_over_also_a_group():
     unknown = b"\xa0\x06\1" + b"\xab\x06" + b"\x08\1\x13\x14" + b"\xac\x06" + b"\xb2\x06\2hi"
     assert read(message(PLAIN) + unknown, s1=PLAIN) == ([PAID], {})

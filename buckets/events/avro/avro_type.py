@@ -65,6 +65,10 @@ class AvroType:
     branches: tuple["AvroType", ...] = ()
 
 
+NO_RECORD = AvroType("no record")
+"""What stands for a type that is no record, where a path to a field leads into one."""
+
+
 @dataclass(frozen=True)
 class _Names:
     """The types that have a name, and the namespace in which names are read."""

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.byte_strings import gathered
-from buckets.events.avro.avro_type import AvroType
+from buckets.events.avro.avro_type import NO_RECORD, AvroType
 from buckets.events.avro.scan import NO_LEAF, read_big_endian
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import PER_SECOND, YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
+from buckets.events.written_values import NO_OBJECT, PER_SECOND, YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
 from buckets.numbers.decimal128 import MOST_DIGITS
 from buckets.numbers.fixed_point import format_scaled
 
@@ -27,6 +27,14 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _DIGITS_OF_64_BITS = 19
 _UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 _SHOWN = 40
+_AN_OBJECT = "is an object, and must be one value"
+NO_VALUES = {
+    "array": "is a list, and must be one value",
+    "map": _AN_OBJECT,
+    "record": _AN_OBJECT,
+    NO_RECORD.kind: NO_OBJECT,
+}
+"""Why values of some types are no single ones."""
 _WILD = "lies outside the years 1 to 9999"
 
 
@@ -64,6 +72,9 @@ def field_values(
 
 def _typed(name: str, values: WrittenValues, kind: AvroType, schema: EventSchema) -> tuple[pa.Array, Faults]:
     """Return values of one type as a column of Arrow."""
+    if kind.kind in NO_VALUES:
+        count = len(values.numbers)
+        return pa.nulls(count), dict.fromkeys(range(count), NO_VALUES[kind.kind])
     return fitted(name, *_COLUMNS[kind.kind](values, kind), schema)
 
 
@@ -160,16 +171,6 @@ def _enum(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     return pa.array(kind.symbols, pa.string()).take(pa.array(values.numbers)), {}
 
 
-def _no_value(what: str) -> Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]:
-    """Return what makes nulls of values that are no single ones."""
-
-    def faulty(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
-        count = len(values.numbers)
-        return pa.nulls(count), dict.fromkeys(range(count), f"is {what}, and must be one value")
-
-    return faulty
-
-
 _COLUMNS: dict[str, Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]] = {
     "boolean": _boolean,
     "int": _whole,
@@ -180,7 +181,4 @@ _COLUMNS: dict[str, Callable[[WrittenValues, AvroType], tuple[pa.Array, Faults]]
     "string": _text,
     "fixed": _bytes,
     "enum": _enum,
-    "array": _no_value("a list"),
-    "map": _no_value("an object"),
-    "record": _no_value("an object"),
 }

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from buckets.events.avro.arrays import ItemReader, array_values, item_readers
 from buckets.events.avro.avro_type import AvroType, read_schema
-from buckets.events.avro.columns import field_values
+from buckets.events.avro.columns import NO_VALUES, field_values
 from buckets.events.avro.program import Program, program_of
 from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, scan
 from buckets.events.decoded import Decoded
@@ -79,6 +79,12 @@ class Decoder:
             for row, reason in of_field.items():
                 faults.setdefault(row, f"{name}: {reason}")
         return Decoded(columns, faults, frozenset(broken.tolist()))
+
+    def fault_of(self, slot: int) -> str:
+        """Return why a field can have no value, by its place; empty where it can, or where it is not there."""
+        nodes = np.flatnonzero(self.program.slot == slot)
+        faults = [NO_VALUES.get(kind, "") for kind in (self.types[node].kind for node in nodes) if kind != "null"]
+        return faults[0] if faults and all(faults) else ""
 
 
 def _broken(code: int, at: int) -> str:

@@ -1,4 +1,4 @@
-"""What the fields of a schema of Avro can be in an event schema."""
+"""What the fields of a schema of Avro can be in an event schema; those of records inside are named by paths."""
 
 from collections.abc import Iterator
 
@@ -29,18 +29,24 @@ def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
     if root.kind != "record":
         message = f"{name}: the schema is of type {root.kind}; name one of a record"
         raise BucketsError(message)
-    return [imported for field in root.fields for imported in _imported_fields(field)]
+    return list(_fields(root, "", ()))
 
 
-def _imported_fields(field: RecordField) -> Iterator[ImportedField]:
-    """Yield a field, or the arrays that its list can be."""
-    kind = _plain(field.kind)
-    if kind.kind != "array":
-        yield _imported(field.name, kind)
-        return
-    item = _plain(kind.branches[0])
-    parts = item.fields if item.kind == "record" else (RecordField("", item),)
-    yield from in_list(field.name, (_imported(part.name, _plain(part.kind)) for part in parts))
+def _fields(record: AvroType, before: str, outer: tuple[AvroType, ...]) -> Iterator[ImportedField]:
+    """Yield the fields of a record, the arrays that lists can be, and the fields of records in it.
+
+    Records that contain themselves are passed over.
+    """
+    for field in record.fields:
+        kind, name = _plain(field.kind), f"{before}{field.name}"
+        if kind.kind == "record" and kind.fields and kind not in (*outer, record):
+            yield from _fields(kind, f"{name}.", (*outer, record))
+        elif kind.kind == "array":
+            item = _plain(kind.branches[0])
+            parts = item.fields if item.kind == "record" else (RecordField("", item),)
+            yield from in_list(name, (_imported(part.name, _plain(part.kind)) for part in parts))
+        else:
+            yield _imported(name, kind)
 
 
 def _imported(name: str, kind: AvroType) -> ImportedField:

@@ -10,13 +10,13 @@ the value of a message is put down; all others are shared, since what lies in th
                                   └─ …
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from buckets.events.avro.avro_type import AvroSchemaError, AvroType, RecordField
+from buckets.events.avro.avro_type import NO_RECORD, AvroSchemaError, AvroType, RecordField
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -78,7 +78,10 @@ def program_of(root: AvroType, names: Sequence[str]) -> tuple[Program, list[Avro
         root: the schema: a record, or a union of records.
         names: the wanted fields, and the lists of wanted arrays; the place of each is its slot. A path such as
             "customer.country" leads into records, since no name has a point. A name that no field has, and that one
-            field had once, is that field.
+            field had once, is that field, also on the way of a path.
+
+    Returns:
+        The program, and of each node its type; `NO_RECORD` where a path leads into something else.
 
     Raises:
         AvroSchemaError: the schema is no record.
@@ -126,6 +129,8 @@ class _Builder:
         """Make the nodes of an item of an array, its own as the last one."""
         if inner and kind.kind in ("record", "union"):
             self._inside(kind, {inner: 0})
+            # An item that is no record has no value, as an item without the field.
+            self.slot = [NO_SLOT if of is NO_RECORD else slot for of, slot in zip(self.types, self.slot, strict=True)]
         else:
             self._wanted(kind, NO_SLOT if inner else 0)
 
@@ -137,24 +142,27 @@ class _Builder:
     def _record(self, kind: AvroType, slots: dict[str, int]) -> int:
         """Make the node of a record; `slots` are by name, or by the path to a field of a record inside."""
         slot_of = _slots(kind.fields, slots)
+        there = {field.name for field in kind.fields}
         parts = []
         for field in kind.fields:
             if field.name in slot_of:
                 parts.append(self._wanted(field.kind, slot_of[field.name]))
             else:
-                inside = {
-                    path.removeprefix(f"{field.name}."): slot
-                    for path, slot in slots.items()
-                    if path.startswith(f"{field.name}.")
-                }
-                parts.append(self._inside(field.kind, inside))
+                former = [_inside(slots, alias) for alias in field.aliases if alias not in there]
+                parts.append(self._inside(field.kind, next(filter(None, [_inside(slots, field.name), *former]), {})))
         return self._node(kind, NO_SLOT, parts)
 
     def _inside(self, kind: AvroType, slots: dict[str, int]) -> int:
         """Return the node of a value of which fields are wanted, where it has fields."""
-        if slots and kind.kind == "union":
+        if not slots or kind.kind == "null":
+            return self._skipped(kind)
+        if kind.kind == "union":
             return self._node(kind, NO_SLOT, [self._inside(branch, slots) for branch in kind.branches])
-        return self._record(kind, slots) if slots and kind.kind == "record" else self._skipped(kind)
+        if kind.kind == "record":
+            return self._record(kind, slots)
+        node = self._wanted(kind, next(iter(slots.values())))
+        self.types[node] = NO_RECORD
+        return node
 
     def _wanted(self, kind: AvroType, slot: int) -> int:
         """Make the nodes of a wanted value; a union has the slot in all of its branches."""
@@ -190,6 +198,12 @@ class _Builder:
 
 def _parts(kind: AvroType) -> list[AvroType]:
     return [field.kind for field in kind.fields] if kind.kind == "record" else list(kind.branches)
+
+
+def _inside(slots: Mapping[str, int], name: str) -> dict[str, int]:
+    """Return the slots of paths into a field, by what follows its name."""
+    before = f"{name}."
+    return {path.removeprefix(before): slot for path, slot in slots.items() if path.startswith(before)}
 
 
 def _slots(fields: Sequence[RecordField], slots: dict[str, int]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from buckets.events.conversion import NO_LIST
 from buckets.events.field_paths import array_path, path_of, steps_of
+from buckets.events.written_values import NO_OBJECT
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
@@ -59,8 +60,11 @@ def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf)
         names: the declared fields; a path such as "customer.country" leads into messages.
         numbers: those that fields had before.
     """
-    ways = ((name, _by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names)
-    return [_wanted(way, name) for name, way in ways]
+    found = {name: _by_name(message, name) or _by_number(message, numbers.get(name, ())) for name in names}
+    return [
+        WantedField(fault=NO_OBJECT) if not way and _leads_into_value(message, name) else _wanted(way, name)
+        for name, way in found.items()
+    ]
 
 
 def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Numbers]:
@@ -90,6 +94,15 @@ def _way(
         way.append(field)
         inside = field.message_type
     return tuple(way)
+
+
+def _leads_into_value(message: Descriptor, name: str) -> bool:
+    """Return whether a field on the way that a path names is a single value, in which nothing lies."""
+    path = path_of(name)
+    if array_path(name) is not None:
+        return False
+    way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
+    return way is not None and way[-1].message_type is None and not way[-1].is_repeated
 
 
 def _wanted(way: tuple[FieldDescriptor, ...], name: str) -> WantedField:
