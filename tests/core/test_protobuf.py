@@ -142,12 +142,14 @@ def test_a_path_that_leads_into_something_else_than_a_message_is_a_dead_letter()
     declared = EventSchema.model_validate(EVENTS | {"attributes": {"customer.land.code": "string"}})
     person = proto("message Person { string land = 1; }", customer="Person customer = 10")
     plain = proto(customer="string customer = 10")
+    labels = proto(customer="map<string, string> customer = 10")
     without = proto("message Person { string name = 1; }", customer="Person customer = 10")
     rows = [message(person), message(plain, 2, customer="x"), message(without, 3)]
-    found, dead = read(*rows, s1=person, s2=plain, s3=without, schema=declared)
+    rows.append(message(labels, 4, customer={"land": "DE"}))
+    found, dead = read(*rows, s1=person, s2=plain, s3=without, s4=labels, schema=declared)
     assert [row["customer.land.code"] for row in found] == [None]
     reason = "customer.land.code: is in something that is no object, and must be in one"
-    assert dead == {0: reason, 1: reason}
+    assert dead == {0: reason, 1: reason, 3: reason}
 
 
 def test_an_unknown_field_is_passed_over_also_a_group():

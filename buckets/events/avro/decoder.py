@@ -82,7 +82,7 @@ class Decoder:
 
     def fault_of(self, slot: int) -> str:
         """Return why a field can have no value, by its place; empty where it can, or where it is not there."""
-        nodes = np.flatnonzero(self.program.slot == slot)
+        nodes = np.flatnonzero(self.program.slot == slot).tolist()
         faults = [NO_VALUES.get(kind, "") for kind in (self.types[node].kind for node in nodes) if kind != "null"]
         return faults[0] if faults and all(faults) else ""
 

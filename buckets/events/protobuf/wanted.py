@@ -97,12 +97,12 @@ def _way(
 
 
 def _leads_into_value(message: Descriptor, name: str) -> bool:
-    """Return whether a field on the way that a path names is a single value, in which nothing lies."""
+    """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
     path = path_of(name)
     if array_path(name) is not None:
         return False
     way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
-    return way is not None and way[-1].message_type is None and not way[-1].is_repeated
+    return way is not None and (way[-1].message_type is None or any(field.is_repeated for field in way))
 
 
 def _wanted(way: tuple[FieldDescriptor, ...], name: str) -> WantedField:
