@@ -3,19 +3,18 @@
 Any of them may be `${NAME}`, an environment variable, so that no file needs to hold a password.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from buckets.config.address import is_address
 from buckets.config.environment import from_environment
 from buckets.duration import DurationMs, format_duration
 
 SHORTEST_DELIVERY_MS = 2_000
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Isolation = Literal["read_committed", "read_uncommitted"]
-_ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -98,7 +97,7 @@ class RegistrySettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        if not _ADDRESS.fullmatch(value):
+        if not is_address(value):
             message = f"{value!r} is no address, as in http://localhost:8081; a login goes into username and password"
             raise ValueError(message)
         return value.rstrip("/")

@@ -2,16 +2,15 @@
 
 import base64
 import binascii
-import re
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from buckets.config.address import is_address
 from buckets.config.environment import from_environment
 from buckets.duration import DAY_MS, DurationMs
 
 SECRET_PREFIX = "whsec_"
-_ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@#]*)?")
 _LEAST_BYTES = 24
 
 
@@ -43,7 +42,7 @@ class WebhookSettings(BaseModel):
     @field_validator("url")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        if not _ADDRESS.fullmatch(value):
+        if not is_address(value, may_have_query=True):
             message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
             raise ValueError(message)
         return value

@@ -33,7 +33,7 @@ _FAILED = 500
 _NO_SCHEMA = 40403
 _NO_SUBJECT = 40401
 _NO_VERSION = 40402
-_MOST_REFERENCES = 1000
+_MOST_REFERENCES = 500
 
 
 class RegistryAway(BucketsError):
@@ -139,13 +139,22 @@ class Registry:
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._nonsense(path, "no schema")
         references: dict[tuple[str, int], tuple[str, str]] = {}
-        self._add_references(answer, path, references)
+        self._add_references(answer, path, references, ())
         names, texts = zip(*references.values(), strict=True) if references else ((), ())
         return WriterSchema(kind, text, texts, names if kind == PROTOBUF else ())
 
-    def _add_references(self, answer: dict[str, Any], path: str, into: dict[tuple[str, int], tuple[str, str]]) -> None:
-        """Add the schemas that one refers to, each after those that it refers to itself."""
-        for reference in answer.get("references") or ():
+    def _add_references(
+        self,
+        answer: dict[str, Any],
+        path: str,
+        into: dict[tuple[str, int], tuple[str, str]],
+        outer: tuple[tuple[str, int], ...],
+    ) -> None:
+        """Add the schemas that one refers to, each after those that it refers to itself; `outer` refer to this one."""
+        references = answer.get("references") or []
+        if not isinstance(references, list):
+            raise self._nonsense(path, "references that are no list")
+        for reference in references:
             try:
                 place = (str(reference["subject"]), int(reference["version"]))
                 name = str(reference.get("name", ""))
@@ -153,7 +162,9 @@ class Registry:
                 raise self._nonsense(path, "references without subject and version") from None
             if place in into:
                 continue
-            if len(into) > _MOST_REFERENCES:
+            if place in outer:
+                raise self._nonsense(path, "a schema that refers to itself")
+            if len(into) + len(outer) > _MOST_REFERENCES:
                 raise self._nonsense(path, f"more than {_MOST_REFERENCES:,} references")
             path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
             try:
@@ -162,7 +173,7 @@ class Registry:
                 raise self._nonsense(path, "nothing, though a schema refers to it") from None
             if not isinstance(referred.get("schema"), str):
                 raise self._nonsense(path, "no schema")
-            self._add_references(referred, path, into)
+            self._add_references(referred, path, into, (*outer, place))
             into[place] = name, referred["schema"]
 
     def _get(self, path: str, sent: bytes | None = None) -> dict[str, Any]:

@@ -128,6 +128,8 @@ def test_a_login_is_sent_and_never_shown(served, monkeypatch):
         (200, []),
         (200, {"schema": 1}),
         (200, {"schema": SCHEMA, "references": [{}]}),
+        (200, {"schema": SCHEMA, "references": 7}),
+        (200, {"schema": SCHEMA, "references": [{"name": "a", "subject": "a", "version": 1}]}),
         (401, {}),
         (403, {}),
         (400, {}),
@@ -168,6 +170,9 @@ def test_a_registry_that_is_not_there_is_away_and_a_job_waits_for_it_as_for_a_br
         {"url": "http://registry", "username": "ann"},
         {"url": "https://registry", "ca_file": "nowhere.pem"},
         {"url": "https://registry", "password": "${NOT_SET_ANYWHERE}", "username": "ann"},
+        {"url": "http://registry:99999"},
+        {"url": "http://registry/ä"},
+        {"url": "http://[::1"},
     ],
 )
 def test_settings_that_cannot_be_say_why(settings, as_worded):

@@ -212,6 +212,9 @@ def test_the_end_does_not_wait_for_a_receiver_that_is_away(tmp_path, webhook, sa
     [
         {"url": "cases.example.com"},
         {"url": "https://ann:secret@cases.example.com/alerts"},
+        {"url": "https://cases.example.com:99999/alerts"},
+        {"url": "https://cases.example.com/ä"},
+        {"url": "https://[::1/alerts"},
         {"secret": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
         {"secret": "whsec_c2hvcnQ="},
         {"secret": "whsec_ä"},
