@@ -77,7 +77,10 @@ class Delivery:
             self._end_s = time.monotonic() + _END_WITHIN_S
             self._closing.set()
             self._due.set()
-            thread.join()
+            thread.join(_END_WITHIN_S)
+            if thread.is_alive():
+                self._receiver.break_off()
+                thread.join()
             self._receiver.close()
 
     def _run(self) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +96,13 @@ class Receiver:
             with contextlib.suppress(OSError):
                 self._connection.close()
             self._connection = None
+
+    def break_off(self) -> None:
+        """Let an attempt that another thread makes end at once; it counts as not answered."""
+        connected = None if self._connection is None else self._connection.sock
+        if connected is not None:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
 
     def _opened(self) -> http.client.HTTPConnection:
         host, port, timeout_s = self._address.hostname or "", self._address.port, self._settings.timeout / 1000

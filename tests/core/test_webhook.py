@@ -82,6 +82,18 @@ def test_without_a_secret_alerts_are_not_signed(webhook):
     assert "webhook-signature" not in webhook.taken[0].headers
 
 
+def test_a_receiver_that_does_not_answer_does_not_hold_the_end_of_a_job(tmp_path, webhook, said, monkeypatch):
+    monkeypatch.setattr("buckets.webhook.delivery._END_WITHIN_S", 0.1)
+    webhook.behave = lambda request: HANG
+    delivery = Delivery(tmp_path, settings(webhook.url, timeout="1h"), said.append)
+    begun_s = time.monotonic()
+    with delivery.running():
+        delivery.put(1, epoch_ms(), alerts(1))
+        wait_until(lambda: webhook.asked)
+    assert time.monotonic() - begun_s < WITHIN_S
+    assert delivery.counts() == {"delivered": 0, "failed_attempts": 1, "undelivered": 0, "waiting": 1}
+
+
 @pytest.mark.parametrize("behaviour", [503, 500, 429, 404, 401, 301, (503, {"Retry-After": "0"}), HANG, DROP])
 def test_an_alert_is_tried_again_until_it_is_taken_and_those_behind_it_wait(delivery, webhook, said, behaviour):
     webhook.behave = lambda request: behaviour if len(webhook.asked) <= 2 else 200
