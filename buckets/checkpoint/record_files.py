@@ -13,6 +13,7 @@ from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_
 from buckets.errors import BucketsError, first_line
 from buckets.files import replace_whole, write_whole
 from buckets.stores.local_copy import local_copy
+from buckets.stores.store_path import StoreError
 
 _Made = TypeVar("_Made")
 _ARROW = b"ARROW1"
@@ -71,6 +72,9 @@ class RecordFiles:
         """Say in one line that a file is damaged, where reading it fails as it does then."""
         try:
             yield
+        except StoreError:
+            # The record may be whole; it is the store that says what is to be done.
+            raise
         except _WRONG as error:
             raise self.damage(file, error) from None
 

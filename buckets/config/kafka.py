@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from buckets.config.address import is_address
 from buckets.config.environment import from_environment
 from buckets.duration import DurationMs, format_duration
+from buckets.web_address import is_address
 
 SHORTEST_DELIVERY_MS = 2_000
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]

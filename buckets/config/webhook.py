@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from buckets.config.address import is_address
 from buckets.config.environment import from_environment
 from buckets.duration import DAY_MS, DurationMs
+from buckets.web_address import is_address
 
 SECRET_PREFIX = "whsec_"
 _LEAST_BYTES = 24

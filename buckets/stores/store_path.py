@@ -11,6 +11,7 @@ An endpoint, a region and keys come from the environment, under the names that t
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from buckets.errors import BucketsError, first_line
 from buckets.stores.known_folders import OWNED, KnownFolder
+from buckets.web_address import is_address
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
@@ -306,6 +308,11 @@ def _as_os_error(path: StorePath) -> Iterator[None]:
         raise StoreError(path, error) from error
 
 
+_REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
+_REFUSED_ANSWER = re.compile(r"status code: 40[13]\b")
+"""What says that a store refuses a request: the kind of error, or that of a server that is asked for keys."""
+
+
 class StoreError(BucketsError, OSError):
     """A store that does not do what it is asked, in a line."""
 
@@ -314,7 +321,7 @@ class StoreError(BucketsError, OSError):
         text = str(error)
         if "NoSuchBucket" in text:
             why, remedy = f"there is no bucket {path.parts[1]}", "create it, or correct the name"
-        elif "403" in text or "401" in text:
+        elif type(error).__name__ in _REFUSED or _REFUSED_ANSWER.search(text):
             why, remedy = "the store refuses it", "see who may, and which keys are in the environment"
         else:
             why = f"the store does not answer as it should ({_reason(error)})"
@@ -337,7 +344,13 @@ def _store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
         url: of the bucket.
         endpoint: the server, as the environment names it.
         patience_s: for how long a request is tried again that does not succeed.
+
+    Raises:
+        BucketsError: the server has no address of which requests can be made.
     """
+    if endpoint and not is_address(endpoint):
+        message = f"AWS_ENDPOINT_URL: {endpoint!r} is no address, as in http://localhost:9000; correct it"
+        raise BucketsError(message)
     is_plain = endpoint.startswith("http://")
     if is_plain:
         os.environ.setdefault(_ALLOW_HTTP, "true")  # for Delta, which reads the same names

@@ -9,8 +9,10 @@ import pytest
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lock import Lock
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
+from buckets.kafka.port import free_port
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
 from buckets.stores.store_path import StoreError, StorePath
@@ -130,6 +132,38 @@ def test_a_store_that_is_not_there_or_refuses_is_said_in_a_line(bucket: str, mon
         location("s3://not-there/x").exists()
     assert "\n" not in gone.value.message
     assert isinstance(gone.value, OSError)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error performing GET http://host:4010/b/x/403.json in 6 s - status code: 503 Service Unavailable: ", "503"),
+        (
+            "Error performing PUT http://host/token in 2 ms - Server returned non-2xx status code: 403 Forbidden: ",
+            "who",
+        ),
+    ],
+)
+def test_what_a_store_says_is_known_by_its_answer_and_not_by_a_name(said, told):
+    error = StoreError(StorePath("s3a://b/x/403.json"), RuntimeError(said))
+    assert told in error.message
+    assert ("refuses" in error.message) == (told == "who")
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "localhost", "http://", "http://host:port", "not an address"])
+def test_a_server_without_an_address_is_said_in_a_line(monkeypatch, endpoint):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(BucketsError, match=r"AWS_ENDPOINT_URL: '.*' is no address") as refused:
+        location("s3://bucket/x").exists()
+    assert "\n" not in refused.value.message
+
+
+def test_a_record_in_a_store_that_does_not_answer_is_not_called_damaged(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr("buckets.stores.store_path.PATIENCE_S", 0.1)
+    checkpoint = location("s3://bucket/checkpoint")
+    with pytest.raises(StoreError, match="see that it runs"):
+        RecordFiles(checkpoint).read(records_folder(checkpoint) / "job.json", dict)
 
 
 def test_writes_arrive_once_through_a_server_that_refuses_loses_and_cuts(store, bucket: str):

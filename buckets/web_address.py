@@ -1,4 +1,4 @@
-"""Addresses of what answers over HTTP."""
+"""Addresses of what answers over HTTP: registries, receivers of alerts, object stores."""
 
 import re
 from urllib.parse import urlsplit
