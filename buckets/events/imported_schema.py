@@ -59,13 +59,16 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
         event_time: the field that says when it happened.
 
     Raises:
-        BucketsError: there are no such fields.
+        BucketsError: there are no such fields, or one is both.
     """
     known = {field.name: field for field in fields}
     for option, chosen in (("--id", event_id), ("--time", event_time)):
         if chosen not in known:
             message = f"{option}: {name} has no field {chosen}{did_you_mean(chosen, known)}; fields: {', '.join(known)}"
             raise BucketsError(message)
+    if event_id == event_time:
+        message = f"--id and --time are both {event_id}; name two fields"
+        raise BucketsError(message)
     others = [field for field in fields if field.name not in (event_id, event_time)]
     typed = {field.name: field.attribute for field in others if field.attribute is not None}
     declared: dict[str, Any] = {

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from buckets.events.field_paths import array_path
 from buckets.expressions.expression import is_array
@@ -16,8 +16,16 @@ LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 KEY = "key"
 OF_HEADERS, OF_ENVELOPE = "headers.", "envelope."
-Origin = Annotated[str, Field(pattern=r"^(key|(headers|envelope)\..+)$", max_length=200)]
 
+
+def _is_origin(value: str) -> str:
+    if value != KEY and not any(value.startswith(of) and value != of for of in (OF_HEADERS, OF_ENVELOPE)):
+        message = f"must be {KEY}, {OF_HEADERS}NAME or {OF_ENVELOPE}PATH, not {value!r}"
+        raise ValueError(message)
+    return value
+
+
+Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
 
 BrokerTime = Literal["create_time", "log_append_time"]
 

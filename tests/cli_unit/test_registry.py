@@ -359,6 +359,7 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
         ["nothing-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
         ["other-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
         ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "att"],
+        ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "id"],
         ["payment-value", "--conf", "bare.yaml", "--id", "id", "--time", "at"],
         ["--file", "text.avsc", "--id", "id", "--time", "at"],
         ["--file", "broken.avsc", "--id", "id", "--time", "at"],
