@@ -145,6 +145,11 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
             "`buckets kafka topics CONF` creates the topics of a configuration"
         )
         return BucketsError(message)
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        message = (
+            f"{at}: {doing} failed, a message is larger than its topic takes; raise max.message.bytes of the topic"
+        )
+        return BucketsError(message)
     message = f"{at}: {doing} failed: {error.str()}"
     return Outage(message) if may_pass(error) else BucketsError(message)
 

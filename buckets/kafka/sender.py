@@ -17,6 +17,8 @@ _PRODUCER: dict[str, str | int | bool] = {
     "linger.ms": 0,
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",
+    # How large a message may be is for its topic to say: the client allows as much as it can.
+    "message.max.bytes": 1_000_000_000,
 }
 
 

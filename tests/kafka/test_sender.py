@@ -7,6 +7,7 @@ import time
 import pytest
 
 from buckets.config.kafka import KafkaSettings
+from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.kafka.producer import paced_produce
 from buckets.kafka.sender import Sender
@@ -89,3 +90,15 @@ def test_a_schedule_is_kept_through_an_outage_that_is_longer_than_the_delivery_t
     sending.join(WITHIN_S)
     assert sent == [len(values)]
     assert [message.value() for message in broker.read(topic)] == values
+
+
+def test_how_large_a_message_may_be_its_topic_says(broker):
+    large = "".join(f"{number:x}" for number in range(400_000))
+    roomy = broker.create("roomy", config={"max.message.bytes": "20000000"})
+    sender = Sender(broker.kafka)
+    sender.send(roomy, "k", large, {})
+    sender.flush()
+    assert [message.value() for message in broker.read(roomy)] == [large.encode()]
+    sender.send(broker.create("narrow", config={"max.message.bytes": "100000"}), "k", large, {})
+    with pytest.raises(BucketsError, match=r"a message is larger than its topic takes; raise its max\.message\.bytes"):
+        sender.flush()
