@@ -146,9 +146,7 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
         )
         return BucketsError(message)
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        message = (
-            f"{at}: {doing} failed, a message is larger than its topic takes; raise max.message.bytes of the topic"
-        )
+        message = f"{at}: {doing} failed, a message is larger than its topic takes; raise its max.message.bytes"
         return BucketsError(message)
     message = f"{at}: {doing} failed: {error.str()}"
     return Outage(message) if may_pass(error) else BucketsError(message)
