@@ -105,3 +105,12 @@ def _as_number(column: pa.Array, unit: str) -> pa.Array:
     if unit == "ms":
         return pa.array(times_ms)
     return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())
+
+
+def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:
+    """Return a column with null in the place of values that are faulty, which stand for nothing that was written."""
+    if not faults:
+        return column
+    is_faulty = np.zeros(len(column), np.bool_)
+    is_faulty[list(faults)] = True
+    return pc.if_else(pa.array(is_faulty), pa.scalar(None, column.type), column)

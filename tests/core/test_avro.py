@@ -151,6 +151,23 @@ def test_digits_that_a_measure_has_no_room_for_are_a_dead_letter_after_the_scale
     assert dead == {2: "amount: 12.501 has more than 2 digits after the point"}
 
 
+def test_what_a_dead_letter_holds_of_a_value_that_is_none_is_null():
+    _, dead = parse(
+        read_registered(rows_of([message(PLAIN, at=2**62)]), SCHEMA, lambda number: AvroText(json.dumps(PLAIN))),
+        SCHEMA,
+        frozenset(),
+    )
+    assert dead[0].reason == f"at: {2**62} lies outside the years 1 to 9999"
+    assert json.loads(dead[0].raw) == {
+        "id": "e1",
+        "at": None,
+        "country": "DE",
+        "vip": None,
+        "visits": None,
+        "amount": "12.50",
+    }
+
+
 def test_null_in_a_union_is_a_missing_field():
     optional = avro(country=["null", "string"], amount=["null", "double"])
     assert read(message(optional, country=None, amount=None), s1=optional)[0] == [

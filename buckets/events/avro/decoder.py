@@ -16,7 +16,7 @@ from buckets.events.decoded import Decoded
 from buckets.events.field_paths import outer_name
 from buckets.events.schema import EventSchema
 from buckets.events.varint import SOUND
-from buckets.events.written_values import WrittenValues
+from buckets.events.written_values import WrittenValues, without_faulty
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ class Decoder:
                 column, of_field = array_values(name, leaves[slot], values, self.types, self.readers[name], schema)
             else:
                 column, of_field = field_values(name, leaves[slot], values, self.types, schema)
-            columns.append(column)
+            columns.append(without_faulty(column, of_field))
             for row, reason in of_field.items():
                 faults.setdefault(row, f"{name}: {reason}")
         return Decoded(columns, faults, frozenset(broken.tolist()))

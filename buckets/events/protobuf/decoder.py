@@ -17,6 +17,7 @@ from buckets.events.protobuf.wanted import Numbers, WantedField, wanted_fields
 from buckets.events.protobuf.wire import DEEPEST, FAULTS, NO_ITEMS, scan
 from buckets.events.schema import EventSchema
 from buckets.events.varint import SOUND
+from buckets.events.written_values import without_faulty
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -73,7 +74,7 @@ class MessageDecoder:
                 column, of_field = array_values(name, elements[name], found, schema)
             else:
                 column, of_field = field_values(name, field, slots, found, schema)
-            columns.append(column)
+            columns.append(without_faulty(column, of_field))
             for row, reason in of_field.items():
                 faults.setdefault(row, f"{name}: {reason}")
         return Decoded(columns, faults, frozenset(broken))
