@@ -14,6 +14,7 @@ from typing import Any, Literal
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.seal import unseal_json
 from buckets.errors import BucketsError, first_line
+from buckets.stores.store_path import StoreError
 
 FORMAT = 2
 SILENT_AFTER_MS = 10_000
@@ -67,6 +68,8 @@ def read_live(checkpoint: Path) -> Live | None:
         data = unseal_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StoreError:
+        raise
     except (OSError, ValueError) as error:
         message = f"status {path}: cannot be read ({first_line(error)}); start the job again, which writes a new one"
         raise BucketsError(message) from None

@@ -13,10 +13,11 @@ from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
 from buckets.kafka.port import free_port
+from buckets.monitor.live import read_live
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
 from buckets.stores.store_path import StoreError, StorePath
-from tests.stores.server import Harm, harmful, in_environment
+from tests.stores.server import KEYS, Harm, harmful, in_environment
 
 NAMES = ("a.json", "b.json", "of/1.json", "of/2.json", "of/more/3.arrow", "öß ü%20.json")
 
@@ -159,11 +160,14 @@ def test_a_server_without_an_address_is_said_in_a_line(monkeypatch, endpoint):
 
 
 def test_a_record_in_a_store_that_does_not_answer_is_not_called_damaged(monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("buckets.stores.store_path.PATIENCE_S", 0.1)
     checkpoint = location("s3://bucket/checkpoint")
     with pytest.raises(StoreError, match="see that it runs"):
         RecordFiles(checkpoint).read(records_folder(checkpoint) / "job.json", dict)
+    with pytest.raises(StoreError, match="see that it runs"):
+        read_live(checkpoint)
 
 
 def test_writes_arrive_once_through_a_server_that_refuses_loses_and_cuts(store, bucket: str):
