@@ -29,12 +29,16 @@ from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule_set import first_rule_set
+from buckets.stores.location import in_file_system
 
 
 def evaluate(
     events: Annotated[Path, typer.Option(help="One .jsonl, .csv or .parquet file; its order is the arrival order.")],
     rules: Annotated[Path, typer.Option(help="A rule file, or a folder of them.")],
-    out: Annotated[Path, typer.Option(help="A folder for the results; earlier results in it are replaced.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="A folder for the results; earlier results in it are replaced.", callback=in_file_system),
+    ],
     schema: SchemaOption = None,
     conf: Annotated[Path | None, typer.Option(help="A configuration, of which the `engine` part is used.")] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one micro-batch.")] = 200_000,

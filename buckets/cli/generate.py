@@ -14,11 +14,16 @@ from buckets.duration import parse_duration_ms
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, WrittenStream, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.destination import destination
+from buckets.stores.location import in_file_system
 
 
 def generate(
     out: Annotated[
-        Path, typer.Option(help="A folder for JSON lines, or one file that ends with .jsonl, .csv or .parquet.")
+        Path,
+        typer.Option(
+            help="A folder for JSON lines, or one file that ends with .jsonl, .csv or .parquet.",
+            callback=in_file_system,
+        ),
     ],
     transactions: Annotated[int, typer.Option(help="Different transactions, planted ones included.")] = 200_000,
     days: Annotated[int, typer.Option(help="Length of the stream.")] = 30,

@@ -12,13 +12,19 @@ from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.resources import DEFAULT_SCHEMA, resource
+from buckets.stores.location import in_file_system
 
 _FILES = {"conf.yaml": "conf/first/conf.yaml", "rules.yaml": "conf/first/rules.yaml"}
 _PAYMENTS = GeneratorSettings(transactions=5_000, days=7, rows_per_file=1_000)
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to put it: a new folder, or an empty one.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Where to put it: a new folder, or an empty one.", callback=in_file_system
+        ),
+    ],
 ) -> None:
     """Make a folder with a configuration, an event schema, rules with tests, and payments to try them on.
 

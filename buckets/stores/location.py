@@ -37,3 +37,16 @@ def location(text: str, base: Path = Path()) -> Path:
         message = f"{text}: write it as {kind}://BUCKET/FOLDER, without empty names, `.` and `..`"
         raise BucketsError(message)
     return StorePath(f"{kind}:", *parts)
+
+
+def in_file_system(path: Path) -> Path:
+    """Return a path, as an option of a command that takes no other.
+
+    Raises:
+        BucketsError: it is an address, of which a folder with such a name would be made.
+    """
+    scheme = _SCHEME.match(str(path))
+    if scheme is not None:
+        message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is no path of a file system, and nothing else is taken here"
+        raise BucketsError(message)
+    return path

@@ -585,3 +585,20 @@ def test_an_alert_of_features_shows_between_what_its_numbers_lie():
     values = [line.split("│")[-2].strip() for line in captured.get().splitlines() if line.startswith("│")]
     assert values[:4] == ["recent 210", "usual 23.50", "19.25 to 1,041.25", "least no value"]
     assert values[4:7] == ["1 to 2, or none", "first yes", "no to yes"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["init", "s3://bucket/folder"],
+        ["generate", "--out", "s3://bucket/day.jsonl"],
+        ["evaluate", "--events", "day.jsonl", "--rules", "rules.yaml", "--out", "hdfs://host/folder"],
+        ["state", "export", "job.yaml", "--to", "s3a://bucket/export"],
+    ],
+)
+def test_an_address_makes_no_folder_of_that_name(buckets, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    ran = buckets(*command)
+    assert ran.code == 1
+    assert ran.err == f"error: {command[-1]}: is no path of a file system, and nothing else is taken here\n"
+    assert not any(tmp_path.iterdir())

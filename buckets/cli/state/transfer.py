@@ -13,7 +13,7 @@ from buckets.config.job import Job, load_job
 from buckets.moment import iso_text
 from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
 from buckets.state_transfer.plan import CarryPlan, parse_names
-from buckets.stores.location import location
+from buckets.stores.location import in_file_system, location
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -23,7 +23,7 @@ def export_command(
         Path,
         typer.Argument(metavar="CONF|CHECKPOINT", help="A configuration, or the folder that it names as `checkpoint`."),
     ],
-    to: Annotated[Path, typer.Option(help="A new folder, for the Delta tables.")],
+    to: Annotated[Path, typer.Option(help="A new folder, for the Delta tables.", callback=in_file_system)],
     as_json: AsJson = False,
 ) -> None:
     """Write the state of a job that is stopped into a folder of Delta tables.
