@@ -13,7 +13,6 @@ from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.expressions.expression import is_array
 from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.pinned_fields import fields_in_values
 from buckets.kafka.registry import NO_SUBJECT, Registry
@@ -71,10 +70,10 @@ def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence
     wanted = fields_in_values(job)
     names = read_fields(schema.text, schema.references)
     decoder = decoder_of(schema.text, schema.references, tuple(wanted))
-    for name, slot in zip(wanted, decoder.slots, strict=True):
-        fault = "" if is_array(name) else decoder.fault_of(slot)
+    for slot, (at, name) in zip(decoder.slots, wanted.items(), strict=True):
+        fault = "" if at in decoder.readers else decoder.fault_of(slot)
         if fault:
-            message = f"has {wanted[name]}, which {fault}; take it out of the event schema"
+            message = f"has {name}, which {fault}; take it out of the event schema"
             raise AvroSchemaError(message)
     return names, [wanted[name] for name in decoder.reached(tuple(wanted))]
 

@@ -33,7 +33,10 @@ def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
 
 
 def _fields(record: AvroType, before: str, outer: tuple[AvroType, ...]) -> Iterator[ImportedField]:
-    """Yield the fields of a record, and those of records in it but for such that contain themselves."""
+    """Yield the fields of a record, the arrays that lists can be, and the fields of records in it.
+
+    Records that contain themselves are passed over.
+    """
     for field in record.fields:
         kind, name = _plain(field.kind), f"{before}{field.name}"
         if kind.kind == "record" and kind.fields and kind not in (*outer, record):

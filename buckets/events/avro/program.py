@@ -129,6 +129,8 @@ class _Builder:
         """Make the nodes of an item of an array, its own as the last one."""
         if inner and kind.kind in ("record", "union"):
             self._inside(kind, {inner: 0})
+            # An item that is no record has no value, as an item without the field.
+            self.slot = [NO_SLOT if of is NO_RECORD else slot for of, slot in zip(self.types, self.slot, strict=True)]
         else:
             self._wanted(kind, NO_SLOT if inner else 0)
 

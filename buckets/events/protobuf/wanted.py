@@ -60,10 +60,10 @@ def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf)
         names: the declared fields; a path such as "customer.country" leads into messages.
         numbers: those that fields had before.
     """
-    ways = ((name, _by_name(message, name) or _by_number(message, numbers.get(name, ()))) for name in names)
+    found = {name: _by_name(message, name) or _by_number(message, numbers.get(name, ())) for name in names}
     return [
         WantedField(fault=NO_OBJECT) if not way and _leads_into_value(message, name) else _wanted(way, name)
-        for name, way in ways
+        for name, way in found.items()
     ]
 
 
@@ -98,8 +98,9 @@ def _way(
 
 def _leads_into_value(message: Descriptor, name: str) -> bool:
     """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
-    array = array_path(name)
-    path = path_of(name if array is None else array.outer)
+    path = path_of(name)
+    if array_path(name) is not None:
+        return False
     way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
     return way is not None and (way[-1].message_type is None or any(field.is_repeated for field in way))
 
