@@ -150,6 +150,21 @@ def test_a_field_more_is_there_from_the_next_batch_on_and_rules_may_use_it(job):
     assert job.schemas.to_json() == {"name": "payment", "version": 2, "fault": None}
 
 
+def test_an_array_more_is_a_field_more_and_stays_what_it_is(job, as_worded):
+    job.run(0)
+    tagged = SCHEMA | {"arrays": {"tags[]": "string"}}
+    job.write("schema.yaml", tagged)
+    job.write_rules(SUM | {"where": "'new' IN tags[]"})
+    assert job.run(1) == read(tagged) == job.recorded
+    assert job.refused == []
+    assert as_worded("\n".join(job.said))
+    for batch_id, arrays in ((2, {"tags[]": "long"}), (3, {})):
+        job.said.clear()
+        job.write("schema.yaml", SCHEMA | {"arrays": arrays})
+        assert job.run(batch_id) == read(tagged)
+        assert as_worded("\n".join(job.said))
+
+
 def test_a_rule_that_comes_before_its_field_is_refused_and_taken_when_the_field_is_there(job):
     job.run(0)
     job.write_rules(SUM, BY_DEVICE)
