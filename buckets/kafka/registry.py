@@ -138,6 +138,8 @@ class Registry:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._nonsense(path, "no schema")
+        if kind == AVRO and not _is_json(text):
+            raise self._nonsense(path, "a schema of Avro that is no JSON")
         references: dict[tuple[str, int], tuple[str, str]] = {}
         self._add_references(answer, path, references, ())
         names, texts = zip(*references.values(), strict=True) if references else ((), ())
@@ -261,6 +263,14 @@ def _request(kind: str, text: str) -> bytes:
     """Return what is sent to register a schema; that of Avro is not named, since old registries know no other."""
     named = {} if kind == AVRO else {"schemaType": kind}
     return json.dumps({"schema": text} | named).encode()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refused_schema(url: str, subject: str, refused: _Refused) -> str:

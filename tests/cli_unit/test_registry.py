@@ -127,6 +127,8 @@ def test_a_login_is_sent_and_never_shown(served, monkeypatch):
         (200, b"<html>"),
         (200, []),
         (200, {"schema": 1}),
+        (200, {"schema": SCHEMA[:-3]}),
+        (200, {"schema": "[" * 100_000}),
         (200, {"schema": SCHEMA, "references": [{}]}),
         (200, {"schema": SCHEMA, "references": 7}),
         (200, {"schema": SCHEMA, "references": [{"name": "a", "subject": "a", "version": 1}]}),
