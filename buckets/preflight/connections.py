@@ -154,6 +154,12 @@ def _output(job: Job, path: Path) -> str:
 
 def _archive(job: Job, path: Path) -> str:
     assert job.settings.archive is not None
+    if job.settings.source.has_topics and job.settings.audit is None:
+        message = (
+            "archive: what has arrived in topics is archived from what `buckets audit` keeps, and there is no `audit`; "
+            "add it, which needs results in topics too (`output: {kind: kafka}`), or leave `archive` out"
+        )
+        raise BucketsError(message)
     by = job.settings.archive.cluster_by
     if by is not None and by not in job.event_schema.field_names:
         there = ", ".join(job.event_schema.field_names)
