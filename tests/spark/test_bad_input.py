@@ -221,8 +221,6 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         {"output": {"path": "dbfs:/tables"}},
         {"source": {"kind": "json", "path": "abfss://c@a/x"}},
         {"archive": {"path": "gs://bucket/../archive"}},
-        {"rules": "s3a://bucket/rules"},
-        {"lists": {"staff": {"kind": "file", "path": "s3:/a"}}},
     ],
 )
 def test_a_configuration_that_is_not_valid(tmp_path, changes, as_worded):
