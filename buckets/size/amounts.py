@@ -89,7 +89,7 @@ class KeyBytes:
 
 def different(keys: float, events: float) -> float:
     """Return how many different ones of some equally likely keys there are among some events."""
-    if keys <= 1:
+    if keys <= 1 or events <= 1:  # one event at most: as many keys as events
         return min(keys, events)
     return -keys * expm1(events * log1p(-1 / keys))
 
