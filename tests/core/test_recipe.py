@@ -108,6 +108,7 @@ def test_the_recipe_names_an_aggregate_and_its_test():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_aggregate_is_one_file_and_its_test(copy):
     """That of the recipe, which rules in both forms may have, and one that is computed in a new way."""
     before = texts(copy)

@@ -70,6 +70,7 @@ def test_a_topic_made_anew_under_its_name_is_one_line_and_nothing_is_skipped(bro
     assert "name a new checkpoint" in one_line(run_command("run", job.conf)).lower()
 
 
+@pytest.mark.nightly
 def test_a_broker_that_is_away_for_longer_than_one_waits_is_one_line(own_broker, tmp_path):
     broker = own_broker()
     kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "outage_patience": "3s"}
