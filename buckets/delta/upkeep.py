@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from deltalake.exceptions import CommitFailedError
+
 from buckets.clock import epoch_ms
 from buckets.delta.commits import LOG, PARTIAL, is_understood
 from buckets.delta.small_files import FEWEST, join_small_files
@@ -53,6 +55,14 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
         path: the table.
         keep_ms: how long; None to leave what the table says, and a day where it says nothing.
     """
+    try:
+        _set_retention(path, keep_ms)
+    except CommitFailedError:
+        # The table is another one by now: by somebody else, or by this very change, whose answer was lost.
+        _set_retention(path, keep_ms)
+
+
+def _set_retention(path: Path, keep_ms: int | None) -> None:
     table = open_table(path)
     if not is_understood(table):
         return

@@ -1,7 +1,8 @@
 """Opens a Delta table that is whole, and says in one line which one is not."""
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,36 +13,28 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.errors import BucketsError, first_line
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MORE_TRIES, _AGAIN_AFTER_S = 3, 0.1
-"""A log that is listed while it is written to may show a commit and not the one before it."""
+"""A log that is listed while it is written to may show a commit and not the one before it; a store may cut answers."""
 
 
 def open_table(path: Path | str) -> DeltaTable:
     """Open a table.
 
     Raises:
-        BucketsError: its log is damaged.
+        BucketsError: its log is damaged, or the store does not answer.
         TableNotFoundError: there is none.
     """
-    with _whole(path):
-        for _ in range(_MORE_TRIES):
-            try:
-                return DeltaTable(str(path))
-            except TableNotFoundError:
-                raise
-            except DeltaError:
-                time.sleep(_AGAIN_AFTER_S)
-        return DeltaTable(str(path))
+    return _tried(path, lambda: DeltaTable(str(path)))
 
 
 def make_table(path: Path, columns: pa.Schema) -> None:
     """Make a table, unless it is there.
 
     Raises:
-        BucketsError: it is there, and its log is damaged.
+        BucketsError: it is there, and its log is damaged, or the store does not answer.
     """
-    with _whole(path):
-        DeltaTable.create(str(path), columns, mode="ignore")
+    _tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore"))
 
 
 def check_table(path: Path) -> None:
@@ -59,6 +52,19 @@ def check_table(path: Path) -> None:
         raise BucketsError(message)
 
 
+def _tried(path: Path | str, ask: Callable[[], DeltaTable]) -> DeltaTable:
+    """Ask for a table, a few times if it cannot be had."""
+    with _whole(path):
+        for _ in range(_MORE_TRIES):
+            try:
+                return ask()
+            except TableNotFoundError:
+                raise
+            except (DeltaError, OSError):
+                time.sleep(_AGAIN_AFTER_S)
+        return ask()
+
+
 @contextmanager
 def _whole(path: Path | str) -> Iterator[None]:
     """Say in one line that a log is damaged."""
@@ -72,5 +78,13 @@ def _whole(path: Path | str) -> Iterator[None]:
         message = (
             f"table {path}: its log, {path}/_delta_log, cannot be read ({reason}): a file of it is cut, "
             "damaged or missing; restore it from a copy"
+        )
+        raise BucketsError(message) from error
+    except OSError as error:
+        # A text of several lines, in colours, whose last one says what it comes down to.
+        lines = [line.strip(" ↳\t") for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+        reason = lines[-1][:200] if lines else type(error).__name__
+        message = (
+            f"table {path}: cannot be opened ({reason}); see who may read and write there, and that a store answers"
         )
         raise BucketsError(message) from error

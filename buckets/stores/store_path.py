@@ -12,12 +12,13 @@ An endpoint, a region and keys come from the environment, under the names that t
 import io
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import PosixPath, PurePath, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Self, cast
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from buckets.errors import BucketsError, first_line
 from buckets.stores.known_folders import OWNED, KnownFolder
@@ -26,7 +27,9 @@ from buckets.web_address import is_address
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
+T = TypeVar("T")
 PATIENCE_S = 30.0
+_MORE_TRIES, _AGAIN_AFTER_S = 4, 0.2
 """For how long a request is tried again that a store has not answered as it should."""
 _CONNECT_WITHIN = timedelta(seconds=5)
 _READ_BYTES = 1 << 20
@@ -99,7 +102,7 @@ class StorePath(PosixPath):
             return self._get()
 
     def _get(self) -> bytes:
-        return bytes(self._store.get(self.key).bytes())
+        return _whole_answer(lambda: bytes(self._store.get(self.key).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
         """Return what an object holds, and the tag by which `write_over` knows it."""
@@ -213,7 +216,8 @@ class StorePath(PosixPath):
         with _as_os_error(self):
             if (known := OWNED.get(str(self))) is not None and known.sizes:
                 return True
-            return any(self._store.list(prefix=f"{self.key}/" if self.key else None, chunk_size=1))
+            prefix = f"{self.key}/" if self.key else None
+            return _whole_answer(lambda: any(self._store.list(prefix=prefix, chunk_size=1)))
 
     def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
         """Yield what lies in a folder."""
@@ -221,7 +225,7 @@ class StorePath(PosixPath):
             yield from (self / name for name in known.names(self._sizes_now))
             return
         with _as_os_error(self):
-            found = self._store.list_with_delimiter(self.key or None)
+            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
         for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
             yield self / PurePosixPath(name).name
 
@@ -233,7 +237,7 @@ class StorePath(PosixPath):
 
     def _sizes_now(self) -> list[tuple[str, int]]:
         with _as_os_error(self):
-            found = self._store.list_with_delimiter(self.key or None)
+            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
         return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in found["objects"]]
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Self]:  # type: ignore[override]
@@ -248,9 +252,10 @@ class StorePath(PosixPath):
 
     def _below(self) -> Iterator[Self]:
         with _as_os_error(self):
-            for chunk in self._store.list(prefix=self.key or None):
-                for meta in chunk:
-                    yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
+            found = _whole_answer(lambda: list(self._store.list(prefix=self.key or None)))
+        for chunk in found:
+            for meta in chunk:
+                yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
 
     def open(self, mode: str = "r", *_: Any, **more: Any) -> IO[Any]:  # type: ignore[override]
         """Open an object to read it, in parts where not all of it is wanted."""
@@ -262,7 +267,19 @@ class StorePath(PosixPath):
     def read_part(self, start: int, length: int) -> memoryview:
         """Return some bytes of an object."""
         with _as_os_error(self):
-            return memoryview(self._store.get_range(self.key, start=start, length=length))
+            return memoryview(_whole_answer(lambda: self._store.get_range(self.key, start=start, length=length)))
+
+
+def _whole_answer(ask: Callable[[], T]) -> T:
+    """Ask, and ask again where an answer was cut off: the library does so only until an answer has begun."""
+    for _ in range(_MORE_TRIES):
+        try:
+            return ask()
+        except Exception as error:
+            if not type(error).__module__.startswith("obstore") or "body" not in str(error):
+                raise
+            time.sleep(_AGAIN_AFTER_S)
+    return ask()
 
 
 class _Reader(io.RawIOBase):

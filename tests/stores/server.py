@@ -112,6 +112,8 @@ def harmful(store: Store, harm: Harm) -> Iterator[Store]:
                 self._answer(answer.status, headers, data, data[: len(data) // 2])
                 self.close_connection = True
                 return
+            if self.command == "HEAD":
+                headers["Content-Length"] = answer.getheader("Content-Length") or "0"
             self._answer(answer.status, headers, data)
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do
