@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from deltalake.exceptions import CommitFailedError
-
 from buckets.clock import epoch_ms
 from buckets.delta.commits import LOG, PARTIAL, is_understood
 from buckets.delta.small_files import FEWEST, join_small_files
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, tried
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError, first_line
 
@@ -55,11 +53,8 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
         path: the table.
         keep_ms: how long; None to leave what the table says, and a day where it says nothing.
     """
-    try:
-        _set_retention(path, keep_ms)
-    except CommitFailedError:
-        # The table is another one by now: by somebody else, or by this very change, whose answer was lost.
-        _set_retention(path, keep_ms)
+    # A commit fails where the table is another one by now, perhaps by this very change, whose answer was lost.
+    tried(path, lambda: _set_retention(path, keep_ms))
 
 
 def _set_retention(path: Path, keep_ms: int | None) -> None:

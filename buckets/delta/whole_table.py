@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.errors import BucketsError, first_line
 
+T = TypeVar("T")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MORE_TRIES, _AGAIN_AFTER_S = 3, 0.1
 """A log that is listed while it is written to may show a commit and not the one before it; a store may cut answers."""
@@ -25,7 +27,7 @@ def open_table(path: Path | str) -> DeltaTable:
         BucketsError: its log is damaged, or the store does not answer.
         TableNotFoundError: there is none.
     """
-    return _tried(path, lambda: DeltaTable(str(path)))
+    return tried(path, lambda: DeltaTable(str(path)))
 
 
 def make_table(path: Path, columns: pa.Schema) -> None:
@@ -34,7 +36,7 @@ def make_table(path: Path, columns: pa.Schema) -> None:
     Raises:
         BucketsError: it is there, and its log is damaged, or the store does not answer.
     """
-    _tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore"))
+    tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore"))
 
 
 def check_table(path: Path) -> None:
@@ -52,8 +54,13 @@ def check_table(path: Path) -> None:
         raise BucketsError(message)
 
 
-def _tried(path: Path | str, ask: Callable[[], DeltaTable]) -> DeltaTable:
-    """Ask for a table, a few times if it cannot be had."""
+def tried(path: Path | str, ask: Callable[[], T]) -> T:
+    """Ask something of a table, a few times if it cannot be had.
+
+    Raises:
+        BucketsError: the log of the table is damaged, or the store does not answer.
+        TableNotFoundError: there is none.
+    """
     with _whole(path):
         for _ in range(_MORE_TRIES):
             try:
@@ -73,6 +80,8 @@ def _whole(path: Path | str) -> Iterator[None]:
     except TableNotFoundError:
         raise
     except DeltaError as error:
+        if "object store" in str(error):
+            raise _unopened(path, error) from error
         # The rest of the text are addresses in a native library.
         reason = first_line(error).removeprefix("Kernel error: ")[:200]
         message = (
@@ -81,10 +90,13 @@ def _whole(path: Path | str) -> Iterator[None]:
         )
         raise BucketsError(message) from error
     except OSError as error:
-        # A text of several lines, in colours, whose last one says what it comes down to.
-        lines = [line.strip(" ↳\t") for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-        reason = lines[-1][:200] if lines else type(error).__name__
-        message = (
-            f"table {path}: cannot be opened ({reason}); see who may read and write there, and that a store answers"
-        )
-        raise BucketsError(message) from error
+        raise _unopened(path, error) from error
+
+
+def _unopened(path: Path | str, error: Exception) -> BucketsError:
+    # A text of several lines, in colours, whose last one says what it comes down to.
+    lines = [line.strip(" ↳\t") for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    reason = lines[-1][:200] if lines else type(error).__name__
+    return BucketsError(
+        f"table {path}: cannot be opened ({reason}); see who may read and write there, and that a store answers"
+    )
