@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, tried
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
@@ -59,7 +59,7 @@ def check_digits(folder: Path, schema: EventSchema) -> None:
     Raises:
         BucketsError: a measure has more.
     """
-    if not DeltaTable.is_deltatable(str(folder / ALERTS)):
+    if not tried(folder / ALERTS, lambda: DeltaTable.is_deltatable(str(folder / ALERTS))):
         return
     stored = pa.schema(open_table(folder / ALERTS).schema().to_arrow()).field("value").type
     digits = stored.scale - AVERAGE_EXTRA_DIGITS
