@@ -32,7 +32,7 @@ from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
-from buckets.stores.parquet_files import as_input
+from buckets.stores.opened_files import as_input
 
 ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"

@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import WHOLE
 from buckets.errors import BucketsError, first_line
-from buckets.stores.parquet_files import as_input
+from buckets.stores.opened_files import as_input
 
 ARRIVAL = "_arrival"
 """The number of a row in the order of arrival, from 0."""

@@ -42,7 +42,7 @@ def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
     """Return the files and folders of a job, its output left out."""
     settings = job.settings
     yield conf
-    yield location(settings.event_schema, conf.resolve().parent)
+    yield job.schema_path
     yield job.checkpoint
     paths = [settings.source.path, *(each.path for each in settings.lists.values())]
     yield from (location(path) for path in paths if path)

@@ -92,7 +92,7 @@ class Job(BaseModel):
     def schema_path(self) -> Path:
         """The file of the event schema, of a configuration that lies in a file."""
         assert self.path is not None
-        return _schema_path(self.path, self.settings)
+        return _schema_path(self.path, self.settings.event_schema)
 
     def with_schema_of_now(self) -> "Job":
         """Return the job with its event schema as the file has it now.
@@ -128,7 +128,7 @@ def load_job(path: Path) -> Job:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
-    schema = load_event_schema(_schema_path(path, settings))
+    schema = load_event_schema(_schema_path(path, settings.event_schema))
     rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
@@ -141,8 +141,9 @@ def load_job(path: Path) -> Job:
     return Job.of(path, settings, schema, rules)
 
 
-def _schema_path(path: Path, settings: JobSettings) -> Path:
-    return location(settings.event_schema, path.resolve().parent)
+def _schema_path(path: Path, given: str) -> Path:
+    """Return where the event schema of a configuration lies."""
+    return location(given, path.resolve().parent)
 
 
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
@@ -420,7 +421,7 @@ def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
         ConfigurationError: a file cannot be read or is not valid.
     """
     settings = load_model(path, _SchemaAndEngine, "configuration")
-    return load_event_schema(location(settings.event_schema, path.resolve().parent)), settings.engine
+    return load_event_schema(_schema_path(path, settings.event_schema)), settings.engine
 
 
 @of_configuration()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from buckets.clock import epoch_ms
 from buckets.delta.commits import Action
 from buckets.moment import iso_text
-from buckets.stores.parquet_files import as_output
+from buckets.stores.opened_files import as_output
 
 _LONGEST_TEXT = 64
 """Characters of a least or greatest text; of longer ones the log says nothing."""

@@ -18,7 +18,7 @@ from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefi
 from buckets.delta.data_file import DataFile, discard, with_columns, write_data_file
 from buckets.delta.numbered_append import append_new
 from buckets.delta.whole_table import open_table
-from buckets.stores.parquet_files import as_input
+from buckets.stores.opened_files import as_input
 from buckets.stores.store_path import StorePath
 
 _LOOK_S = 10.0

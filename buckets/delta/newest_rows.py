@@ -28,7 +28,7 @@ from buckets.delta.query import inside, is_table, readable
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange
-from buckets.stores.parquet_files import as_input
+from buckets.stores.opened_files import as_input
 
 _ALWAYS_US = (1 << 63) - 1
 

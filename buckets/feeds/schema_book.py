@@ -48,7 +48,7 @@ class SchemaBook:
         self.fault: str | None = None
         self._checkpoint, self._book = Checkpoint(job.checkpoint), book
         self._check, self._say = check, say
-        self._file = WatchedFiles(job.schema_path, lambda: [job.schema_path], job.with_schema_of_now)
+        self._file = WatchedFiles(job.schema_path, job.with_schema_of_now)
         self._changed: Job | None = None
 
     def start(self) -> None:

@@ -14,9 +14,8 @@ SETTLED_S = 0.3
 """How long a changed file must stay as it is before it is read, so that none is read while it is being written."""
 LOOK_EVERY_S = 1.0
 """How often a table, or a file in an object store, is looked at."""
-Fingerprint = tuple[tuple[str, int, object], ...]
-"""Of each file: name, modification time in ns, and what else tells it from the one before: size, inode, and time of the
-last change of owner or mode; of an object in a store its tag."""
+Fingerprint = tuple[tuple[str, int, int, int, int], ...]
+"""Of each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
 
 
 class Watched(ABC, Generic[T]):
@@ -88,16 +87,18 @@ class WatchedFiles(Watched[T]):
 
     _taken: Fingerprint
 
-    def __init__(self, path: Path, files: Callable[[], Sequence[Path]], load: Callable[[], T]) -> None:
-        """Read with `load` when the files that `files` returns have changed; an error of it means no files.
+    def __init__(
+        self, path: Path, load: Callable[[], T], files: Callable[[Path], Sequence[Path]] = lambda path: [path]
+    ) -> None:
+        """Read when files have changed.
 
         Args:
             path: the file, or the folder of the files.
-            files: returns them.
             load: reads them.
+            files: returns the files of the path; an error of it means no files.
         """
         super().__init__(load)
-        self._files = files
+        self._path, self._files = path, files
         self._every_s = LOOK_EVERY_S if isinstance(path, StorePath) else 0.0
         self._seen_s = 0.0
         self._looked_s = 0.0
@@ -109,9 +110,10 @@ class WatchedFiles(Watched[T]):
 
     def _mark(self) -> Fingerprint:
         try:
-            return tuple(map(_fingerprint, self._files()))
+            stats = [(file.name, file.stat()) for file in self._files(self._path)]
         except (OSError, ValueError, BucketsError):
             return ()
+        return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns) for name, stat in stats)
 
     def _has_new(self) -> bool:
         if time.monotonic() - self._looked_s < self._every_s:
@@ -132,15 +134,8 @@ class WatchedFiles(Watched[T]):
         return self._mark() == self._seen
 
 
-def _fingerprint(file: Path) -> tuple[str, int, object]:
-    stat = file.stat()
-    if isinstance(file, StorePath):
-        return file.name, stat.st_mtime_ns, file.tag()
-    return file.name, stat.st_mtime_ns, (stat.st_size, stat.st_ino, stat.st_ctime_ns)
-
-
 def _last_changed_ns(files: Fingerprint) -> int:
-    return max((modified_ns for _, modified_ns, _ in files), default=0)
+    return max((modified_ns for _, modified_ns, *_ in files), default=0)
 
 
 class WatchedTable(Watched[T]):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerations
 from buckets.config.kafka import KafkaSettings
 from buckets.config.topic_selection import TopicSelection
@@ -43,7 +44,7 @@ class TopicGuard:
         self.generations = TopicGenerations(checkpoint)
         self.appeared = 0
         self.follows_pattern = topics.pattern is not None
-        self._kafka, self._topics, self._say = kafka, topics, say
+        self._kafka, self._checkpoint, self._topics, self._say = kafka, checkpoint, topics, say
         self._without_id: set[str] = set()
         self._broker = Broker(kafka)
 
@@ -95,16 +96,18 @@ class TopicGuard:
         found = [] if is_begun else self.find()
         self.generations.adopt(self._ids_of({*self._topics.names, *found}))
 
-    def begin_batch(self, batch_id: int, read: Iterable[str]) -> list[str]:
+    def begin_batch(self, batch_id: int) -> list[str]:
         """Take over the topics of a batch that the pattern has found since the last one; returns them.
 
         Args:
-            batch_id: the batch, of which nothing is read yet.
-            read: the topics that it reads.
+            batch_id: the batch, which Spark has planned, and of which nothing is read yet.
 
         Raises:
             BucketsError: as `check`.
         """
+        if not self.follows_pattern:
+            return []
+        read = SourceOffsets(self._checkpoint).end(batch_id)
         new = sorted(set(read).difference(self.topics, self._without_id))
         self._refuse(self.lost(new) if new else [])
         ids = self._ids_of(new)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ from buckets.lists.base import ListBase, entries_table
 from buckets.lists.entry import RESERVED
 from buckets.lists.index import ListIndex
 from buckets.moment import moment_ms
-from buckets.stores.store_path import StorePath
+from buckets.stores.opened_files import as_input
 from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
@@ -140,25 +140,20 @@ def _csv_rows(path: Path) -> pa.Table:
     """Return the rows of a CSV file, a line each, all of them texts."""
     try:
         _check_quotes(path)
-        with pacsv.open_csv(_readable(path)) as reader:
+        with pacsv.open_csv(as_input(path)) as reader:
             names = reader.schema.names
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
             message = f"list {path}: the column {repeated!r} stands there twice; leave one of them out"
             raise BucketsError(message)
         options = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        return pacsv.read_csv(_readable(path), convert_options=options)
+        return pacsv.read_csv(as_input(path), convert_options=options)
     except FileNotFoundError:
         message = f"list {path}: no such file; check the path"
         raise BucketsError(message) from None
     except (pa.ArrowInvalid, OSError) as error:
         message = f"list {path}: cannot be read as CSV ({first_line(error)}); write a header and a line for each entry"
         raise BucketsError(message) from None
-
-
-def _readable(path: Path) -> Path | IO[bytes]:
-    """Return what pyarrow reads of a path: an object of a store as an open file."""
-    return path.open("rb") if isinstance(path, StorePath) else path
 
 
 def _yaml_rows(path: Path, key: str) -> pa.Table:

@@ -14,7 +14,7 @@ class FollowedSchema:
     def __init__(self, job: Job) -> None:
         """Begin with a job that has just been read."""
         self._job, self._lock = job, threading.Lock()
-        self._file = WatchedFiles(job.schema_path, lambda: [job.schema_path], job.with_schema_of_now)
+        self._file = WatchedFiles(job.schema_path, job.with_schema_of_now)
         self._file.start()
 
     @property

@@ -50,18 +50,18 @@ def amount_text(number: float) -> str:
     if number < 1_000_000:
         rounded = _rounded(number)
         return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
-    return _scaled(number, 1000, _PREFIXES, "")
+    return _scaled(number, _PREFIXES, "")
 
 
 def size_text(size: float) -> str:
     """Write bytes with three digits and a unit of thousands: `1.5 GB`."""
-    return _scaled(size, 1000, _BYTE_UNITS, " ")
+    return _scaled(size, _BYTE_UNITS, " ")
 
 
-def _scaled(number: float, step: int, units: tuple[str, ...], gap: str) -> str:
+def _scaled(number: float, units: tuple[str, ...], gap: str) -> str:
     rounded, power = _rounded(number), 0
-    while rounded >= step and power < len(units) - 1:
-        rounded, power = rounded / step, power + 1
+    while rounded >= 1000 and power < len(units) - 1:
+        rounded, power = rounded / 1000, power + 1
     shown = f"{rounded:,.0f}" if rounded >= 1000 else f"{rounded:.3g}"
     return f"{shown}{gap}{units[power]}"
 

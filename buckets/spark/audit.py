@@ -5,7 +5,6 @@ them (`buckets.audit.writer`).
 """
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,6 @@ from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, t
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, audit_tables
 from buckets.audit.writer import AuditWriter, WrittenMessages
-from buckets.checkpoint.cuts import source_end
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
@@ -180,12 +178,10 @@ class AuditQuery:
 
     def _take_new_topics(self, batch_id: int) -> None:
         """Take over topics of a batch that the pattern has found since the last one."""
-        audit = self._audit
-        read = json.loads(source_end(audit.folder.checkpoint, batch_id))
-        new = audit.guard.begin_batch(batch_id, read)
+        new = self._audit.guard.begin_batch(batch_id)
         if new:
             self._topics |= dict.fromkeys(new, TRANSACTIONS)
-            audit.folder.keep_topics(self._topics)
+            self._audit.folder.keep_topics(self._topics)
             self._reader = self._new_reader()
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
@@ -199,8 +195,7 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
-        if self._audit.guard.follows_pattern:
-            self._take_new_topics(batch_id)
+        self._take_new_topics(batch_id)
         named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
         messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
         # One task a core, not one a partition of each topic.

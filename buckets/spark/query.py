@@ -179,8 +179,8 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
-        if scoring.guard is not None and scoring.guard.follows_pattern:
-            scoring.guard.begin_batch(batch_id, json.loads(source_end(scoring.checkpoint.path, batch_id)))
+        if scoring.guard is not None:
+            scoring.guard.begin_batch(batch_id)
         terms = scoring.checkpoint.batches.terms_for(batch_id, self._terms_now(batch_id))
         rule_set = scoring.book.for_batch(batch_id)
         set_batch(produced.sparkSession.sparkContext, batch_id)

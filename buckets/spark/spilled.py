@@ -26,7 +26,7 @@ from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import spill_of_task
 from buckets.stores.location import location
-from buckets.stores.parquet_files import as_output
+from buckets.stores.opened_files import as_output
 
 MESSAGE_BYTES = 3_000
 """What a row counts that becomes a message: it takes about so much until it is sent, however small its payload is."""

@@ -9,6 +9,7 @@ An endpoint, a region and keys come from the environment, under the names that t
 (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, …).
 """
 
+import hashlib
 import io
 import os
 import re
@@ -185,12 +186,13 @@ class StorePath(PosixPath):
         """Do nothing: a folder goes with the last object in it."""
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Return how large an object is, and when it was written."""
+        """Return how large an object is, and when it was written; in place of an inode what stands for its tag."""
         with _as_os_error(self):
             meta = self._store.head(self.key)
+        number = int.from_bytes(hashlib.blake2b(str(meta["e_tag"]).encode(), digest_size=7).digest(), "big")
         written_s = meta["last_modified"].timestamp()
-        times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000}
-        return os.stat_result((0o100644, 0, 0, 1, 0, 0, meta["size"], 0, int(written_s), 0), times)
+        times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000, "st_ctime_ns": 0}
+        return os.stat_result((0o100644, number, 0, 1, 0, 0, meta["size"], 0, int(written_s), 0), times)
 
     def owner(self, *_: Any, **__: Any) -> str:
         """Raise an OSError: whose an object is, it does not say."""

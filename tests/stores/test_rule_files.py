@@ -64,7 +64,7 @@ def test_a_job_reads_schema_rules_and_lists_in_a_store(job: JobFolder, bucket: s
 
 def test_an_object_that_changes_is_read_again_and_a_store_is_asked_once_a_second(job: JobFolder, bucket: str, counted):
     rules = location(load_job(job.conf).settings.rules.path)
-    watched = WatchedFiles(rules, lambda: rule_files(rules), lambda: load_rule_files(rules))
+    watched = WatchedFiles(rules, lambda: load_rule_files(rules), rule_files)
     watched.start()
     assert len(watched.read()) == len(RULES)
     before, began_s = counted(), time.monotonic()

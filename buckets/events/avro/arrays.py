@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from buckets.events import conversion
 from buckets.events.avro.avro_type import NO_RECORD, AvroType
-from buckets.events.avro.columns import field_values
+from buckets.events.avro.columns import by_leaf, field_values
 from buckets.events.avro.program import ARRAY, Program, item_program_of
 from buckets.events.avro.scan import DEEPEST, NO_LEAF, scan_items
 from buckets.events.field_paths import array_path
@@ -69,17 +69,14 @@ def array_values(
         readers: by the index of a list, what reads its items.
         schema: the event schema.
     """
-    faults: Faults = {}
-    parts, at = list[pa.Array](), np.full(len(leaves), -1, np.int64)
-    for leaf in np.unique(leaves[leaves != NO_LEAF]).tolist():
-        rows = np.flatnonzero(leaves == leaf)
+    kind = pa.list_(conversion.ARROW_TYPES[schema.arrays[name]])
+
+    def read(leaf: int, rows: Int64s) -> tuple[pa.Array, Faults]:
         if leaf in readers:
-            column, of_kind = _items(name, values.of(rows), readers[leaf], schema)
-            at[rows] = sum(map(len, parts)) + np.arange(len(rows))
-            parts.append(column)
-            faults |= {int(rows[row]): reason for row, reason in of_kind.items()}
-        else:
-            faults |= dict.fromkeys(rows.tolist(), _no_list(types[leaf]))
+            return _items(name, values.of(rows), readers[leaf], schema)
+        return pa.nulls(len(rows), kind), dict.fromkeys(range(len(rows)), _no_list(types[leaf]))
+
+    parts, at, faults = by_leaf(leaves, read)
     if not parts:
         return pa.nulls(len(leaves)), faults
     return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0)), faults

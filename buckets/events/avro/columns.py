@@ -56,18 +56,34 @@ def field_values(
         return pa.nulls(len(leaves)), {}
     if len(there) == 1:
         return _typed(name, values, types[kinds[0]], schema)
-    faults: Faults = {}
-    parts: list[pa.Array] = []
-    at = np.full(len(leaves), -1, np.int64)
-    for leaf in kinds:
-        rows = np.flatnonzero(leaves == leaf)
-        column, of_kind = _typed(name, values.of(rows), types[leaf], schema)
-        at[rows] = sum(map(len, parts)) + np.arange(len(rows))
-        parts.append(column)
-        faults |= {int(rows[row]): reason for row, reason in of_kind.items()}
+    parts, at, faults = by_leaf(leaves, lambda leaf, rows: _typed(name, values.of(rows), types[leaf], schema))
     column, of_text = joined(parts)
     faults |= {int(np.flatnonzero(at == place)[0]): reason for place, reason in of_text.items()}
     return column.take(pa.array(at, mask=at < 0)), faults
+
+
+def by_leaf(
+    leaves: Int64s, read: Callable[[int, Int64s], tuple[pa.Array, Faults]]
+) -> tuple[list[pa.Array], Int64s, Faults]:
+    """Read the values of each type for themselves.
+
+    Args:
+        leaves: int64 `(rows,)`, for each the index of its type; `NO_LEAF` where there is no value.
+        read: given an index and the rows that have it, returns their column, and what is wrong by its places.
+
+    Returns:
+        The columns; int64 `(rows,)`, where the value of each row lies in them one after the other, -1 for none; and by
+        row what is wrong.
+    """
+    parts: list[pa.Array] = []
+    at, faults = np.full(len(leaves), -1, np.int64), Faults()
+    for leaf in np.unique(leaves[leaves != NO_LEAF]).tolist():
+        rows = np.flatnonzero(leaves == leaf)
+        column, of_leaf = read(leaf, rows)
+        at[rows] = sum(map(len, parts)) + np.arange(len(rows))
+        parts.append(column)
+        faults |= {int(rows[row]): reason for row, reason in of_leaf.items()}
+    return parts, at, faults
 
 
 def _typed(name: str, values: WrittenValues, kind: AvroType, schema: EventSchema) -> tuple[pa.Array, Faults]:

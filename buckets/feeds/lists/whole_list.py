@@ -48,7 +48,7 @@ class ListFile(WholeList):
 
     def __init__(self, path: Path, key: str = "key") -> None:
         """Watch a file, whose column `key` holds the keys."""
-        super().__init__(path, WatchedFiles(path, lambda: [path], lambda: read_list(path, key)))
+        super().__init__(path, WatchedFiles(path, lambda: read_list(path, key)))
 
 
 class ListTable(WholeList):

@@ -19,7 +19,7 @@ class RuleFiles(WholeRules[tuple[Rule, ...]]):
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Watch `path`; rules are checked against `schema`."""
-        self._files = WatchedFiles(path, lambda: rule_files(path), lambda: load_rule_files(path, self._schema))
+        self._files = WatchedFiles(path, lambda: load_rule_files(path, self._schema), rule_files)
         super().__init__(path, self._files, schema)
 
     def _changes(self, in_force: Sequence[Rule], there: tuple[Rule, ...]) -> list[RuleChange]:

@@ -1,4 +1,4 @@
-"""Files of Parquet where they lie: opened from a store as from a file system, and written there as a whole."""
+"""Files as pyarrow reads and writes them: opened in a store as in a file system, and written there as a whole."""
 
 import io
 from collections.abc import Iterator
