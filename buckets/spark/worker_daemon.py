@@ -11,9 +11,12 @@ import gc
 import importlib
 import os
 import re
+import socket
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 LOADED = (
     "pyspark.worker",
@@ -54,6 +57,22 @@ def _load_kernels() -> None:
             compiled.touch()
 
 
+def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
+    """Return what a worker does, which ends without a word once nobody reads its answers: the session has ended.
+
+    Spark stops as soon as it has a task's results, while the worker is still tidying up. Its own answer to that is a
+    traceback among what the job says.
+    """
+
+    def work(connection: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(connection, authenticated)
+        except BrokenPipeError:
+            return 1
+
+    return work
+
+
 def main() -> None:
     """Load the engine and its kernels, and fork workers until Spark ends."""
     # At once, as Spark's own would: an interrupt is meant for the driver.
@@ -64,7 +83,9 @@ def main() -> None:
     _load_kernels()
     gc.collect()
     gc.freeze()
-    importlib.import_module("pyspark.daemon").manager()
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    daemon.worker = _end_quietly(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":
