@@ -7,11 +7,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from buckets.config.environment import from_environment
-from buckets.duration import DAY_MS, DurationMs
+from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
 SECRET_PREFIX = "whsec_"
 _LEAST_BYTES = 24
+_LEAST_TIMEOUT_MS = 100
 
 
 class WebhookSettings(BaseModel):
@@ -22,6 +23,8 @@ class WebhookSettings(BaseModel):
         secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
             not signed.
         timeout: how long an answer may take.
+        connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
+            order.
         give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
         ca_file: PEM file of the authorities that may sign the receiver's certificate; the system's if it is left out.
     """
@@ -30,7 +33,8 @@ class WebhookSettings(BaseModel):
 
     url: str
     secret: SecretStr | None = None
-    timeout: DurationMs = Field(default=10_000, ge=100)
+    timeout: DurationMs = 10_000
+    connections: int = Field(default=1, ge=1, le=64)
     give_up_after: DurationMs = DAY_MS
     ca_file: str | None = None
 
@@ -44,6 +48,14 @@ class WebhookSettings(BaseModel):
     def _is_address(cls, value: str) -> str:
         if not is_address(value, may_have_query=True):
             message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
+            raise ValueError(message)
+        return value
+
+    @field_validator("timeout")
+    @classmethod
+    def _is_long_enough(cls, value: int) -> int:
+        if value < _LEAST_TIMEOUT_MS:
+            message = f"{format_duration(value)} is shorter than the limit of {format_duration(_LEAST_TIMEOUT_MS)}"
             raise ValueError(message)
         return value
 

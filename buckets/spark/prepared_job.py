@@ -35,6 +35,7 @@ from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
+from buckets.printable import counted
 from buckets.rules.revision import Refusal
 from buckets.spark.cluster import PARTITIONS, make_ready
 from buckets.spark.delta_sink import DeltaSink
@@ -53,6 +54,7 @@ from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
 from buckets.stores.store_path import StorePath
 from buckets.webhook.delivery import Delivery
+from buckets.webhook.spool import Spool
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,7 @@ class PreparedJob:
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job, listener.say)
         upkeep = self._upkeep(listener.say) if sink is None else None
-        webhook = settings.output.webhook if sink is None else None
-        delivery = None if webhook is None else Delivery(job.checkpoint, webhook, listener.say)
+        delivery = self._delivery(listener.say) if sink is None else None
         results = sink or self._open_sink(upkeep)
         book = RuleBook(
             checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
@@ -149,6 +150,17 @@ class PreparedJob:
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
+
+    def _delivery(self, say: Callable[[str], None]) -> Delivery | None:
+        """Return what hands over alerts to the webhook; None where there is none, which is said if alerts wait."""
+        webhook = self.job.settings.output.webhook
+        if webhook is not None:
+            return Delivery(self.job.checkpoint, webhook, say)
+        waiting = Spool(self.job.checkpoint).count()
+        if waiting:
+            alerts = counted(waiting, "alert")
+            say(f"{alerts} still to be sent wait in the checkpoint; set `output.webhook` to send them")
+        return None
 
     def _reading(self) -> str:
         """Return what the query does once it has started, in words."""

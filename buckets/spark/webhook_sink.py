@@ -27,6 +27,5 @@ class WebhookSink:
         if not batch.has(ALERTS):
             return
         decided_ms = epoch_ms()
-        messages = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
-        alerts = ((message.identity, message.value) for message in messages)
+        alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
         self.delivery.put(batch.account.batch_id, decided_ms, alerts)

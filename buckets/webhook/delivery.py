@@ -1,19 +1,23 @@
-"""Hands over alerts in a thread of its own, in the order in which they were raised, whatever the receiver does.
+"""Hands over alerts beside the job, those of one key in the order in which they were raised.
 
-No batch waits for it. While the receiver is away the first alert is tried again, after pauses that double up to a
-minute; an alert that it refuses, or that has become too old, is given up. What goes wrong is said in a line.
+No batch waits for it. A batch's alerts are spread by key over as many connections as are set, and those of the next
+batch follow once all of them are settled. While the receiver is away an alert is tried again, after pauses that double
+up to a minute; an alert that it refuses, or that has become too old, is given up. What goes wrong is said in a line.
 """
 
 import contextlib
 import threading
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from buckets.clock import epoch_ms
 from buckets.config.webhook import WebhookSettings
 from buckets.errors import kind_and_line
+from buckets.outputs.messages import Message
 from buckets.webhook.receiver import Attempt, Receiver
 from buckets.webhook.spool import Spool, WaitingAlert
 
@@ -45,17 +49,19 @@ class Delivery:
             BucketsError: the record of what was handed over is damaged.
         """
         self._spool, self._settings, self._say = Spool(checkpoint), settings, say
-        self._receiver = Receiver(settings)
+        self._receivers = [Receiver(settings) for _ in range(settings.connections)]
         self._first_pause_s = first_pause_s
+        self._lock = threading.Lock()
+        """Held for what several connections change."""
         self._counts: Counter[str] = Counter()
-        self._put = sum(1 for batch in self._spool.batches() for _ in self._spool.waiting(batch))
+        self._put = self._spool.count()
         self._settled = 0
         self._due, self._closing = threading.Event(), threading.Event()
         self._fault: str | None = None
         self._end_s = float("inf")
 
-    def put(self, batch_id: int, decided_ms: int, alerts: Iterable[tuple[str, str]]) -> None:
-        """Keep the alerts of a batch, id and JSON of each, which are handed over some time after."""
+    def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> None:
+        """Keep the alerts of a batch, which are handed over some time after."""
         self._put += self._spool.put(batch_id, decided_ms, alerts)
         self._due.set()
 
@@ -79,51 +85,67 @@ class Delivery:
             self._due.set()
             thread.join(_END_WITHIN_S)
             if thread.is_alive():
-                self._receiver.break_off()
+                for receiver in self._receivers:
+                    receiver.break_off()
                 thread.join()
-            self._receiver.close()
+            for receiver in self._receivers:
+                receiver.close()
 
     def _run(self) -> None:
-        while True:
-            is_last = self._closing.is_set()
-            self._due.clear()
-            try:
-                self._hand_over()
-            except Exception as error:  # no fault of this thread may end the job
-                self._tell(f"alerts are not handed over: {kind_and_line(error)}")
-                self._closing.wait(LONGEST_PAUSE_S)
-                self._due.set()
-            if is_last or (self._closing.is_set() and self._fault is not None):
-                return
-            self._due.wait()
-
-    def _hand_over(self) -> None:
-        """Hand over what waits, in order; ends early where the job ends and an alert is not taken."""
-        kept_s = time.monotonic()
-        for batch_id in self._spool.batches():
-            for alert in self._spool.waiting(batch_id):
-                if not self._is_settled(alert):
-                    self._spool.keep()
+        with ThreadPoolExecutor(len(self._receivers), "webhook") as connections:
+            while True:
+                is_last = self._closing.is_set()
+                self._due.clear()
+                try:
+                    self._hand_over(connections)
+                except Exception as error:  # no fault of this thread may end the job
+                    self._tell(f"alerts are not handed over: {kind_and_line(error)}")
+                    self._closing.wait(LONGEST_PAUSE_S)
+                    self._due.set()
+                if is_last or (self._closing.is_set() and self._fault is not None):
                     return
-                self._settled += 1
-                self._spool.settle(alert)
-                if time.monotonic() - kept_s >= _KEEP_EVERY_S:
-                    self._spool.keep()
-                    kept_s = time.monotonic()
+                self._due.wait()
+
+    def _hand_over(self, connections: ThreadPoolExecutor) -> None:
+        """Hand over what waits, batch by batch; ends early where the job ends and an alert is not taken."""
+        for batch_id in self._spool.batches():
+            alerts = list(self._spool.waiting(batch_id))
+            lanes: list[list[WaitingAlert]] = [[] for _ in self._receivers]
+            for alert in alerts:
+                lanes[zlib.crc32(alert.key.encode()) % len(lanes)].append(alert)
+            progress = _Progress(self._spool, alerts)
+            done = [
+                connections.submit(self._hand_over_lane, *each, progress)
+                for each in zip(self._receivers, lanes, strict=True)
+                if each[1]
+            ]
+            wait(done)
             self._spool.keep()
+            if not all(lane.result() for lane in done):
+                return
             self._spool.remove(batch_id)
 
-    def _is_settled(self, alert: WaitingAlert) -> bool:
+    def _hand_over_lane(self, receiver: Receiver, alerts: Sequence[WaitingAlert], progress: "_Progress") -> bool:
+        """Hand over alerts over one connection, in order; returns whether all are settled."""
+        for alert in alerts:
+            if not self._is_settled(receiver, alert):
+                return False
+            with self._lock:
+                self._settled += 1
+                progress.settle(alert)
+        return True
+
+    def _is_settled(self, receiver: Receiver, alert: WaitingAlert) -> bool:
         """Try until an alert is taken or given up; returns whether it is, and otherwise the job ends."""
         pause_s = self._first_pause_s
         while time.monotonic() < self._end_s:
             now_ms = epoch_ms()
-            answer = self._receiver.post(alert.message_id, now_ms // 1000, alert.body.encode())
+            answer = receiver.post(alert.message_id, now_ms // 1000, alert.body.encode())
             if answer.outcome == "taken":
-                self._counts["delivered"] += 1
+                self._count("delivered")
                 self._tell(None)
                 return True
-            self._counts["failed_attempts"] += 1
+            self._count("failed_attempts")
             self._tell(
                 f"webhook {self._settings.place} {answer.reason}; alerts wait in the checkpoint, and batches go on"
             )
@@ -135,15 +157,43 @@ class Delivery:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return False
 
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
     def _give_up(self, alert: WaitingAlert, answer: Attempt, now_ms: int) -> None:
-        self._spool.give_up(alert, answer.reason, now_ms)
-        self._counts["undelivered"] += 1
+        with self._lock:
+            self._spool.give_up(alert, answer.reason, now_ms)
+        self._count("undelivered")
         self._say(f"alert {alert.message_id} was given up: webhook {answer.reason}; it is in {self._spool.undelivered}")
 
     def _tell(self, fault: str | None) -> None:
         """Say what is wrong, once as long as it is the same, and that it is over."""
-        if fault is None and self._fault is not None:
-            self._say(f"webhook {self._settings.place} takes alerts again")
-        elif fault is not None and fault != self._fault:
-            self._say(fault)
-        self._fault = fault
+        with self._lock:
+            if fault is None and self._fault is not None:
+                self._say(f"webhook {self._settings.place} takes alerts again")
+            elif fault is not None and fault != self._fault:
+                self._say(fault)
+            self._fault = fault
+
+
+class _Progress:
+    """How far the alerts of a batch are settled, which connections do out of order: up to the first that is not."""
+
+    def __init__(self, spool: Spool, alerts: Sequence[WaitingAlert]) -> None:
+        self._spool, self._alerts = spool, alerts
+        self._done: set[int] = set()
+        self._end = 0
+        self._kept_s = time.monotonic()
+
+    def settle(self, alert: WaitingAlert) -> None:
+        """Note that an alert needs nothing more, and write how far they are about once a second."""
+        self._done.add(alert.line)
+        begun = self._end
+        while self._end < len(self._alerts) and self._alerts[self._end].line in self._done:
+            self._end += 1
+        if self._end > begun:
+            self._spool.settle(self._alerts[self._end - 1])
+        if time.monotonic() - self._kept_s >= _KEEP_EVERY_S:
+            self._spool.keep()
+            self._kept_s = time.monotonic()

@@ -16,6 +16,7 @@ from typing import Any
 
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.files import append_whole, write_whole
+from buckets.outputs.messages import Message
 
 _DIGITS = 20
 
@@ -28,6 +29,7 @@ class WaitingAlert:
         batch_id: its batch.
         line: its line in the file of the batch, from 0.
         message_id: its id.
+        key: alerts of one key are handed over in order.
         decided_ms: when it was raised.
         body: its JSON.
     """
@@ -35,6 +37,7 @@ class WaitingAlert:
     batch_id: int
     line: int
     message_id: str
+    key: str
     decided_ms: int
     body: str
 
@@ -54,9 +57,12 @@ class Spool:
         self.undelivered = self._folder / "undelivered.jsonl"
         self._settled = self._records.read_if_there(self._file, _position) or (-1, 0, "")
 
-    def put(self, batch_id: int, decided_ms: int, alerts: Iterable[tuple[str, str]]) -> int:
-        """Keep the alerts of a batch, id and JSON of each, and return how many; once more if the batch is run again."""
-        lines = [json.dumps({"id": name, "decided_ms": decided_ms, "body": body}) for name, body in alerts]
+    def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> int:
+        """Keep the alerts of a batch, and return how many; once more if the batch is run again."""
+        lines = [
+            json.dumps({"id": alert.identity, "key": alert.key, "decided_ms": decided_ms, "body": alert.value})
+            for alert in alerts
+        ]
         if lines and batch_id >= self._settled[0]:
             write_whole(self._folder / f"{batch_id:0{_DIGITS}}.jsonl", "".join(f"{line}\n" for line in lines))
         return len(lines)
@@ -71,13 +77,18 @@ class Spool:
         with self._records.reading(file):
             written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             alerts = [
-                WaitingAlert(batch_id, number, alert["id"], alert["decided_ms"], alert["body"])
+                # The release before had no keys: its alerts stay in order among each other.
+                WaitingAlert(batch_id, number, alert["id"], alert.get("key", ""), alert["decided_ms"], alert["body"])
                 for number, alert in enumerate(written)
             ]
         batch, end, last_id = self._settled
         # A batch that was given up with its topic has left its number to another one, whose alerts are others.
         is_of_batch = batch == batch_id and 0 < end <= len(alerts) and alerts[end - 1].message_id == last_id
         yield from alerts[end if is_of_batch else 0 :]
+
+    def count(self) -> int:
+        """Return how many alerts wait."""
+        return sum(1 for batch_id in self.batches() for _ in self.waiting(batch_id))
 
     def settle(self, alert: WaitingAlert) -> None:
         """Note that an alert needs nothing more; it is written with the next `keep`."""

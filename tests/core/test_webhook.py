@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import threading
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from buckets.clock import epoch_ms
 from buckets.config.webhook import WebhookSettings
 from buckets.errors import BucketsError
 from buckets.kafka.port import free_port
+from buckets.outputs.messages import Message
 from buckets.webhook.delivery import Delivery
 from buckets.webhook.receiver import Receiver, signature
 from buckets.webhook.spool import Spool
@@ -23,7 +25,12 @@ WITHIN_S = 20
 
 
 def alerts(*numbers):
-    return [(f"a{number}", json.dumps({"alert_id": f"a{number}", "rule": "Zoë"})) for number in numbers]
+    """Alerts, each of a key of its own."""
+    return [alert(number, f"[{number}]") for number in numbers]
+
+
+def alert(number, key):
+    return Message(key, json.dumps({"alert_id": f"a{number}", "rule": "Zoë"}), f"a{number}")
 
 
 def settings(address, **changes):
@@ -200,6 +207,60 @@ def test_a_batch_that_takes_the_number_of_one_that_was_given_up_is_delivered_who
     assert webhook.ids == ["a1", "a2", "a7", "a8", "a9"]
 
 
+def test_connections_take_alerts_at_once_those_of_one_key_in_order(tmp_path, webhook, said):
+    together = threading.Barrier(4)
+    seen = []
+
+    def behave(request):
+        seen.append(request.headers["webhook-id"])
+        if len(seen) <= 4:
+            together.wait(WITHIN_S)  # so that four have to be asked at once
+        return 503 if len(seen) % 7 == 0 else 200
+
+    webhook.behave = behave
+    # crc32 spreads these keys over all four connections
+    rows = [alert(number, f"key {number % 16}") for number in range(200)]
+    delivery = Delivery(tmp_path, settings(webhook.url, connections=4, timeout="20s"), said.append, first_pause_s=0.001)
+    delivery.put(1, epoch_ms(), rows[:100])
+    delivery.put(2, epoch_ms(), rows[100:])
+    with delivery.running():
+        wait_until(lambda: len(webhook.taken) == 200)
+    assert sorted(webhook.ids) == sorted(row.identity for row in rows)
+    for key in range(16):
+        of_key = [int(each[1:]) for each in webhook.ids if int(each[1:]) % 16 == key]
+        assert of_key == sorted(of_key)
+    assert {int(each[1:]) < 100 for each in webhook.ids[:100]} == {True}
+    assert delivery.counts()["delivered"] == 200
+    assert delivery.counts()["waiting"] == 0
+    assert Spool(tmp_path).batches() == []
+
+
+def test_of_several_connections_one_that_is_stuck_holds_up_its_own_keys_and_nothing_is_lost(tmp_path, webhook, said):
+    rows = [alert(number, f"key {number % 16}") for number in range(64)]
+    webhook.behave = lambda request: 503 if request.headers["webhook-id"] == "a3" else 200
+    first = Delivery(tmp_path, settings(webhook.url, connections=8), said.append, first_pause_s=WITHIN_S)
+    first.put(1, epoch_ms(), rows)
+    with first.running():
+        wait_until(lambda: first.counts()["failed_attempts"] == 1 and {"a0", "a1", "a2", "a63"} <= set(webhook.ids))
+    assert "a19" not in webhook.ids  # of the same key
+    webhook.behave = lambda request: 200
+    second = Delivery(tmp_path, settings(webhook.url, connections=2), said.append)
+    with second.running():
+        pass
+    assert set(webhook.ids) == {row.identity for row in rows}
+    assert webhook.ids.count("a0") == 1  # settled before the one that was stuck
+
+
+def test_alerts_that_the_release_before_has_left_are_delivered(tmp_path, webhook, said):
+    file = tmp_path / "buckets" / "webhook" / f"{3:020}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps({"id": f"a{n}", "decided_ms": 5, "body": "{}"}) + "\n" for n in range(3)))
+    delivery = Delivery(tmp_path, settings(webhook.url, connections=4), said.append)
+    with delivery.running():
+        pass
+    assert webhook.ids == ["a0", "a1", "a2"]
+
+
 def test_a_damaged_file_of_alerts_is_named_in_one_line(tmp_path, webhook, said):
     Spool(tmp_path).put(3, epoch_ms(), alerts(1))
     (file,) = (tmp_path / "buckets" / "webhook").glob("*3.jsonl")
@@ -231,6 +292,8 @@ def test_the_end_does_not_wait_for_a_receiver_that_is_away(tmp_path, webhook, sa
         {"secret": "whsec_c2hvcnQ="},
         {"secret": "whsec_ä"},
         {"timeout": "1ms"},
+        {"connections": 0},
+        {"connections": 65},
     ],
 )
 def test_settings_say_what_is_wrong_and_never_show_the_secret(changes):

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from buckets.outputs.reader import read_rows
-from tests.spark.command import RunningCommand, run_command
+from buckets.printable import counted
+from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, written_batches
 from tests.spark.payments import payments
 from tests.webhook_server import DROP, HANG, webhook_server
@@ -51,18 +52,25 @@ def test_a_job_that_is_killed_delivers_every_alert_to_a_receiver_that_fails(tmp_
         assert rows[request.alert["alert_id"]].items() <= request.alert.items()
 
 
-def test_batches_go_on_while_the_receiver_is_away_and_the_next_start_delivers(tmp_path):
+def test_batches_go_on_while_the_receiver_is_away_and_the_next_start_delivers(spark, tmp_path):
+    said: list[str] = []
     with webhook_server() as webhook:
-        output = {"path": "tables", "webhook": {"url": webhook.url, "timeout": "300ms"}}
+        tables = {"path": "tables"}
+        output = {**tables, "webhook": {"url": webhook.url, "timeout": "300ms", "connections": 4}}
         job = JobFolder(tmp_path / "job", output=output)
         job.add_events(payments(60), files=3)
         webhook.behave = lambda request: 503
-        first = run_command("run", job.conf)
-        assert first.returncode == 0, first.stderr
-        assert "/alerts answers 503; alerts wait in the checkpoint, and batches go on" in " ".join(first.stderr.split())
+        job.run(spark, said.append)
+        assert "/alerts answers 503; alerts wait in the checkpoint, and batches go on" in said[0]
         assert len(written_batches(job.tables / "batches")) == 3
         assert webhook.taken == []
+        ids = alert_ids(job)
+        said.clear()
+        job.configure(output=tables)
+        job.run(spark, said.append)
+        waiting = f"{counted(len(ids), 'alert')} still to be sent wait in the checkpoint"
+        assert said == [f"{waiting}; set `output.webhook` to send them"]
         webhook.behave = lambda request: 200
-        second = run_command("run", job.conf)
-        assert second.returncode == 0, second.stderr
-        assert sorted(webhook.ids) == sorted(alert_ids(job)) != []
+        job.configure(output=output)
+        job.run(spark, said.append)
+        assert sorted(webhook.ids) == sorted(ids) != []
