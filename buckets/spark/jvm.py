@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -33,6 +34,16 @@ def jvm_has_ended() -> bool:
         return os.getppid() != _SUBMITTER
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def has_class(name: str) -> bool:
+    """Return whether the JVM, which has been started, finds a class among its jars."""
+    assert SparkContext._jvm is not None
+    try:
+        SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def kill_jvm() -> None:

@@ -7,7 +7,7 @@ from pyspark import SparkConf
 
 from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.spark.cluster import EXECUTOR_SETTINGS, PARTITIONS, is_local
-from buckets.spark.jvm import under_spark_submit
+from buckets.spark.jvm import has_class, under_spark_submit
 from buckets.spark.session_places import SessionPlaces
 from buckets.spark.store_settings import S3A, store_settings
 
@@ -33,6 +33,9 @@ minutes, mostly for code with which Spark plans a batch. With ten times its coun
 _SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
 million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
+_EXTENSIONS, _BULK_EXTENSION = "spark.sql.extensions", "buckets.BulkExtension"
+"""Ours makes one call of entries of the state that are read or written together, and not one each: a payment whose key
+lies in the store costs the task's thread 5 us of CPU with it and 27 us without."""
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 """What says how the files of a checkpoint are written, here where they lie on a disk."""
 SETTINGS: Mapping[str, str] = {
@@ -75,9 +78,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.files.openCostInBytes": str(2**40),
     # A Delta snapshot of a small table in two tasks, not fifty.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # The second one is ours: entries of the state that are read or written together are one call and not one each. A
-    # payment whose key lies in the store costs the task's thread 5 us of CPU with it and 27 us without.
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,buckets.BulkExtension",
+    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A machine that is very busy, or was asleep, is no reason to end: Python is waited for two minutes and not 15 s
     # to prove who it is, an executor ten minutes and not two to be heard of.
@@ -118,6 +119,8 @@ def session_settings(
     has_executors = not is_local(own.get("spark.master", "local"))
     settings = {
         **SETTINGS,
+        # Who submits a job may have left our own jar out.
+        **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if _has_bulk_extension() else {}),
         **store_settings(stores),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
@@ -138,3 +141,7 @@ def session_settings(
         },
     }
     return {key: value for key, value in settings.items() if not (under_spark_submit() and key in _OF_SPARK_SUBMIT)}
+
+
+def _has_bulk_extension() -> bool:
+    return not under_spark_submit() or has_class(_BULK_EXTENSION)

@@ -38,6 +38,7 @@ def test_the_alerts_are_those_of_the_same_job_without_it(finished, tmp_path):
     code, said = submit("score.py", job.conf)
 
     assert code == 0, said
+    assert not any("Exception" in line for line in said)
     assert any(line.endswith(f"tables are in {job.tables}") for line in said)
     found, expected = ({row["alert_id"] for row in each.rows("alerts")} for each in (job, finished))
     assert found == expected != set()
