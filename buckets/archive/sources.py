@@ -20,9 +20,13 @@ from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.source_files import is_hidden
+from buckets.events.source_files import is_hidden, modified_ms
 from buckets.monitor.file_watch import Taken, TakenFiles
+from buckets.stores.location import location
+from buckets.stores.opened_files import as_input
 
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
+"""How a text file is compressed, by the ending of its name."""
 Arrived = Iterator[tuple[int, pa.RecordBatch]]
 """Batches by their number, each in one or more pieces, in the order of arrival."""
 
@@ -61,7 +65,7 @@ def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Ma
         of_batch = [
             (path, Taken(modified_ms, number))
             for number, modified_ms, path in files
-            if read < number <= until and _is_read(Path(path), source)
+            if read < number <= until and _is_read(location(path), source)
         ]
         for rows in _in_order(of_batch, source, schemas[cut.batch_id]):
             yield cut.batch_id, rows
@@ -83,7 +87,7 @@ def _is_read(path: Path, source: FileSource) -> bool:
 def _in_order(files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files of a batch, in the order of arrival."""
     by_time = sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
-    pieces = (rows for path, taken in by_time for rows in _rows(Path(path), taken, source, schema))
+    pieces = (rows for path, taken in by_time for rows in _rows(location(path), taken, source, schema))
     if source.arrival is None:
         yield from pieces
         return
@@ -102,7 +106,7 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
     if not path.exists():
         message = f"events {path}: was read by the job and is gone; put it back, so that it can be archived"
         raise BucketsError(message)
-    if path.stat().st_mtime_ns // 1_000_000 != taken.modified_ms:
+    if modified_ms(path) != taken.modified_ms:
         message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
         raise BucketsError(message)
     if source.file_format == "parquet":
@@ -112,7 +116,8 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a text file, which may be compressed."""
-    with io.BufferedReader(pa.input_stream(str(path), compression="detect")) as file:
+    compression = _COMPRESSED.get(path.suffix)
+    with io.BufferedReader(pa.input_stream(as_input(path), compression=compression)) as file:
         while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
             source = pa.repeat(pa.scalar(str(path)), len(lines))

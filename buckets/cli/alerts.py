@@ -17,6 +17,7 @@ from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.reader import TIMES, read_rows
 from buckets.outputs.recorded_outputs import Selection
 from buckets.printable import counted, key_words, one_line
+from buckets.stores.location import location
 
 _USUALLY_SHOWN = 20
 
@@ -77,7 +78,7 @@ def alerts(
         most = limit or _USUALLY_SHOWN
         Terminal().print(alert_table(chosen[:most], newest_of(chosen, most, "alerts"), short_length(folder)))
     else:
-        Terminal().print(f"no alerts in {folder}" + (f" of rule {rule}" if rule else ""))
+        Terminal().print(f"no alerts in {location(str(folder))}" + (f" of rule {rule}" if rule else ""))
 
 
 def _text(value: str | int | bool | None) -> str:

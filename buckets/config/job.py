@@ -162,10 +162,7 @@ def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
 
     def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
         paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
-        placed = {
-            field: str(_placed(f"{origin}: {name}.{field}", given, base, not _is_folder_of_files(name, part, field)))
-            for field, given in paths.items()
-        }
+        placed = {field: str(_placed(f"{origin}: {name}.{field}", given, base)) for field, given in paths.items()}
         return part.model_copy(update=placed)
 
     parts = {name: getattr(settings, name) for name in _PATHS}
@@ -182,34 +179,22 @@ def places_of(settings: JobSettings) -> list[Path]:
     return [location(path) for path in given if path]
 
 
-def _is_folder_of_files(name: str, part: BaseModel, field: str) -> bool:
-    return f"{name}.{field}" == "source.path" and getattr(part, "kind", "") != "delta"
-
-
-def _placed(origin: str, given: str, base: Path, may_lie_in_store: bool = True) -> Path:
+def _placed(origin: str, given: str, base: Path) -> Path:
     """Return where a path of a configuration points to.
 
     Args:
         origin: where it stands, for the error.
         given: the path.
         base: where relative ones begin.
-        may_lie_in_store: whether it may point into an object store.
 
     Raises:
-        BucketsError: it has a scheme, of no object store or where there can be none.
+        BucketsError: it has a scheme of no object store.
     """
     try:
-        placed = location(given, base)
+        return location(given, base)
     except BucketsError as error:
         message = f"{origin}: {error.message}"
         raise BucketsError(message) from None
-    if isinstance(placed, StorePath) and not may_lie_in_store:
-        message = (
-            f"{origin}: {given} lies in an object store, where a source may be a table of Delta (kind: delta) and no "
-            "folder of files; give a path of the file system, which all machines of the job mount"
-        )
-        raise BucketsError(message)
-    return placed
 
 
 def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
@@ -317,8 +302,10 @@ def check_source(path: Path, job: Job) -> None:
         ConfigurationError: its folder or table does not exist.
     """
     source = job.settings.source
-    if source.path and not location(source.path).exists():
-        message = f"configuration {path}: source.path: {source.path} does not exist; create it or correct the path"
+    place = location(source.path) if source.path else None
+    if place is not None and not place.exists():
+        remedy = "put a first file there" if isinstance(place, StorePath) else "create it"
+        message = f"configuration {path}: source.path: {source.path} does not exist; {remedy} or correct the path"
         raise BucketsError(message)
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapVali
 from buckets.config.kafka import TopicName
 from buckets.config.topic_selection import TopicSelection, check_pattern
 from buckets.events.source_files import FileFormat
+from buckets.stores.location import location
 
 _OF_TOPICS = frozenset(
     {
@@ -59,7 +60,7 @@ class SourceSettings(BaseModel):
         lacks: fields of other kinds.
         is_ordered: whether events have an order across micro-batches, which is then checked.
         kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic.
-        path: a folder (or a Delta table); new files are picked up as they appear.
+        path: a folder (or a Delta table), also in an object store; new files are picked up as they appear.
         topic: the topic.
         topics: several topics as one source, in place of `topic`.
         topic_pattern: a regular expression of whole names of topics, in place of `topic` or beside `topics`: all topics
@@ -193,8 +194,8 @@ class FileSource(SourceSettings):
 
     @property
     def folder(self) -> Path:
-        """The folder, or the one file."""
-        return Path(self.path)
+        """The folder, or the one file; also in an object store."""
+        return location(self.path)
 
 
 class TextSource(FileSource):

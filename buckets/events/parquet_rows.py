@@ -18,6 +18,7 @@ from buckets.events.field_paths import outer_name, reachable, read_column
 from buckets.events.row_order import can_order, orders
 from buckets.events.schema import EventSchema
 from buckets.list_columns import element_type, list_of, plain_list
+from buckets.stores.opened_files import as_input
 
 MOST_ROWS = 200_000
 _MOST_BYTES = 64 * 2**20
@@ -33,7 +34,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """
     try:
         # Times of the old kind (INT96) reach further than nanoseconds do, and would wrap.
-        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        file = pq.ParquetFile(as_input(path), coerce_int96_timestamp_unit="us")
         names = file.schema_arrow.names
     except FileNotFoundError:
         message = f"events {path}: was listed and is gone; none of its rows are read: put it back and start again"

@@ -4,10 +4,12 @@ Names that begin with `_` or `.` are passed over: other programs mark incomplete
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
+
+from buckets.stores.store_path import StorePath
 
 FileFormat = Literal["json", "csv", "parquet"]
 _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
@@ -15,8 +17,10 @@ _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 
 
 def plain_path(address: str) -> str:
-    """Return the path of a file from its address in Spark, a URI."""
-    return unquote(urlsplit(address).path)
+    """Return the path of a file from its address in Spark, a URI; of an object in a store as the code writes it."""
+    parts = urlsplit(address)
+    path = unquote(parts.path)
+    return path if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def is_hidden(name: str) -> bool:
@@ -31,18 +35,47 @@ def _is_descended(name: str, subfolders: bool) -> bool:
 
 def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
     """Yield all files of a source that are read; the source may be a single file."""
+    return (path for path, _ in _readable(folder, subfolders))
+
+
+def modified_files(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None]]:
+    """Yield all files of a source that are read, each with when it was modified, as `modified_ms` says it."""
+    return ((path, modified_ms(path) if known is None else known) for path, known in _readable(folder, subfolders))
+
+
+def modified_ms(path: Path) -> int | None:
+    """Return when a file was modified, as Spark sees it, in ms since the epoch; None where it is gone.
+
+    Of an object in a store it is the second: not all answers of a store say more.
+    """
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+
+
+def _readable(folder: Path, subfolders: bool) -> Iterator[tuple[Path, int | None]]:
+    """Yield all files that are read, each with when it was modified if that was learnt on the way."""
     if folder.is_file():
-        yield folder
-    for where, folders, names in os.walk(folder):
+        yield folder, None
+    for where, folders, names in _walk(folder):
         folders[:] = [name for name in folders if _is_descended(name, subfolders)]
-        yield from (Path(where, name) for name in names if not is_hidden(name))
+        times = names if isinstance(names, Mapping) else {}
+        yield from ((where / name, times.get(name)) for name in names if not is_hidden(name))
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str], Iterable[str]]]:
+    """Yield each folder with the names in it; those of folders that the caller takes out are not walked."""
+    if isinstance(folder, StorePath):
+        return folder.walk()
+    return ((Path(where), folders, names) for where, folders, names in os.walk(folder))
 
 
 def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
     """Yield files and folders that are not read, with the reason; without what holds no data anyway."""
-    for where, folders, names in os.walk(folder):
+    for where, folders, names in _walk(folder):
         for name in [*folders, *names]:
-            path = Path(where, name)
+            path = where / name
             if is_hidden(name) and name not in _NO_DATA and not name.endswith(".crc"):
                 mark = "begins with '_' or '.'" if name.startswith(("_", ".")) else "ends with '._COPYING_'"
                 what = "files in it are" if name in folders else "it is"
@@ -52,6 +85,6 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
                     path,
                     "it is in a sub-folder; move the files up, or set source.subfolders: true with a new checkpoint",
                 )
-            elif name in names and path.exists() and not path.is_file():
+            elif not isinstance(path, StorePath) and name in names and path.exists() and not path.is_file():
                 yield path, "it is a pipe, a socket or a device, of which nothing is read; write a file"
         folders[:] = [name for name in folders if _is_descended(name, subfolders)]

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from buckets.clock import epoch_ms
-from buckets.events.source_files import passed_over, plain_path, readable_files
+from buckets.events.source_files import modified_files, modified_ms, passed_over, plain_path, readable_files
+from buckets.stores.location import location
+from buckets.stores.store_path import StorePath
 
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S, LOOK_INTO_STORE_EVERY_S = 10.0, 60.0
 _LOOK_SHARE = 20
 """Looking takes at most one part in so many of the time, however many files there are."""
 _SETTLED_MS = 60_000
@@ -24,7 +26,7 @@ _SETTLED_MS = 60_000
 
 
 class Taken(NamedTuple):
-    """A file that Spark has taken: when it had been modified then, in ms since the epoch, and in which batch."""
+    """A file that Spark has taken: when it had been modified then, as `modified_ms` says it, and in which batch."""
 
     modified_ms: int
     batch: int
@@ -50,7 +52,9 @@ class TakenFiles:
             if number >= max(whole, default=-1):
                 for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                     entry = json.loads(line)
-                    self.files[plain_path(entry["path"])] = Taken(entry["timestamp"], entry["batchId"])
+                    path, known_ms = plain_path(entry["path"]), entry["timestamp"]
+                    is_exact = path.startswith("/")
+                    self.files[path] = Taken(known_ms if is_exact else known_ms // 1000 * 1000, entry["batchId"])
                 self._last = number
 
     def _written(self) -> Iterator[tuple[int, Path]]:
@@ -65,7 +69,7 @@ class TakenFiles:
         if commits:
             last = self._commits.parent / "offsets" / str(max(commits))
             done = json.loads(last.read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
-        return [Path(path) for path, taken in self.files.items() if taken.batch > done]
+        return [location(path) for path, taken in self.files.items() if taken.batch > done]
 
 
 class FileWatch:
@@ -73,7 +77,9 @@ class FileWatch:
 
     def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
         """Begin with nothing said; the checkpoint is Spark's, and a line is said for each file that is not read."""
-        self._folder = Path(os.path.normpath(folder))  # as Spark writes it
+        in_store = isinstance(folder, StorePath)
+        self._folder = folder if in_store else Path(os.path.normpath(folder))  # as Spark writes it
+        self._look_every_s = LOOK_INTO_STORE_EVERY_S if in_store else LOOK_EVERY_S
         self._subfolders = subfolders
         self._taken = TakenFiles(checkpoint)
         self._say = say
@@ -107,11 +113,11 @@ class FileWatch:
                     self._name(path, "it came while the job was ending; the next start takes it")
 
     def _run(self) -> None:
-        pause_s = LOOK_EVERY_S
+        pause_s = self._look_every_s
         while not self._closing.wait(pause_s):
             began_s = time.monotonic()
             self._look(_SETTLED_MS)
-            pause_s = max(LOOK_EVERY_S, _LOOK_SHARE * (time.monotonic() - began_s))
+            pause_s = max(self._look_every_s, _LOOK_SHARE * (time.monotonic() - began_s))
 
     def _look(self, settled_ms: int) -> None:
         """Name what is passed over and has not changed for so long, and what has changed since it was taken."""
@@ -120,23 +126,16 @@ class FileWatch:
         with contextlib.suppress(OSError, ValueError):
             self._taken.read()
         for path, reason in passed_over(self._folder, self._subfolders):
-            modified_ms = _modified_ms(path)
-            if modified_ms is not None and now_ms - modified_ms >= settled_ms:
+            # An object of a store is not there before it is whole.
+            changed_ms = 0 if isinstance(path, StorePath) else modified_ms(path)
+            if changed_ms is not None and now_ms - changed_ms >= settled_ms:
                 self._name(path, reason)
-        for path in readable_files(self._folder, self._subfolders):
-            taken, modified_ms = self._taken.files.get(str(path)), _modified_ms(path)
-            if taken is not None and modified_ms not in (None, taken.modified_ms):
+        for path, changed_ms in modified_files(self._folder, self._subfolders):
+            taken = self._taken.files.get(str(path))
+            if taken is not None and changed_ms not in (None, taken.modified_ms):
                 self._name(path, "it has changed since it was taken, and a file is read once; use a new file")
 
     def _name(self, path: Path, reason: str) -> None:
         if (path, reason) not in self._named:
             self._named.add((path, reason))
             self._say(f"events {path}: is not read: {reason}")
-
-
-def _modified_ms(path: Path) -> int | None:
-    """Return when a file was modified, as Spark sees it; None where it is gone."""
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return None

@@ -22,7 +22,7 @@ from buckets.events.arrivals import SOURCE, field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.message_fields import columns_beside_value
 from buckets.events.schema import EventSchema
-from buckets.events.source_files import readable_files
+from buckets.events.source_files import modified_files
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
@@ -114,8 +114,8 @@ def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
 
 
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    files = readable_files(source.folder, source.subfolders)
-    for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, str(file))):
+    files = modified_files(source.folder, source.subfolders)
+    for path, _ in sorted(files, key=lambda file: (file[1] or 0, str(file[0]))):
         try:
             yield from file_arrivals(EventFile(path, source.file_format), schema)
         except OSError as error:

@@ -9,6 +9,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from buckets.config.source import FileSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER
+from buckets.stores.store_path import StorePath
 
 _PATH = "_metadata.file_path"
 
@@ -32,14 +33,16 @@ def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
 
 def of_source(source: FileSource) -> Column:
     """Return whether a row's file is read, by its path alone; Spark lists the others as taken, and opens none."""
-    depth = len(Path(os.path.normpath(source.path)).parts) - 1
+    folder = source.folder
+    in_store = isinstance(folder, StorePath)
+    depth = len((folder if in_store else Path(os.path.normpath(folder))).parts) - 1
     below = "([^_./][^/]*/)*" if source.subfolders else ""
-    return F.col(_PATH).rlike(f"^file:/*([^/]+/){{0,{depth}}}{below}[^/]+$")
+    return F.col(_PATH).rlike(f"^{folder.parts[0] if in_store else 'file:'}/*([^/]+/){{0,{depth}}}{below}[^/]+$")
 
 
-def file_columns() -> list[Column]:
-    """Return the columns of a row that say which file it is in, and what orders files."""
-    return [
-        F.col(_PATH).alias(SOURCE),
-        F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),
-    ]
+def file_columns(folder: Path) -> list[Column]:
+    """Return the columns that say which file of a folder a row is in, and what orders files, as `modified_ms` does."""
+    modified_ms = F.unix_millis("_metadata.file_modification_time")
+    if isinstance(folder, StorePath):
+        modified_ms -= modified_ms % 1000
+    return [F.col(_PATH).alias(SOURCE), modified_ms.alias(SOURCE_ORDER)]

@@ -17,6 +17,7 @@ from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path, readable_files
 from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
 from buckets.spark.file_stream import file_columns, file_reader, of_source
+from buckets.stores.location import location
 
 ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
@@ -31,7 +32,7 @@ def open_parquet(
     Raises:
         BucketsError: the first file lacks columns that are needed.
     """
-    first = min(readable_files(Path(source.path), source.subfolders), default=None)
+    first = min(readable_files(source.folder, source.subfolders), default=None)
     if first is not None:
         check_parquet(first, schema, needed, source.arrival)
 
@@ -39,7 +40,7 @@ def open_parquet(
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
-    return read_files(files.where(of_source(source)), read)
+    return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
 
 
 def list_files(reader: DataStreamReader, path: str) -> DataFrame:
@@ -51,14 +52,13 @@ def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
     """Return a stream of files whose rows are read in Python.
 
     Args:
-        files: as `list_files` makes them; the stream has one row for each.
+        files: the columns of `file_columns`; the stream has one row for each file.
         read: reads one file, given its path, when it was modified, in ms since the epoch, and the event schema.
     """
-    files = files.select(*file_columns())
 
     def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
         for batch in batches:
             for file in batch.to_pylist():
-                yield from read(Path(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
+                yield from read(location(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
 
     return ArrivalStream(files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows)

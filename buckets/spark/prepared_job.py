@@ -301,7 +301,7 @@ def job_session(
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
     stores = schemes_of([job.checkpoint, *places_of(settings)])
-    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores)
+    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores, job.checkpoint)
     is_fixed = PARTITIONS in settings_of_user(settings.spark)
     make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
     return session

@@ -48,6 +48,7 @@ def start_session(
     logs: Path | None = None,
     patience_ms: int = START_PATIENCE_MS,
     stores: frozenset[str] = frozenset(),
+    checkpoint: Path | None = None,
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -58,6 +59,7 @@ def start_session(
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
         patience_ms: how long the start may take.
         stores: the schemes of the object stores that it reads or writes, see `store_settings`.
+        checkpoint: of its query, if there is one.
 
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
@@ -75,7 +77,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     places = open_places(logs)
     builder = SparkSession.builder.appName(name)
-    for key, value in session_settings(places, shards, extra or {}, stores).items():
+    for key, value in session_settings(places, shards, extra or {}, stores, checkpoint).items():
         builder = builder.config(key, value)
     try:
         with watched_start(patience_ms), places.inherited(), _own_interrupts():

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark import SparkConf
 
@@ -9,7 +10,8 @@ from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.spark.cluster import EXECUTOR_SETTINGS, PARTITIONS, is_local
 from buckets.spark.jvm import has_class, under_spark_submit
 from buckets.spark.session_places import SessionPlaces
-from buckets.spark.store_settings import S3A, store_settings
+from buckets.spark.store_settings import S3A, STORE_FILE_MANAGER, store_settings
+from buckets.stores.store_path import StorePath
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_SPARK_SUBMIT = {
@@ -104,7 +106,11 @@ def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
 
 
 def session_settings(
-    places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool], stores: frozenset[str] = frozenset()
+    places: SessionPlaces,
+    shards: int,
+    extra: Mapping[str, str | int | bool],
+    stores: frozenset[str],
+    checkpoint: Path | None,
 ) -> dict[str, str]:
     """Return all settings of a session; those of the user win.
 
@@ -113,6 +119,7 @@ def session_settings(
         shards: of the engine.
         extra: settings of the user.
         stores: the schemes of the object stores that it uses.
+        checkpoint: of its query, if there is one.
     """
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
@@ -122,6 +129,7 @@ def session_settings(
         # Who submits a job may have left our own jar out.
         **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if _has_bulk_extension() else {}),
         **store_settings(stores),
+        **({FILE_MANAGER: STORE_FILE_MANAGER} if isinstance(checkpoint, StorePath) else {}),
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
         PARTITIONS: str(min(shards, cores)),

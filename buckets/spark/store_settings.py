@@ -14,13 +14,11 @@ _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
 """Where keys come from, the first that has some: settings, the environment, a pod's service account, the machine."""
+STORE_FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+"""What writes the files of a checkpoint in a store: one is there when its upload is complete, so none is written
+elsewhere and renamed, which in a store means copied: half the requests of a batch. On a disk it cannot write any."""
 _S3A: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.aws.credentials.provider": ",".join(_PROVIDERS),
-    # A file of a checkpoint is there when its upload is complete, so none is written elsewhere and renamed, which in a
-    # store means copied: half the requests of a batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-    ),
     # Nobody else writes into these folders, so nothing is looked for before a file is made, and folders that get empty
     # need no object in their place.
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",

@@ -23,7 +23,7 @@ def open_text(spark: SparkSession, source: TextSource) -> ArrivalStream:
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
-    lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns())
+    lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns(source.folder))
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
     kind = source.file_format
 
@@ -36,6 +36,5 @@ def open_text(spark: SparkSession, source: TextSource) -> ArrivalStream:
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with file addresses as plain paths."""
     source = rows.column(SOURCE).dictionary_encode()
-    paths = [plain_path(name) if name.startswith("file:") else name for name in source.dictionary.to_pylist()]
-    plain = pa.array(paths, pa.string()).take(source.indices)
+    plain = pa.array(map(plain_path, source.dictionary.to_pylist()), pa.string()).take(source.indices)
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)

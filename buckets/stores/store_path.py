@@ -242,6 +242,22 @@ class StorePath(PosixPath):
             found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
         return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in found["objects"]]
 
+    def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
+        """Yield each folder from here on, with the folders in it, and the objects with when they were written.
+
+        That is in ms since the epoch, to the second, as `stat` says it: not all answers of a store say more. What the
+        caller takes out of the list of folders is not walked.
+        """
+        with _as_os_error(self):
+            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
+        folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
+        written_ms = {
+            PurePosixPath(meta["path"]).name: int(meta["last_modified"].timestamp()) * 1000 for meta in found["objects"]
+        }
+        yield self, folders, written_ms
+        for name in folders:
+            yield from (self / name).walk()
+
     def rglob(self, pattern: str, **_: Any) -> Iterator[Self]:  # type: ignore[override]
         """Yield the objects below a folder whose names match."""
         return (path for path in self._below() if path.match(pattern))

@@ -33,7 +33,7 @@ from buckets.outputs.json_files import OUTPUTS
 from buckets.outputs.json_lines import JsonLines
 from buckets.rules.rule import Rule
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.file_stream import file_reader
+from buckets.spark.file_stream import file_columns, file_reader
 from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
@@ -129,7 +129,7 @@ def evaluation_query(
 def _staged(spark: SparkSession, file: EventFile, parts: Path) -> ArrivalStream:
     if file.kind == "parquet":
         files = list_files(file_reader(spark, 1), str(parts))
-        return read_files(files, lambda part, _, schema: typed_part(part, file, schema))
+        return read_files(files.select(*file_columns(parts)), lambda part, _, schema: typed_part(part, file, schema))
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)

@@ -1,13 +1,17 @@
 """A job that has all it keeps in an object store does what one does that keeps it on a disk."""
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from buckets.outputs.reader import read_rows
 from buckets.stores.location import location
+from buckets.stores.opened_files import as_output
 from tests.spark.command import RunningCommand, one_line, run_command
-from tests.spark.job_folder import JobFolder, written_batches
+from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import payments
 from tests.stores.server import Harm, Store, harmful, in_environment
 
@@ -16,21 +20,37 @@ pytestmark = pytest.mark.spark
 FILES = 6
 
 
+def put_files(folder: Path, bucket: str) -> None:
+    """Put the files of a source into a bucket, in the order in which they were written."""
+    for file in sorted(folder.iterdir()):
+        location(f"s3://{bucket}/payments/{file.name}").write_bytes(file.read_bytes())
+
+
 def in_store(root: Path, store: Store, bucket: str, source: Path) -> JobFolder:
-    """A job over the files of a folder, all of it in a bucket; the store keeps objects as files, which tests read."""
+    """A job over files, all of it in a bucket; the store keeps objects as files, which tests read."""
     job = JobFolder(
         root,
-        source={"kind": "json", "path": str(source), "max_files_per_trigger": 1},
+        source={"kind": "json", "path": f"s3://{bucket}/payments", "max_files_per_trigger": 1},
         checkpoint=f"s3://{bucket}/job/checkpoint",
         output={"path": f"s3://{bucket}/job/tables", "evaluations": True},
         archive={"path": f"s3://{bucket}/job/archive"},
         schema=f"s3://{bucket}/job/schema.yaml",
         rules=f"s3://{bucket}/job/rules",
     )
+    put_files(source, bucket)
     location(f"s3://{bucket}/job/schema.yaml").write_text((root / "schema.yaml").read_text())
     location(f"s3://{bucket}/job/rules/rules.yaml").write_text((root / "rules.yaml").read_text())
     job.checkpoint, job.tables = (store.folder / bucket / "job" / name for name in ("checkpoint", "tables"))
     return job
+
+
+def rows_of(job: JobFolder) -> dict[str, list[Row]]:
+    """The rows of all tables of results, which name a file by its name alone."""
+
+    def named(row: Row) -> Row:
+        return row | {"source": Path(row["source"]).name} if "source" in row else row
+
+    return {name: sorted(map(named, rows), key=repr) for name, rows in job.all_rows().items()}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +76,7 @@ def test_a_job_in_a_store_that_is_killed_and_goes_on_has_the_results_of_one_on_a
     ran = run_command("run", job.conf)
 
     assert ran.returncode == 0, ran.stderr
-    assert job.all_rows() == on_disk.all_rows()
+    assert rows_of(job) == rows_of(on_disk)
     assert not any(tmp_path.glob("*s3*"))
     archived = run_command("archive", job.conf)
     assert archived.returncode == 0, archived.stderr
@@ -83,7 +103,27 @@ def test_of_two_starts_at_one_moment_on_a_new_checkpoint_in_a_store_one_runs(
     refused = logs[0 if codes[0] else 1].read_text(encoding="utf-8")
     assert "is in use by process" in refused
     assert "Traceback" not in refused
-    assert job.all_rows() == on_disk.all_rows()
+    assert rows_of(job) == rows_of(on_disk)
+
+
+def test_a_checkpoint_on_a_disk_goes_with_files_and_tables_in_a_store(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    rows = [json.loads(line) for file in sorted(on_disk.source.iterdir()) for line in file.read_text().splitlines()]
+    for number, part in enumerate((rows[:80], rows[80:])):
+        with as_output(location(f"s3://{bucket}/parquet/day={number}/rows ü%20.parquet")) as file:
+            pq.write_table(pa.Table.from_pylist(part), file)
+    source = {"kind": "parquet", "path": f"s3://{bucket}/parquet", "subfolders": True}
+    job = JobFolder(tmp_path, source=source, output={"path": f"s3://{bucket}/tables"}, archive={"path": "archive"})
+    job.tables = store.folder / bucket / "tables"
+
+    ran = run_command("run", job.conf)
+
+    assert ran.returncode == 0, ran.stderr
+    alerts, expected = ({row["alert_id"] for row in each.rows("alerts")} for each in (job, on_disk))
+    assert alerts == expected != set()
+    same = run_command("replay", job.conf)
+    assert same.returncode == 0, same.stderr
 
 
 def kill_after_a_batch(command: RunningCommand, job: JobFolder) -> None:
@@ -111,12 +151,12 @@ def test_through_a_store_that_refuses_loses_cuts_and_dawdles_nothing_is_lost_or_
             assert "Traceback" not in said
         else:
             pytest.fail("it did not come to its end")
-    assert job.all_rows() == on_disk.all_rows()
+    assert rows_of(job) == rows_of(on_disk)
 
 
-def test_what_cannot_lie_in_a_store_and_what_is_not_there_is_said_in_a_line(store: Store, tmp_path: Path):
-    job = JobFolder(tmp_path, source={"kind": "json", "path": "s3://bucket/source"})
-    assert "source.path: s3://bucket/source lies in an object store" in one_line(run_command("run", job.conf), 2)
+def test_what_cannot_lie_in_a_store_and_what_is_not_there_is_said_in_a_line(store: Store, bucket: str, tmp_path: Path):
+    job = JobFolder(tmp_path, source={"kind": "json", "path": f"s3://{bucket}/gone"})
+    assert f"s3a://{bucket}/gone does not exist; put a first file there" in one_line(run_command("run", job.conf), 2)
     job = JobFolder(tmp_path, checkpoint="s3://not-there/checkpoint")
     assert "there is no bucket not-there" in one_line(run_command("run", job.conf), 1)
     job = JobFolder(tmp_path, checkpoint="ftp://somewhere/checkpoint")

@@ -1,5 +1,7 @@
 """Paths of a store say and do what paths of a file system do, or refuse it in a line."""
 
+import itertools
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +13,10 @@ from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
+from buckets.events.source_files import modified_files, modified_ms, passed_over, readable_files
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
 from buckets.kafka.port import free_port
+from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
@@ -52,6 +56,43 @@ def opened(path: Path) -> tuple[bytes, bytes, str]:
         begin = file.read(3)
         file.seek(-4, 2)
         return begin, file.read(), text.readline()
+
+
+def test_the_files_of_a_source_in_a_store_are_those_of_a_folder(bucket: str, tmp_path: Path):
+    there, here = location(f"s3://{bucket}/source"), tmp_path / "source"
+    names = ("b.jsonl", "a.jsonl", "_hidden.jsonl", "_SUCCESS", "deep/c ü%.jsonl", "deep/er/d.jsonl", ".deep/e.jsonl")
+    for root, name in itertools.product((there, here), names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"{}")
+
+    def source(root: Path, subfolders: bool) -> dict[str, object]:
+        passed = sorted((path.relative_to(root).as_posix(), why) for path, why in passed_over(root, subfolders))
+        files = sorted(path.relative_to(root).as_posix() for path in readable_files(root, subfolders))
+        return {"files": files, "passed over": passed}
+
+    for subfolders in (False, True):
+        assert source(there, subfolders) == source(here, subfolders)
+    times = dict(modified_files(there, True))
+    assert len(times) == 4
+    assert {path: modified_ms(path) for path in times} == times  # a list and a question for one say the same
+    assert list(readable_files(there / "a.jsonl", False)) == [there / "a.jsonl"]
+
+
+def test_of_a_source_in_a_store_what_is_not_read_is_named(bucket: str, tmp_path: Path):
+    folder, said = location(f"s3://{bucket}/source"), []
+    for name in ("a b.jsonl", "_b.jsonl", "_c/d.jsonl", "late.jsonl"):
+        (folder / name).write_bytes(b"{}")
+    (log := tmp_path / "sources" / "0").mkdir(parents=True)
+    entry = {"path": f"s3a://{bucket}/source/a%20b.jsonl", "timestamp": modified_ms(folder / "a b.jsonl") + 123}
+    (log / "0").write_text(f"v1\n{json.dumps(entry | {'batchId': 0})}")
+
+    with FileWatch(folder, False, tmp_path, said.append):
+        assert sorted(line.split(": ")[0] for line in said) == [f"events {folder}/_b.jsonl", f"events {folder}/_c"]
+
+    assert [line for line in said if "ending" in line] == [
+        f"events {folder}/late.jsonl: is not read: it came while the job was ending; the next start takes it"
+    ]
+    assert len(said) == 3
 
 
 def filled(root: Path) -> Path:

@@ -54,7 +54,7 @@ def stats(
     console = Terminal()
     with console.status("Reading the state…"):
         state = read_stats(
-            start_session("buckets state stats", shards=2, stores=schemes_of([checkpoint])),
+            start_session("buckets state stats", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint),
             checkpoint.resolve(),
             largest,
         )
@@ -110,7 +110,7 @@ def show(
 
     console = Terminal()
     with console.status("Reading the state…"):
-        spark = start_session("buckets state show", shards=2, stores=schemes_of([checkpoint]))
+        spark = start_session("buckets state show", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint)
         timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"

@@ -46,7 +46,7 @@ def export_command(
     from buckets.spark.store_settings import schemes_of
 
     with StatusLine(Terminal(stderr=True)) as progress:
-        spark = start_session("buckets state export", shards=2, stores=schemes_of([checkpoint]))
+        spark = start_session("buckets state export", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint)
         manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
     if as_json:
         written = manifest.model_dump(mode="json", exclude={"made_ms"})
