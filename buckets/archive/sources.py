@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from buckets.archive.delta_source import delta_arrivals
-from buckets.archive.topic_source import topic_arrivals
+from buckets.archive.topic_source import lost_messages, topic_arrivals
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.folders import spark_folder
 from buckets.config.job import Job
@@ -49,6 +49,16 @@ def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSch
             return _file_arrivals(job, source, wanted, schemas)
         case source:
             raise NotImplementedError(source.kind)
+
+
+def lost_batches(job: Job, wanted: BatchRange) -> Sequence[int]:
+    """Return the batches that can never be archived, because messages of a topic were gone before they were kept.
+
+    Raises:
+        BucketsError: nothing of the topic has been kept yet.
+    """
+    is_topic = isinstance(job.settings.source, KafkaSource)
+    return lost_messages(job, wanted.before, wanted.cuts) if is_topic else ()
 
 
 def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
