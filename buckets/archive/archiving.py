@@ -58,7 +58,7 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
     assert identity is not None
     begun, skip = _begun(archive)
     batches = _batches_from(recorded, begun)
-    lost, since = lost_batches(job, batches), None
+    lost, since = lost_batches(job, batches, recorded.terms), None
     if lost and not archive.exists():
         since = lost[-1] + 1
         batches, lost = _batches_from(recorded, since), ()
@@ -84,16 +84,24 @@ def _check_not_empty(archive: Archive, batches: BatchRange) -> None:
     """
     if not batches.cuts:
         message = (
-            f"archive {archive.folder}: cannot begin yet, because messages that the last batch has read were gone "
-            "before `buckets audit` had kept them; let the audit run beside the job, and it begins with the next batch"
+            f"archive {archive.folder}: cannot begin yet, because {_not_kept('the last batch')}; let it run beside the "
+            "job, and the archive begins with the next batch"
         )
         raise BucketsError(message)
 
 
 def _ends_before(archive: Archive, batch_id: int) -> str:
+    """Return why an archive goes no further than a batch, and what to do."""
+    reason = _not_kept(f"batch {batch_id}")
     return (
-        f"archive {archive.folder}: goes no further, because messages that batch {batch_id} has read were gone before "
-        "`buckets audit` had kept them; name a new archive.path, which begins with the first batch after the gap"
+        f"archive {archive.folder}: goes no further, because {reason}; name a new archive.path, which begins after it"
+    )
+
+
+def _not_kept(batch: str) -> str:
+    return (
+        f"`buckets audit` has not kept all messages that {batch} has read: they were gone by then, or kafka.isolation "
+        "was another one"
     )
 
 

@@ -1,7 +1,7 @@
 """The messages of a topic that a job has read, from the audit's table of them."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -17,6 +17,7 @@ from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.pinned_schemas import pinned_schemas
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
+from buckets.checkpoint.terms import Terms
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job
@@ -108,13 +109,17 @@ def topic_arrivals(
             yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
 
 
-def lost_messages(job: Job, before: Cut | None, cuts: Sequence[Cut]) -> list[int]:
-    """Return the batches that have read messages which the audit will never have: they were gone before it came.
+def lost_messages(job: Job, before: Cut | None, cuts: Sequence[Cut], terms_of: Callable[[int], Terms]) -> list[int]:
+    """Return the batches that have read messages which the audit will never have.
+
+    They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
 
     Raises:
         BucketsError: as `topic_arrivals`.
     """
-    lost: set[int] = set()
+    assert job.settings.kafka is not None
+    same = (None, job.settings.kafka.isolation)
+    lost = {cut.batch_id for cut in cuts if terms_of(cut.batch_id).isolation not in same}
     for topic in _topics(job):
         reads = zip(cuts, topic.reads(before, cuts), strict=True)
         lost.update(cut.batch_id for cut, read in reads if topic.kept[read.number - 1].has_lost(read))
