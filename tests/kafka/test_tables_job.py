@@ -1,5 +1,6 @@
 """A job from topics to tables: its archive is that of the same job to topics, and says what it can never have."""
 
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from buckets.archive import archiving, topic_source
+from buckets.archive.archive import Archive
 from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.kafka.faults import client_settings
@@ -72,8 +75,23 @@ class Payments:
         (self._producer.commit_transaction if commit else self._producer.abort_transaction)(WITHIN_S)
 
 
+def die_within_a_batch(patch: pytest.MonkeyPatch) -> None:
+    """Have the archive written a few rows at a time, and its writer die at the third time."""
+    append, written = Archive.append, itertools.count()
+
+    def append_or_die(self: Archive, *given: Any) -> bool:
+        if next(written) == 2:
+            message = "killed"
+            raise MemoryError(message)
+        return append(self, *given)
+
+    patch.setattr(topic_source, "MOST_ROWS", 4)
+    patch.setattr(archiving, "_ROWS", 7)
+    patch.setattr(Archive, "append", append_or_die)
+
+
 def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_says_the_same(
-    spark, broker, buckets, tmp_path
+    spark, broker, buckets, tmp_path, monkeypatch
 ):
     """Over a pattern, history that is not judged, transactions, fields beside values, and a topic that came again."""
     with_topics = ArchivedAuditJob(broker, tmp_path / "topics")
@@ -104,6 +122,13 @@ def test_the_archive_of_a_job_with_tables_is_that_of_the_job_with_topics_and_say
     for job in jobs:
         job.go_on(spark)
 
+    begun = len(pa.concat_tables(Archive(tables.root / "archive").tables()))
+    with monkeypatch.context() as patch:
+        die_within_a_batch(patch)
+        with pytest.raises(MemoryError):
+            tables.archived()
+    there = len(pa.concat_tables(Archive(tables.root / "archive").tables()))
+    assert begun < there < 100, "what was written before it died stays, and what is missing follows"
     found = tables.archived()
     assert found.equals(with_topics.archived())
     assert len(found) == 100
