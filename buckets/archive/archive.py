@@ -19,6 +19,7 @@ from buckets.archive import layout as archive_layout
 from buckets.archive.field_names import FieldNames
 from buckets.archive.layout import (
     CLUSTER_BY,
+    SINCE,
     clustered,
     file_properties,
     files_of,
@@ -83,14 +84,18 @@ class Archive:
         """Return whether anything has been archived."""
         return is_table(self.table_path)
 
-    def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
+    def prepare(self, schema: EventSchema, cluster_by: str | None = None, since: int | None = None) -> None:
         """Make the table, or give it the columns of fields that it lacks.
 
-        Rows are sorted within a file by the field `cluster_by` from now on; None: as until now.
+        Args:
+            schema: of the newest batch.
+            cluster_by: the field by which rows are sorted within a file from now on; None: as until now.
+            since: the first batch of a new table; None: the first of the job.
         """
         columns = archive_columns(schema)
         if not self.exists():
-            settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
+            given = {CLUSTER_BY: cluster_by, SINCE: None if since is None else str(since)}
+            settings = {name: value for name, value in given.items() if value is not None} or None
             DeltaTable.create(str(self.table_path), columns, configuration=settings, raise_if_key_not_exists=False)
             return
         open_table(self.table_path)
@@ -98,6 +103,11 @@ class Archive:
         table = open_table(self.table_path)
         if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
             table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
+
+    def since(self) -> int | None:
+        """Return the first batch that is archived; None where that is the first of the job."""
+        first = open_table(self.table_path).metadata().configuration.get(SINCE) if self.exists() else None
+        return None if first is None else int(first)
 
     def end(self) -> int:
         """Return how many rows there are, which is the number of the next arrival."""

@@ -8,7 +8,7 @@ from buckets.archive.archive import Archive
 from buckets.archive.arrival_rows import archived
 from buckets.archive.field_names import FieldNames
 from buckets.archive.recorded_batches import RecordedBatches
-from buckets.archive.sources import BatchRange, source_arrivals
+from buckets.archive.sources import BatchRange, lost_batches, source_arrivals
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.config.job import Job
@@ -34,8 +34,10 @@ def archive_of(job: Job) -> Archive:
     return Archive(location(job.settings.archive.path), FieldNames.of(job.checkpoint))
 
 
-def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int], None] = lambda rows: None) -> int:
+def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int], None]) -> str | None:
     """Archive what has been scored since, as far as the source has it; the job may run meanwhile.
+
+    A new archive begins after the last batch that the source has not kept.
 
     Args:
         job: the job.
@@ -43,7 +45,7 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
         on_rows: told how many rows have been appended, each time.
 
     Returns:
-        How many rows were appended.
+        Why the archive goes no further, where the source has not kept what comes next; None where it goes on.
 
     Raises:
         BucketsError: there is no archive or it belongs to another checkpoint, or the source does not have any more
@@ -54,16 +56,53 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
     identity = Checkpoint(job.checkpoint).job.known_identity()
     folder.is_of(identity)
     assert identity is not None
-    folder.take(identity)
-    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded))
     begun, skip = _begun(archive)
-    begin = end = archive.end()
-    for rows, complete in _chunks(_typed(job, recorded, _batches_from(recorded, begun)), skip):
+    batches = _batches_from(recorded, begun)
+    lost, since = lost_batches(job, batches, recorded.terms), None
+    if lost and not archive.exists():
+        since = lost[-1] + 1
+        batches, lost = _batches_from(recorded, since), ()
+        _check_not_empty(archive, batches)
+    folder.take(identity)
+    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded), since)
+    if lost:
+        batches = BatchRange(batches.before, [cut for cut in batches.cuts if cut.batch_id < lost[0]])
+    end = archive.end()
+    for rows, complete in _chunks(_typed(job, recorded, batches), skip):
         if not archive.append(rows, end, complete):
             break
         end += len(rows)
         on_rows(len(rows))
-    return end - begin
+    return _ends_before(archive, lost[0]) if lost else None
+
+
+def _check_not_empty(archive: Archive, batches: BatchRange) -> None:
+    """See that there is a batch with which an archive can begin.
+
+    Raises:
+        BucketsError: there is none yet.
+    """
+    if not batches.cuts:
+        message = (
+            f"archive {archive.folder}: cannot begin yet, because {_not_kept('the last batch')}; let it run beside the "
+            "job, and the archive begins with the next batch"
+        )
+        raise BucketsError(message)
+
+
+def _ends_before(archive: Archive, batch_id: int) -> str:
+    """Return why an archive goes no further than a batch, and what to do."""
+    reason = _not_kept(f"batch {batch_id}")
+    return (
+        f"archive {archive.folder}: goes no further, because {reason}; name a new archive.path, which begins after it"
+    )
+
+
+def _not_kept(batch: str) -> str:
+    return (
+        f"`buckets audit` has not kept all messages that {batch} has read: they were gone by then, or kafka.isolation "
+        "was another one"
+    )
 
 
 def _cluster_by(job: Job, recorded: RecordedBatches) -> str | None:
@@ -76,10 +115,13 @@ def _cluster_by(job: Job, recorded: RecordedBatches) -> str | None:
 
 
 def _begun(archive: Archive) -> tuple[int | None, int]:
-    """Return the first batch that may not be archived as a whole, and how many of its rows are; None for the first."""
+    """Return the first batch that may not be archived as a whole, and how many of its rows are.
+
+    None is the first of the job.
+    """
     last, complete = archive.last_batch(), archive.complete_batch()
     if last is None:
-        return None, 0
+        return archive.since(), 0
     return last if complete is None or complete < last[0] else (complete + 1, 0)
 
 

@@ -11,11 +11,19 @@ from buckets.config.job import Job
 
 @dataclass(frozen=True)
 class History:
-    """The history of a job, up to some batch."""
+    """The history of a job, up to some batch.
+
+    Attributes:
+        job: the job.
+        archive: what has arrived.
+        recorded: the records of the batches from the first one that is archived.
+        obstacle: why the archive goes no further, where the source has not kept what comes next.
+    """
 
     job: Job
     archive: Archive
     recorded: RecordedBatches
+    obstacle: str | None = None
 
     @staticmethod
     def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":
@@ -29,5 +37,5 @@ class History:
             BucketsError: the configuration has no archive, or it cannot be extended.
         """
         archive, recorded = archive_of(job), RecordedBatches(job.checkpoint)
-        extend_archive(job, recorded, on_rows)
-        return History(job, archive, recorded)
+        obstacle = extend_archive(job, recorded, on_rows)
+        return History(job, archive, recorded.since(archive.since()), obstacle)

@@ -27,6 +27,8 @@ ARRIVAL = "_arrival"
 """The number of a row in the order of arrival, from 0."""
 CLUSTER_BY = "buckets.clusterBy"
 """The property of the table that names the field by which files are sorted."""
+SINCE = "buckets.since"
+"""The property of the table that has the number of its first batch, where that is not the first of the job."""
 FULL_ROWS = 1_000_000
 """Rows of a file that is joined from small ones, at most."""
 _SMALL_ROWS = FULL_ROWS // 2

@@ -22,7 +22,8 @@ class RecordedBatches:
 
     Attributes:
         cuts: of the batches that are written, by number, without those of earlier releases.
-        before: the last batch of an earlier release, which wrote no cuts; None where there is none.
+        before: the last batch before them: of an earlier release, which wrote no cuts, or before the first one that
+            could be archived; None where there is none.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -45,6 +46,15 @@ class RecordedBatches:
         self._terms_from, self._terms = list(terms), list(terms.values())
         self._names: FieldNames | None = None
         self._rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
+
+    def since(self, batch_id: int | None) -> "RecordedBatches":
+        """Return the records from a batch on; None for all of them."""
+        if batch_id is None or batch_id <= self.cuts[0].batch_id:
+            return self
+        later = copy.copy(self)
+        later.cuts = [cut for cut in self.cuts if cut.batch_id >= batch_id]
+        later.before = next(cut for cut in reversed(self.cuts) if cut.batch_id < batch_id)
+        return later
 
     def under(self, names: FieldNames) -> "RecordedBatches":
         """Return the same where all batches name fields alike, whatever they were called in each."""

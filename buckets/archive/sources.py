@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from buckets.archive.delta_source import delta_arrivals
-from buckets.archive.topic_source import topic_arrivals
+from buckets.archive.topic_source import lost_messages, topic_arrivals
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
 from buckets.errors import BucketsError
@@ -53,6 +54,21 @@ def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSch
             return _file_arrivals(job, source, wanted, schemas)
         case source:
             raise NotImplementedError(source.kind)
+
+
+def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms]) -> Sequence[int]:
+    """Return the batches that can never be archived, because not all of their messages have been kept.
+
+    Args:
+        job: the job.
+        wanted: the batches that are looked at.
+        terms_of: returns the terms of a batch.
+
+    Raises:
+        BucketsError: nothing of a topic has been kept yet.
+    """
+    is_topic = isinstance(job.settings.source, KafkaSource)
+    return lost_messages(job, wanted.before, wanted.cuts, terms_of) if is_topic else ()
 
 
 def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:

@@ -1,7 +1,9 @@
 """The messages of a topic that a job has read, from the audit's table of them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.pinned_schemas import pinned_schemas
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
+from buckets.checkpoint.terms import Terms
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.job import Job
@@ -30,6 +33,62 @@ _MOST_MESSAGES = 1_000_000
 """Messages that are read at once, about."""
 
 
+class _Read(NamedTuple):
+    """What a batch has read of a topic: which generation, from 1, and by partition from where and to before where."""
+
+    number: int
+    begin: Offsets
+    end: Offsets
+
+
+class _Kept(NamedTuple):
+    """What the audit has of a generation of a topic, by partition; of one that `is_over` nothing will come any more."""
+
+    begin: Offsets
+    end: Offsets
+    is_over: bool = False
+
+    def has(self, read: _Read) -> bool:
+        """Return whether it has what a batch has read, as far as it has come."""
+        return all(offset <= self.end.get(partition, 0) for partition, offset in read.end.items())
+
+    def has_lost(self, read: _Read) -> bool:
+        """Return whether a batch has read what it will never have."""
+        for partition, end in read.end.items():
+            begin = read.begin.get(partition, 0)
+            is_before = begin < self.begin.get(partition, 0)
+            if begin < end and (is_before or (self.is_over and end > self.end.get(partition, 0))):
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """A topic of a job.
+
+    Attributes:
+        name: its name.
+        generations: those that the job has read.
+        kept: what the audit has of each.
+        begin: where the first batch of the job begins.
+    """
+
+    name: str
+    generations: Sequence[TopicGeneration]
+    kept: Sequence[_Kept]
+    begin: Offsets
+
+    def reads(self, before: Cut | None, cuts: Sequence[Cut]) -> Iterator[_Read]:
+        """Yield what each batch has read of it; those before its first generation have read nothing."""
+        last = self.begin if before is None else _offsets(json.loads(before.end), self.name)
+        for cut in cuts:
+            number = 1 + sum(generation.first_batch <= cut.batch_id for generation in self.generations[1:])
+            generation, end = self.generations[number - 1], _offsets(json.loads(cut.end), self.name)
+            is_first = number > 1 and cut.batch_id == generation.first_batch
+            yield _Read(number, generation.begin if is_first else last, end)
+            last = end
+
+
 def topic_arrivals(
     job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -41,8 +100,8 @@ def topic_arrivals(
     source = job.settings.source
     beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
     values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
-    topics = source.selection.of(TopicGenerations(job.checkpoint).topics)
-    of_topics = [_of_topic(job, topic, before, cuts, beside) for topic in topics]
+    table = AuditFolder(audit_settings(job)).tables / TRANSACTIONS
+    of_topics = [_of_topic(table, topic, topic.reads(before, cuts), beside) for topic in _topics(job)]
     # A topic that the audit has not read as far ends all of them.
     for cut, *tables in zip(cuts, *of_topics, strict=False):
         (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
@@ -50,35 +109,88 @@ def topic_arrivals(
             yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
 
 
+def lost_messages(job: Job, before: Cut | None, cuts: Sequence[Cut], terms_of: Callable[[int], Terms]) -> list[int]:
+    """Return the batches that have read messages which the audit will never have.
+
+    They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
+
+    Raises:
+        BucketsError: as `topic_arrivals`.
+    """
+    assert job.settings.kafka is not None
+    same = (None, job.settings.kafka.isolation)
+    lost = {cut.batch_id for cut in cuts if terms_of(cut.batch_id).isolation not in same}
+    for topic in _topics(job):
+        reads = zip(cuts, topic.reads(before, cuts), strict=True)
+        lost.update(cut.batch_id for cut, read in reads if topic.kept[read.number - 1].has_lost(read))
+    return sorted(lost)
+
+
+def _topics(job: Job) -> list[_Topic]:
+    """Return the topics that a job has read, and what its audit has of them.
+
+    Raises:
+        BucketsError: it has read nothing.
+    """
+    folder = AuditFolder(audit_settings(job))
+    audited = SourceOffsets(folder.checkpoint)
+    if audited.ended is None:
+        message = f"audit {folder.tables} holds nothing yet; run `buckets audit CONF --once` first"
+        raise BucketsError(message)
+    first, now = audited.before(0), audited.end(audited.ended)
+    known, own = TopicGenerations(folder.checkpoint).by_topic, TopicGenerations(job.checkpoint).by_topic
+    begin, topics = SourceOffsets(job.checkpoint).before(0), []
+    for name in job.settings.source.selection.of(own):
+        generations = own.get(name) or (TopicGeneration(""),)
+        of_topic = _Kept(_offsets(first, name), _offsets(now, name))
+        kept = _kept(generations, known.get(name, ()), of_topic)
+        topics.append(_Topic(name, generations, kept, _offsets(begin, name)))
+    return topics
+
+
+def _kept(generations: Sequence[TopicGeneration], known: Sequence[TopicGeneration], of_topic: _Kept) -> list[_Kept]:
+    """Return what an audit has of each generation of a topic.
+
+    Args:
+        generations: those that the job has read.
+        known: those that the audit has read; none of an audit of an earlier release.
+        of_topic: from where its first batch has read the topic, and how far its last one.
+    """
+    kept = {
+        each.topic_id: _Kept(
+            each.begin if number else of_topic.begin,
+            of_topic.end if each.end is None else each.end,
+            is_over=each.end is not None,
+        )
+        for number, each in enumerate(known)
+    }
+    if not kept:
+        return [of_topic] * len(generations)
+    newest = max((number for number, each in enumerate(generations) if each.topic_id in kept), default=-1)
+    # One that it does not know is still to come, unless it has read a later one.
+    return [
+        kept.get(each.topic_id, _Kept({}, {}, is_over=number < newest)) if each.topic_id else of_topic
+        for number, each in enumerate(generations)
+    ]
+
+
+def _offsets(written: TopicOffsets, topic: str) -> Offsets:
+    return {int(partition): offset for partition, offset in written.get(topic, {}).items()}
+
+
 def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables)
     return rows.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)]).combine_chunks()
 
 
-def _of_topic(
-    job: Job, topic: str, before: Cut | None, cuts: Sequence[Cut], beside: frozenset[str]
-) -> Iterator[pa.Table]:
+def _of_topic(table: Path, topic: _Topic, reads: Iterable[_Read], beside: frozenset[str]) -> Iterator[pa.Table]:
     """Yield the messages of a topic in each batch, as arrivals before their values are read."""
-    folder = AuditFolder(audit_settings(job))
-    generations = TopicGenerations(job.checkpoint).of(topic) or (TopicGeneration(""),)
-    reached = _reached(folder, topic, generations)
-    last = _offsets(SourceOffsets(job.checkpoint).before(0), topic) if before is None else _end(before, topic)
-    for number, generation in enumerate(generations, 1):
-        own_cuts = _cuts_of(generations, number, cuts)
-        if not own_cuts:
-            continue
-        if generation.first_batch == own_cuts[0].batch_id and number > 1:
-            last = generation.begin
-        kept = [cut for cut in own_cuts if _is_within(_end(cut, topic), reached[number - 1])]
-        topic_range = _TopicRange(folder.tables / TRANSACTIONS, topic, number, generation.topic_id, beside)
-        for group in _groups(kept, topic, last):
-            messages = _messages(topic_range, last, _end(group[-1], topic))
-            for cut in group:
-                end = _end(cut, topic)
-                yield _between(messages, last, end)
-                last = end
-        if len(kept) < len(own_cuts):
-            return
+    for group in _groups(takewhile(lambda read: topic.kept[read.number - 1].has(read), reads)):
+        number = group[0].number
+        topic_range = _TopicRange(table, topic.name, number, topic.generations[number - 1].topic_id, beside)
+        messages = _messages(topic_range, group[0].begin, group[-1].end)
+        for read in group:
+            yield _between(messages, read.begin, read.end)
 
 
 class _TopicRange(NamedTuple):
@@ -94,54 +206,17 @@ class _TopicRange(NamedTuple):
     beside: frozenset[str]
 
 
-def _cuts_of(generations: Sequence[TopicGeneration], number: int, cuts: Sequence[Cut]) -> list[Cut]:
-    """Return the batches that have read a generation; those before the first one count to it, and have none of it."""
-    begin = generations[number - 1].first_batch if number > 1 else 0
-    until = generations[number].first_batch if number < len(generations) else None
-    return [cut for cut in cuts if begin <= cut.batch_id and (until is None or cut.batch_id < until)]
-
-
-def _end(cut: Cut, topic: str) -> Offsets:
-    return _offsets(json.loads(cut.end), topic)
-
-
-def _offsets(written: TopicOffsets, topic: str) -> Offsets:
-    return {int(partition): offset for partition, offset in written.get(topic, {}).items()}
-
-
-def _reached(folder: AuditFolder, topic: str, generations: Sequence[TopicGeneration]) -> list[Offsets]:
-    """Return how far the audit has read each generation of the topic.
-
-    Raises:
-        BucketsError: it has read nothing.
-    """
-    offsets = SourceOffsets(folder.checkpoint)
-    if offsets.ended is None:
-        message = f"audit {folder.tables} holds nothing yet; run `buckets audit CONF --once` first"
-        raise BucketsError(message)
-    now = _offsets(offsets.end(offsets.ended), topic)
-    known = TopicGenerations(folder.checkpoint).of(topic)
-    ends = {generation.topic_id: now if generation.end is None else generation.end for generation in known}
-    # An audit of an earlier release knows no ids.
-    return [ends.get(generation.topic_id, {}) if known and generation.topic_id else now for generation in generations]
-
-
-def _is_within(end: Offsets, reached: Offsets) -> bool:
-    return all(offset <= reached.get(partition, 0) for partition, offset in end.items())
-
-
-def _groups(cuts: Sequence[Cut], topic: str, before: Offsets) -> Iterator[list[Cut]]:
-    """Split batches that follow each other, so that about a million messages are read at once."""
-    group: list[Cut] = []
-    begin = sum(before.values())
-    for cut in cuts:
-        group.append(cut)
-        end = sum(_end(cut, topic).values())
-        if end - begin >= _MOST_MESSAGES:
+def _groups(reads: Iterable[_Read]) -> Iterator[list[_Read]]:
+    """Split what batches that follow each other have read of a topic: by generation, about a million messages each."""
+    for _, of_generation in groupby(reads, key=lambda read: read.number):
+        group: list[_Read] = []
+        for read in of_generation:
+            group.append(read)
+            if sum(read.end.values()) - sum(group[0].begin.values()) >= _MOST_MESSAGES:
+                yield group
+                group = []
+        if group:
             yield group
-            group, begin = [], end
-    if group:
-        yield group
 
 
 def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from buckets.audit.tables import TRANSACTIONS, UNREADABLE
+from buckets.audit.tables import TRANSACTIONS, tables_of
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import lock_file, records_folder, spark_folder
 from buckets.checkpoint.lock import check_free
@@ -128,8 +128,7 @@ class AuditFolder:
         """Check that the tables that batches were written to are still there."""
         if not any((self.spark_checkpoint / "offsets").glob("[0-9]*")):
             return
-        filled = [*self._written()["topics"].values(), UNREADABLE]
-        gone = [table for table in filled if not self.has_table(table)]
+        gone = [table for table in tables_of(self._written()["topics"]) if not self.has_table(table)]
         if gone:
             message = (
                 f"audit {self.tables} does not hold the table {gone[0]} that checkpoint {self.checkpoint} has filled; "

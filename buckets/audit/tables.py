@@ -1,6 +1,6 @@
 """The tables of the audit: their columns with comments, the checks of their rows, and how repeats are recognised."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -86,13 +86,19 @@ _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this
 
 
 def audit_tables(topics: Iterable[str]) -> dict[str, Table]:
-    """Return the tables of outputs and of verdicts, and those of transactions and of what cannot be read.
+    """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
 
     Args:
-        topics: the outputs, and `verdicts` where they have a topic.
+        topics: the outputs that have topics, and `verdicts` where they have one.
     """
-    tables = [*map(_output_table, topics), _TRANSACTIONS_TABLE, _UNREADABLE_TABLE]
+    read = [*map(_output_table, topics)]
+    tables = [*read, _TRANSACTIONS_TABLE, *([_UNREADABLE_TABLE] if read else [])]
     return {table.name: table for table in tables}
+
+
+def tables_of(topics: Mapping[str, str]) -> dict[str, Table]:
+    """Return the tables of topics that are kept, given the name of the table of each."""
+    return audit_tables(name for name in PUBLISHED if name in topics.values())
 
 
 _TRANSACTIONS_TABLE = Table(

@@ -173,10 +173,14 @@ class Backfills(BackfillSource):
         """Return since when the archive holds every event; None: since the first of the job."""
         if history.recorded.before is None:
             return None
-        name, first = self._job.event_schema.event_time.field, history.recorded.cuts[0].batch_id
+        name = self._job.event_schema.event_time.field
+        first = f'select min({BATCH}) from archive where "{name}" is not null'
         times = history.archive.query(
-            f'select min("{name}") as first, max("{name}") as last from archive where {BATCH} = {first}'
+            f'select min("{name}") as first, max("{name}") as last from archive where {BATCH} = ({first})'
         )
+        if times["first"].null_count:
+            message = f"archive {history.archive.folder}: holds no event yet"
+            raise BucketsError(message)
         first_ms, last_ms = (times[side].cast(TIME).cast(pa.int64())[0].as_py() // 1000 for side in ("first", "last"))
         return complete_behind((Stretch(first_ms, last_ms),), 1, self._job.settings.engine.allowed_lateness)
 

@@ -61,9 +61,9 @@ class TopicGenerations:
         return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
 
     @property
-    def topics(self) -> list[str]:
-        """All topics of which an id is known, also those that are gone."""
-        return list(self._read())
+    def by_topic(self) -> Mapping[str, tuple[TopicGeneration, ...]]:
+        """The generations of all topics of which an id is known, also of those that are gone, oldest first."""
+        return self._read()
 
     @property
     def live(self) -> list[str]:

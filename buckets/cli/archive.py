@@ -4,6 +4,7 @@ from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo
 from buckets.cli.options import ArchivedConf
 from buckets.config.job import load_job
+from buckets.errors import BucketsError
 
 
 def archive(conf: ArchivedConf) -> None:
@@ -32,3 +33,5 @@ def archive(conf: ArchivedConf) -> None:
         status.update("Joining small files…")
         history.archive.tidy()
     echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")
+    if history.obstacle is not None:
+        raise BucketsError(history.obstacle)

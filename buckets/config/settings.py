@@ -215,8 +215,8 @@ class JobSettings(BaseModel):
             )
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
-        if self.audit is not None and (not self.source.has_topics or self.output.path):
-            faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
+        if self.audit is not None and not self.source.has_topics:
+            faults.append("audit: keeps topics as tables, and needs a source of `kind: kafka`")
         if self.verdicts.topic is not None and self.audit is None:
             faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
         if self.metrics and self.audit and self.audit.metrics and self.metrics.place == self.audit.metrics.place:

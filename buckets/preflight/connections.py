@@ -158,7 +158,8 @@ def _archive(job: Job, path: Path) -> str:
     if job.settings.source.has_topics and job.settings.audit is None:
         message = (
             "archive: what has arrived in topics is archived from what `buckets audit` keeps, and there is no `audit`; "
-            "add it, which needs results in topics too (`output: {kind: kafka}`), or leave `archive` out"
+            "add `audit: {path: audit, checkpoint: audit-checkpoint}` and start the job with `--audit`, or leave "
+            "`archive` out"
         )
         raise BucketsError(message)
     by = job.settings.archive.cluster_by

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.audit.binary_values import BinaryValues
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, audit_tables
+from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, tables_of
 from buckets.audit.writer import AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets
@@ -30,7 +30,6 @@ from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
-from buckets.outputs.columns import PUBLISHED
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options, subscription
@@ -69,7 +68,7 @@ class Audit:
     @property
     def tables(self) -> list[Table]:
         """The tables."""
-        return list(audit_tables(name for name in PUBLISHED if name in self.topics.values()).values())
+        return list(tables_of(self.topics).values())
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,19 @@ _ATTEMPTS = 5
 def verdict_table(job: Job) -> Path:
     """Return where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
 
+    Those of a topic are among the tables of its audit.
+
     Raises:
         BucketsError: its alerts go to topics, of which no tables are kept.
     """
-    settings = job.settings.verdicts
+    settings, audit = job.settings.verdicts, job.settings.audit
     if settings.table is not None:
         return location(settings.table)
+    if settings.topic is not None:
+        assert audit is not None
+        return location(audit.path) / VERDICTS
     folder = results_folder(job)
-    return folder / VERDICTS if settings.topic is not None else folder.with_name(f"{folder.name}-{VERDICTS}")
+    return folder.with_name(f"{folder.name}-{VERDICTS}")
 
 
 def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any]]:

@@ -5,11 +5,15 @@ import yaml
 from confluent_kafka import KafkaError
 from pydantic import ValidationError
 
-from buckets.config.job import load_job
+from buckets.audit.folder import topics_of
+from buckets.audit.tables import TRANSACTIONS
+from buckets.config.job import load_job, results_folder
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage, explain
+from buckets.outputs.columns import VERDICTS
 from buckets.spark.kafka_faults import explain_spark
+from buckets.verdicts.verdict_table import verdict_table
 
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ann", "password": "${SECRET}"}
 KAFKA = KafkaSettings(bootstrap_servers="one:9092")
@@ -96,6 +100,14 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
     }
 
 
+def test_a_job_to_tables_keeps_its_messages_and_verdicts_alone(tmp_path):
+    audit, verdicts = {"path": "kept", "checkpoint": "c"}, {"topic": "said"}
+    job = job_of(tmp_path, output={"path": "tables"}, audit=audit, verdicts=verdicts)
+    assert topics_of(job) == {"payments": TRANSACTIONS, "said": VERDICTS}
+    assert verdict_table(job) == tmp_path / "kept" / VERDICTS
+    assert results_folder(job) == tmp_path / "tables"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -122,7 +134,7 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         {"lists": {name: {"kind": "file", "path": "x.csv"} for name in ("staff", "blocked", "Staff")}},
         {"audit": {"path": "a", "checkpoint": "c", "keep_versions": "5m"}},
         {"partitions": 99},
-        {"output": {"path": "x"}, "audit": {"path": "a", "checkpoint": "c"}},
+        {"source": {"kind": "json", "path": "."}, "audit": {"path": "a", "checkpoint": "c"}},
         {"source": {"kind": "kafka", "topic": "x", "topics": ["y"]}},
         {"source": {"kind": "kafka", "topic": "x", "topic_pattern": "y.*"}},
         {"source": {"kind": "kafka", "topics": ["x", {"name": "x", "judge": False}]}},

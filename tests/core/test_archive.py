@@ -89,6 +89,22 @@ def test_rows_are_appended_once(tmp_path):
     assert numbers == list(range(10, 45))
 
 
+def test_an_archive_that_begins_later_says_so_and_records_begin_there_too(tmp_path):
+    archive, whole = Archive(tmp_path / "archive"), Archive(tmp_path / "whole")
+    archive.prepare(SCHEMA, since=3)
+    archive.prepare(SCHEMA, cluster_by="payer", since=5)
+    whole.prepare(SCHEMA)
+    assert (archive.since(), whole.since()) == (3, None)
+    job = ArchivedJob(tmp_path, SCHEMA, shards=2)
+    job.take([rule()])
+    for number in range(5):
+        job.batch(ROWS[number : number + 1])
+    later = job.recorded.since(archive.since())
+    assert ([cut.batch_id for cut in later.cuts], later.before) == ([3, 4], job.recorded.cuts[2])
+    for first in (None, 0):
+        assert (len(job.recorded.since(first).cuts), job.recorded.since(first).before) == (5, None)
+
+
 def test_cuts_of_a_batch_that_ran_twice_or_half_are_there_once(tmp_path):
     offsets(tmp_path, 98)
     checkpoint = Checkpoint(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from buckets.audit.folder import AuditFolder, check_isolation
-from buckets.audit.tables import TRANSACTIONS, UNREADABLE
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE, tables_of
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
@@ -87,6 +87,21 @@ def test_a_table_that_is_gone_is_told(tmp_path, as_worded):
     (tmp_path / "tables" / columns.ALERTS / "_delta_log" / "00000000000000000000.json").unlink()
     with pytest.raises(BucketsError, check=as_worded):
         audit_folder.open()
+
+
+def test_an_audit_of_messages_alone_has_their_table_and_takes_others_later(tmp_path):
+    audit_folder, alone = folder(tmp_path), {"in": TRANSACTIONS}
+    audit_folder.open()
+    make_table(audit_folder, TRANSACTIONS)
+    audit_folder.keep_topics(alone)
+    run_a_batch(audit_folder)
+    audit_folder.check()
+    verdicts = alone | {"said": columns.VERDICTS}
+    assert list(tables_of(verdicts)) == [columns.VERDICTS, TRANSACTIONS, UNREADABLE]
+    for name in (columns.VERDICTS, UNREADABLE):
+        make_table(audit_folder, name)
+    audit_folder.keep_topics(audit_folder.topics(verdicts))
+    audit_folder.check()
 
 
 def test_a_topic_that_changes_its_role_is_told(tmp_path, as_worded):

@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from buckets.checkpoint.batch_records import BatchRecords
@@ -20,10 +20,10 @@ TRYING_AGAIN = "trying again"
 class Life:
     """A process of `buckets run`, and what its job has done so far."""
 
-    def __init__(self, conf: Path, tables: Path, log: Path, records: Records, source: Source) -> None:
+    def __init__(self, arguments: Sequence[str], tables: Path, log: Path, records: Records, source: Source) -> None:
         self._tables = tables
         self._records, self._source = records, source
-        self._command = RunningCommand("run", conf, log=log, give_up_s=GIVE_UP_S)
+        self._command = RunningCommand(*arguments, log=log, give_up_s=GIVE_UP_S)
 
     def start(self) -> None:
         """Begin."""

@@ -122,14 +122,14 @@ class _Draft:
                 changes["state"] = NARROW
             yield "configure", changes, False
             yield "start", {}, False
-            if life == 1 and not self._topics:
+            if life == 1:
                 yield "backfill", {"rule": self._asked()}, False
             # Wide buckets are hours old: so much time has to pass, and without a gap before the last look at the state.
             if life == last:
                 yield "add_file", {"of": "slow", "lines": self._stream.file("slow")}, False
             calm = (each if life < last - 1 or each != "gap" else "plain" for each in kinds)
             yield from self._life(calm, MUSTS.get(life))
-            if life == 2 and not self._topics:
+            if life == 2:
                 yield "fill_in", {"files": [self._stream.file("plain") for _ in range(12)]}, True
             if life % 3 == 2 or life == last:
                 yield "stop", {}, life == last
@@ -142,7 +142,7 @@ class _Draft:
             if life % 3 == 2 and life != last:
                 yield "carry_over", {"partitions": self._dice.choice([1, 2])}, False
         if self._topics:
-            return
+            yield "audit", {}, False
         yield "replay", {}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
 

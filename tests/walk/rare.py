@@ -62,7 +62,7 @@ class RarePaths:
     """Counts them."""
 
     def __init__(self, with_topics: bool = False) -> None:
-        of_commands = [OF_COMMANDS[name][0] for name in (["state export"] if with_topics else OF_COMMANDS)]
+        of_commands = [path for path, _ in OF_COMMANDS.values()]
         self._paths = [*PATHS, *NOT_ALWAYS, *of_commands, *(OF_TOPICS if with_topics else ())]
         self.counts: Counter[str] = Counter()
 

@@ -190,7 +190,7 @@ class Explainer:
         if self.past.recorded.before is None:
             return []
         first = self.past.recorded.cuts[0].batch_id
-        return [f"events of batches before {first}, of an earlier release, are not in the archive"]
+        return [f"events of batches before {first} are not in the archive"]
 
     def _histories(self, rule: Rule, target: Target, wanted: list[Computation]) -> dict[frozenset[str], KeyHistory]:
         """Follow the keys of the event in the groups of a rule, by their fields; first that of the rule's own key.

@@ -21,8 +21,9 @@ def check_whole(history: History, times: TimeRange) -> int | None:
     archive, recorded = history.archive, history.recorded
     if recorded.before is not None:
         message = (
-            f"the batches up to {recorded.before.batch_id} were scored by a release that did not keep where it cut the "
-            "stream; only a job that this release has run from its beginning can be replayed"
+            f"the batches up to {recorded.before.batch_id} are not in the archive: an earlier release has scored them, "
+            "which did not keep where it cut the stream, or `buckets audit` has not kept all of their messages; only a "
+            "job that is archived from its beginning can be replayed"
         )
         raise BucketsError(message)
     _check_names(history)
@@ -34,7 +35,7 @@ def check_whole(history: History, times: TimeRange) -> int | None:
     if last is None or end[0] >= last:
         return None
     if times.until_ms is None:
-        message = (
+        message = history.obstacle or (
             f"archive {archive.folder}: ends with batch {end[0]}, and the job has written batch {last}; "
             "wait until `buckets audit` has read the topic, or compare what is earlier with --to"
         )
