@@ -99,17 +99,27 @@ class Job(BaseModel):
         assert self.path is not None
         return _schema_path(self.path, self.settings.event_schema)
 
+    @property
+    def protobuf_path(self) -> Path | None:
+        """The file of the schema of values in Protobuf; None of all others."""
+        source = self.settings.source
+        is_one = source.schema_file is not None and source.format == "protobuf"
+        return location(str(source.schema_file)) if is_one else None
+
     def with_schema_of_now(self) -> "Job":
-        """Return the job with its event schema as the file has it now.
+        """Return the job with its event schema, and the schema of values in Protobuf, as the files have them now.
 
         Raises:
-            BucketsError: the file cannot be read, or what it says is not valid, or not for this source.
+            BucketsError: a file cannot be read, or what it says is not valid, or not for this source.
         """
         assert self.path is not None
-        schema = load_event_schema(self.schema_path)
+        schema, protobuf, file = load_event_schema(self.schema_path), self.protobuf, self.protobuf_path
         for check in schema_checks(self.path, self.settings, schema):
             check()
-        return self.model_copy(update={"event_schema": schema})
+        if file is not None:
+            _check_protobuf(self.settings.source.message, file)
+            protobuf = _pinned(file, self.settings.source.message)
+        return self.model_copy(update={"event_schema": schema, "protobuf": protobuf})
 
 
 @contextlib.contextmanager

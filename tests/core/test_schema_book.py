@@ -1,6 +1,7 @@
 """The event schema that is followed: what is taken, what is refused and said, and which batch has which one."""
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -273,6 +274,41 @@ def test_numbers_in_protobuf_are_looked_up_when_the_schema_changes(tmp_path):
     known = {"id": (1,), "at": (2,), "payer": (3,), "kind": (4,), "amount": (5,)}
     assert first.numbers == {"Payment": known}
     assert second.numbers == {"Payment": known | {"device": (6,)}}
+
+
+def test_a_schema_file_of_protobuf_is_followed_and_pinned_with_the_batch(tmp_path, as_worded):
+    older = PROTO.replace(" string device = 6;", "")
+    source = {"kind": "kafka", "topic": "payments", "format": "protobuf", "schema_file": "payment.proto"}
+    (tmp_path / "payment.proto").write_text(older)
+    job = FollowedJob(tmp_path, kafka={"bootstrap_servers": "localhost:1"}, source=source)
+    assert job.begin(0).protobuf.text == older
+    job.run(0)
+    job.write("payment.proto", "message")
+    assert job.begin(1).protobuf.text == older
+    job.run(1)
+    job.write("payment.proto", PROTO)
+    assert job.begin(2).protobuf.text == PROTO
+    job.run(2)
+    job.write("schema.yaml", DEVICE)
+    assert job.begin(3).protobuf.text == PROTO
+    job.run(3)
+    assert [(batch, terms.protobuf.text) for batch, terms in job.batches.all_terms().items()] == [
+        (0, older),
+        (2, PROTO),
+        (3, PROTO),
+    ]
+    assert as_worded("\n".join(job.said))
+
+
+def test_a_schema_file_of_avro_is_read_at_a_start_alone(tmp_path):
+    written = {"type": "record", "name": "payment", "fields": [{"name": "id", "type": "string"}]}
+    source = {"kind": "kafka", "topic": "payments", "format": "avro", "schema_file": "payment.avsc"}
+    (tmp_path / "payment.avsc").write_text(json.dumps(written))
+    job = FollowedJob(tmp_path, kafka={"bootstrap_servers": "localhost:1"}, source=source)
+    job.run(0)
+    job.write("payment.avsc", json.dumps(written | {"fields": []}))
+    assert job.begin(1).avro_schema == json.dumps(written)
+    assert job.said == []
 
 
 QUIET = {
