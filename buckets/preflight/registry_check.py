@@ -10,8 +10,12 @@ from buckets.config.source import PartOfMessage
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
+from buckets.events.avro.avro_type import read_schema as read_avro
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.avro.event_schema import imported_fields as avro_fields
+from buckets.events.debezium import fields_of_rows
 from buckets.events.message_keys import is_whole_key
+from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
@@ -56,16 +60,23 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
         raise BucketsError(message)
     try:
         names, reachable = (_avro_names if is_avro else _protobuf_names)(job, newest.schema, part)
+        there = list(names)
+        if part == "key":
+            there = [f"{OF_KEY}{name}" for name in names]
+        elif source.envelope == "debezium":
+            there = _names_in_rows(newest.schema)
     except (AvroSchemaError, ProtobufSchemaError) as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
+    if not there and source.envelope == "debezium":
+        message = (
+            f"registry {settings.url}: version {newest.version:,} of {subject} has no field `after`, in which Debezium "
+            "has the row; leave out source.envelope, or let a connector write the topic"
+        )
+        raise BucketsError(message)
     own = {name for declared in fields_in(job, part).values() for name in declared}
     elsewhere = [name for name in job.event_schema.field_names if name not in own]
-    if part == "key":
-        names_there = [f"{OF_KEY}{name}" for name in names]
-    else:  # In an envelope the fields of the schema are the envelope's.
-        names_there = [] if source.envelope == "debezium" else list(names)
-    there = list(dict.fromkeys([*reachable, *elsewhere, *names_there]))
+    there = list(dict.fromkeys([*reachable, *elsewhere, *there]))
     check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
@@ -107,3 +118,16 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
             raise ProtobufSchemaError(message)
     names = [field.name for field in best.fields]
     return names, [name for at in fields for name in wanted[at]]
+
+
+def _names_in_rows(schema: WriterSchema) -> list[str]:
+    """Return the fields of the rows of a database, of whose changes a schema is; none where it has no rows."""
+    if schema.kind == AVRO:
+        root = read_avro(schema.text, schema.references)
+        records = root.branches if root.kind == "union" else (root,)
+        fields = [field for record in records for field in avro_fields(record, "")]
+    else:
+        file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
+        names = [message.full_name for message in messages_of(file)]
+        fields = [field for name in names for field in protobuf_fields(file, name, ("", ""))]
+    return [field.name for field in fields_of_rows(fields)]

@@ -600,3 +600,54 @@ def test_events_are_not_sent_to_a_topic_whose_keys_have_a_format(tmp_path, bucke
     ran = buckets("kafka", "send", tmp_path / "events.jsonl", "--conf", conf)
     assert ran.code == 1, ran.out
     assert as_worded(ran.err)
+
+
+# Changes of a database
+
+ROW = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, {"name": "at", "type": "long"}]}
+PLAIN_ROW = '{"type": "record", "name": "p", "fields": [{"name": "id", "type": "long"}]}'
+CHANGE_FIELDS = [
+    {"name": "before", "type": ["null", ROW]},
+    {"name": "after", "type": ["null", "Value"]},
+    {"name": "op", "type": "string"},
+]
+CHANGE = {"type": "record", "name": "Envelope", "namespace": "bank", "fields": CHANGE_FIELDS}
+CHANGE_PROTO = """syntax = "proto3"; package bank;
+message Value { int64 id = 1; int64 at = 2; }
+message Envelope { Value before = 1; Value after = 2; string op = 3; }
+"""
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_an_event_schema_of_changes_has_the_fields_of_the_row(served, buckets, tmp_path, kind, as_worded):
+    served.register("payments-value", CHANGE if kind == "AVRO" else CHANGE_PROTO, kind)
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format=kind.lower(), envelope="debezium")
+    named = ("schema", "import", "payments-value", "--conf", conf, "--id", "id", "--time", "at")
+    message = ("--message", "bank.Envelope") if kind == "PROTOBUF" else ()
+    ran = buckets(*named, *message)
+    assert ran.code == 1
+    ran_with_it = buckets(*named, "--envelope", "debezium")
+    assert ran_with_it.code == 0, ran_with_it.err
+    assert as_worded(ran.err + ran_with_it.out)
+    (tmp_path / "schema.yaml").write_text(ran_with_it.out)
+    assert check_registry(load_job(conf), RegistrySettings(url=served.url)).endswith("3 fields")
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_a_schema_without_rows_and_a_row_without_a_field_are_said(served, tmp_path, kind, as_worded):
+    plain = {"AVRO": PLAIN_ROW, "PROTOBUF": 'syntax = "proto3"; message P { int64 id = 1; }'}
+    changes = {"AVRO": json.dumps(CHANGE).replace('"at"', '"paid"'), "PROTOBUF": CHANGE_PROTO.replace(" at ", " paid ")}
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format=kind.lower(), envelope="debezium")
+    for text in (plain[kind], changes[kind]):
+        served.register("payments-value", text, kind)
+        with pytest.raises(BucketsError) as fault:
+            check_registry(load_job(conf), RegistrySettings(url=served.url))
+        assert as_worded(fault.value.message.replace(served.url, "URL"))
+
+
+def test_an_event_schema_of_changes_needs_a_row(buckets, tmp_path, as_worded):
+    (tmp_path / "plain.avsc").write_text(PLAIN_ROW)
+    named = ("--id", "id", "--time", "at", "--envelope", "debezium")
+    ran = buckets("schema", "import", "--file", tmp_path / "plain.avsc", *named)
+    assert ran.code == 1
+    assert as_worded(ran.err)
