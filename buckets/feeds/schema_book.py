@@ -13,9 +13,10 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.errors import BucketsError
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.watched import WatchedFiles
-from buckets.kafka.pinned_fields import pinned_fields
+from buckets.kafka.pinned_fields import KnownSchemas, pinned_fields
 from buckets.stores.store_path import StorePath
 
 
@@ -49,6 +50,7 @@ class SchemaBook:
         self.fault: str | None = None
         self._checkpoint, self._book = Checkpoint(job.checkpoint), book
         self._check, self._say = check, say
+        self._known = KnownSchemas(job.checkpoint)
         files = [job.schema_path, *([] if job.protobuf_path is None else [job.protobuf_path])]
         # Where one lies in a store, both are looked at as often as that one.
         looked_at = next((file for file in files if isinstance(file, StorePath)), files[0])
@@ -80,7 +82,16 @@ class SchemaBook:
         except BucketsError as error:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
+        if "protobuf" in self.job.settings.source.registered.values():
+            self._pin_known_schemas()
         return self.terms
+
+    def _pin_known_schemas(self) -> None:
+        """Know fields by the numbers that they have in the schemas of messages of earlier batches."""
+        before = self.terms.protobuf or PinnedProtobuf()
+        pinned = self._known.add_to(before, self.job)
+        if pinned != before:
+            self.terms = self.terms.model_copy(update={"protobuf": pinned})
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
         """Have another event schema from a batch on.
@@ -96,6 +107,7 @@ class SchemaBook:
         if job.protobuf != self.job.protobuf:
             differences.append(f"values are read by {job.protobuf_path} as it is now")
         record.open(basis)
+        self._known.forget()
         self.job, self.terms = job, terms
         self._book.follow_schema(job.event_schema)
         for difference in filter(None, differences):

@@ -1,9 +1,13 @@
 """The numbers of fields in Protobuf, as a start of a job finds them by their names, for when they are renamed."""
 
+import contextlib
 import itertools
+from pathlib import Path
+
+from google.protobuf.descriptor import FileDescriptor
 
 from buckets.checkpoint.pinned_schemas import newest_pinned
-from buckets.checkpoint.writer_schemas import PROTOBUF
+from buckets.checkpoint.writer_schemas import PROTOBUF, WriterSchema, WriterSchemas
 from buckets.config.job import Job
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
@@ -38,12 +42,38 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
         try:
             newest = registry.newest(f"{topic}-{part}")
             if newest is not None and newest.schema.kind == PROTOBUF:
-                schema = newest.schema
-                file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
-                pinned = pinned.with_schema(file, list(fields_in(job, part)))
+                pinned = pinned.with_schema(_file_of(newest.schema), list(fields_in(job, part)))
         except (RegistryAway, ProtobufSchemaError):
             continue
     return pinned
+
+
+class KnownSchemas:
+    """The schemas in Protobuf that messages of a job were written with so far: their fields are known by number too."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Begin with none of them."""
+        self._schemas = WriterSchemas(checkpoint)
+        self._taken = set[int]()
+
+    def add_to(self, pinned: PinnedProtobuf, job: Job) -> PinnedProtobuf:
+        """Return what is pinned, with the fields of schemas that are new since this was asked last. Cost: a listing."""
+        names = [*fields_in(job, "value"), *fields_in(job, "key")]
+        for number in self._schemas.numbers():
+            schema = None if number in self._taken else self._schemas.of(number, None)
+            self._taken.add(number)
+            if schema is not None and schema.kind == PROTOBUF:
+                with contextlib.suppress(ProtobufSchemaError):
+                    pinned = pinned.with_schema(_file_of(schema), names)
+        return pinned
+
+    def forget(self) -> None:
+        """Begin again, as other fields are declared."""
+        self._taken.clear()
+
+
+def _file_of(schema: WriterSchema) -> FileDescriptor:
+    return read_schema(ProtobufText(schema.text, schema.references, schema.names))
 
 
 def fields_in(job: Job, part: PartOfMessage) -> dict[str, list[str]]:
