@@ -21,7 +21,8 @@ def pinned_schemas(job: Job) -> Callable[[int], PinnedSchemas]:
 
 def newest_pinned(job: Job) -> PinnedSchemas:
     """Return the pinned schemas of the newest batch; those of the job where there is none yet. Raises likewise."""
-    if job.settings.source.format != "protobuf":
+    source = job.settings.source
+    if "protobuf" not in (source.format, source.key_format):
         return job
     terms = BatchRecords(job.checkpoint).all_terms()
     return terms[max(terms)] if terms else job

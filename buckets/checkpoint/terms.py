@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
+from buckets.config.source import KeyFormat
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 
@@ -25,7 +26,8 @@ class Terms(BaseModel):
         arrival: the column that orders the arrivals, where there is one.
         isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
         unjudged: the topics whose events only fill timelines.
-        protobuf: by what values in Protobuf are read, beside their own schemas; None of all others.
+        protobuf: by what values and keys in Protobuf are read, beside their own schemas; None of all others.
+        key_format: how the keys of messages are written.
         avro_schema: what values in Avro without the prefix of a registry are read by; None of all others.
     """
 
@@ -39,6 +41,7 @@ class Terms(BaseModel):
     isolation: str | None = None
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    key_format: KeyFormat = "text"
     unjudged: tuple[str, ...] = ()
 
     @classmethod
@@ -47,7 +50,7 @@ class Terms(BaseModel):
 
         Args:
             job: the job.
-            protobuf: by what values in Protobuf are read; None of all others.
+            protobuf: by what values and keys in Protobuf are read; None of all others.
         """
         settings = job.settings
         return cls(
@@ -59,6 +62,7 @@ class Terms(BaseModel):
             isolation=settings.kafka.isolation if settings.kafka and settings.source.has_topics else None,
             avro_schema=job.avro_schema,
             protobuf=protobuf,
+            key_format=job.key_format,
             unjudged=settings.source.unjudged,
         )
 

@@ -1,4 +1,4 @@
-"""Reads the values of a source topic in the format that the configuration names, wherever they lie: topic or audit."""
+"""Reads values and keys of a source topic as the configuration says they are written, from the topic or its audit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from buckets.checkpoint.topic_generations import topic_of
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
-from buckets.config.source import SourceSettings
+from buckets.config.source import KeyFormat, SourceSettings
 from buckets.events.arrivals import JUDGED, RAW, SOURCE
 from buckets.events.avro import avro_events
 from buckets.events.avro.avro_events import AvroText
@@ -20,10 +20,11 @@ from buckets.events.decoded import UnknownSchema
 from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
 from buckets.events.message_fields import value_schema, with_message_fields
+from buckets.events.message_keys import is_whole_key, read_json_keys, with_keys
 from buckets.events.protobuf import protobuf_events
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText
-from buckets.events.schema import EventSchema
+from buckets.events.schema import KEY, EventSchema
 from buckets.events.text_lines import as_text
 from buckets.events.wire_format import text_behind_prefix
 
@@ -33,7 +34,7 @@ Ask = Callable[[int], WriterSchema | None]
 
 @dataclass(frozen=True)
 class TopicValues:
-    """What reads values.
+    """What reads values, and keys where fields lie in them.
 
     Attributes:
         source: the topic.
@@ -59,7 +60,10 @@ class TopicValues:
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        read = with_message_fields(self._values(rows, schema, partial(self._fields, batch_id, pinned)), schema)
+        read = self._values(rows, schema, partial(self._fields, batch_id, pinned))
+        if pinned.key_format != "text":
+            read = with_keys(read, schema, partial(self._keys, batch_id, pinned, is_whole_key(schema)))
+        read = with_message_fields(read, schema)
         return _with_judged(read, pinned.unjudged) if pinned.unjudged else read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
@@ -79,12 +83,27 @@ class TopicValues:
         rows = _filled(rows)
         if self.source.format in _TEXT:
             return read_events(_TEXT[self.source.format](rows), schema)
-        schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask)
-        if self.source.format == "protobuf":
-            return _read_protobuf(rows, schema, schemas, pinned.protobuf or PinnedProtobuf())
         if pinned.avro_schema is not None:
             return avro_events.read_plain(rows, schema, AvroText(pinned.avro_schema))
-        return avro_events.read_registered(rows, schema, schemas.avro)
+        if pinned.protobuf is not None and pinned.protobuf.text is not None:
+            return protobuf_events.read_plain(rows, schema, ProtobufText(pinned.protobuf.text), pinned.protobuf.message)
+        schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask)
+        return _registered(rows, schema, self.source.format, schemas, pinned)
+
+    def _keys(
+        self,
+        batch_id: int | None,
+        pinned: "PinnedSchemas",
+        is_whole: bool,
+        rows: pa.RecordBatch,
+        schema: EventSchema,
+    ) -> pa.RecordBatch:
+        """Read keys into fields."""
+        if pinned.key_format in _TEXT:
+            is_wrapped = self.source.envelope == "debezium"
+            return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped)
+        schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask, KEY if is_whole else None)
+        return _registered(rows, schema, pinned.key_format, schemas, pinned)
 
 
 class PinnedSchemas(Protocol):
@@ -96,7 +115,11 @@ class PinnedSchemas(Protocol):
 
     @property
     def protobuf(self) -> PinnedProtobuf | None:
-        """What is pinned of values in Protobuf."""
+        """What is pinned of values and keys in Protobuf."""
+
+    @property
+    def key_format(self) -> KeyFormat:
+        """How keys are written."""
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -124,11 +147,12 @@ _OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
 
 @dataclass(frozen=True)
 class _Schemas:
-    """The schemas as a batch knows them."""
+    """The schemas as a batch knows them; with `field` what is read by one of Avro is that field alone."""
 
     known: WriterSchemas
     batch_id: int | None
     ask: Ask | None
+    field: str | None = None
 
     def avro(self, number: int) -> AvroText:
         """Return the schema of a number.
@@ -137,7 +161,7 @@ class _Schemas:
             UnknownSchema: nobody knows it, or it is none of Avro.
         """
         schema = self._of(number, AVRO)
-        return AvroText(schema.text, schema.references)
+        return AvroText(schema.text, schema.references, self.field)
 
     def protobuf(self, number: int) -> ProtobufText:
         """Return the schema of a number.
@@ -164,9 +188,11 @@ class _Schemas:
         return schema
 
 
-def _read_protobuf(
-    rows: pa.RecordBatch, schema: EventSchema, schemas: _Schemas, pinned: PinnedProtobuf
+def _registered(
+    rows: pa.RecordBatch, schema: EventSchema, written_in: str, schemas: _Schemas, pinned: PinnedSchemas
 ) -> pa.RecordBatch:
-    if pinned.text is not None:
-        return protobuf_events.read_plain(rows, schema, ProtobufText(pinned.text), pinned.message)
-    return protobuf_events.read_registered(rows, schema, schemas.protobuf, pinned.pinned_numbers)
+    """Read what has the number of its schema in its prefix."""
+    if written_in == "protobuf":
+        numbers = () if pinned.protobuf is None else pinned.protobuf.pinned_numbers
+        return protobuf_events.read_registered(rows, schema, schemas.protobuf, numbers)
+    return avro_events.read_registered(rows, schema, schemas.avro)

@@ -63,6 +63,10 @@ class WriterSchemas:
         schema, first_batch = self._known[number]
         return schema if batch_id is None or batch_id >= first_batch else None
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of those that some batch has known. Cost: of a listing."""
+        return self._records.numbers()
+
     def is_known(self, number: int) -> bool:
         """Return whether some batch has known a schema."""
         return self.of(number, None) is not None

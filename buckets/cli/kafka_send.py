@@ -102,6 +102,12 @@ def send(
             "producer of your own write the topic"
         )
         raise BucketsError(message)
+    if job.settings.source.key_format != "text":
+        message = (
+            f"configuration {conf}: source.key_format is {job.settings.source.key_format}, and only keys of text are "
+            "sent; let a producer of your own write the topic"
+        )
+        raise BucketsError(message)
     in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]
     if in_headers:
         message = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from buckets.config.job import AVRO_SCHEMA, PROTOBUF_SCHEMA, load_registry_setti
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroSchemaError, read_schema
 from buckets.events.avro.event_schema import imported_fields as avro_fields
+from buckets.events.debezium import AFTER, fields_beside_rows, fields_of_rows
 from buckets.events.imported_schema import ImportedField, event_schema_text
 from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
 from buckets.events.protobuf.proto_schema import ProtobufText
@@ -45,6 +46,9 @@ def import_schema(
     message: Annotated[
         str | None, typer.Option(metavar="NAME", help="The message of a Protobuf schema; needed where several fit.")
     ] = None,
+    envelope: Annotated[
+        Literal["debezium"] | None, typer.Option(help="What is around the event, as source.envelope of a job says it.")
+    ] = None,
 ) -> None:
     """Print an event schema made of the newest version of a subject, or of a file.
 
@@ -55,6 +59,7 @@ def import_schema(
     Examples:
       buckets schema import transactions-value --conf job.yaml --id transactionId --time eventTime > my-schema.yaml
       buckets schema import --file payment.avsc --id transactionId --time eventTime
+      buckets schema import bank.public.payments-value --conf job.yaml --envelope debezium --id id --time paid_at
     """  # noqa: D301 - click needs the backspace itself
     if (subject is None) == (file is None) or (subject is not None and conf is None):
         usage = "name a SUBJECT with --conf, or a --file"
@@ -65,11 +70,18 @@ def import_schema(
         assert subject is not None
         assert conf is not None
         name, origin, written = subject.removesuffix("-value"), f"subject {subject}", _newest(conf, subject)
+    around = "" if envelope is None else AFTER
     try:
-        fields = _fields(written, name, message, (event_id, event_time))
+        fields = _fields(written, name, message, (f"{around}{event_id}", f"{around}{event_time}"))
     except (AvroSchemaError, ProtobufSchemaError) as error:
         fault = f"{origin}: {error}"
         raise BucketsError(fault) from None
+    if envelope is not None:
+        rows = fields_of_rows(fields)
+        if not rows:
+            fault = f"{origin} has no field `after`, in which Debezium has the row; leave out --envelope"
+            raise BucketsError(fault)
+        fields = [*rows, *fields_beside_rows(fields)]
     echo(event_schema_text(fields, name, event_id, event_time), nl=False)
 
 

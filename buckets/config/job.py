@@ -15,14 +15,14 @@ from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
-from buckets.config.source import SourceSettings
+from buckets.config.source import KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.events.schema import OF_ENVELOPE, EventSchema, load_event_schema
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
@@ -67,6 +67,11 @@ class Job(BaseModel):
     path: Path | None = None
 
     @property
+    def key_format(self) -> KeyFormat:
+        """How the keys of messages are written."""
+        return self.settings.source.key_format
+
+    @property
     def unjudged(self) -> tuple[str, ...]:
         """The topics whose events only fill timelines."""
         return self.settings.source.unjudged
@@ -94,17 +99,27 @@ class Job(BaseModel):
         assert self.path is not None
         return _schema_path(self.path, self.settings.event_schema)
 
+    @property
+    def protobuf_path(self) -> Path | None:
+        """The file of the schema of values in Protobuf; None of all others."""
+        source = self.settings.source
+        is_one = source.schema_file is not None and source.format == "protobuf"
+        return location(str(source.schema_file)) if is_one else None
+
     def with_schema_of_now(self) -> "Job":
-        """Return the job with its event schema as the file has it now.
+        """Return the job with its event schema, and the schema of values in Protobuf, as the files have them now.
 
         Raises:
-            BucketsError: the file cannot be read, or what it says is not valid, or not for this source.
+            BucketsError: a file cannot be read, or what it says is not valid, or not for this source.
         """
         assert self.path is not None
-        schema = load_event_schema(self.schema_path)
+        schema, protobuf, file = load_event_schema(self.schema_path), self.protobuf, self.protobuf_path
         for check in schema_checks(self.path, self.settings, schema):
             check()
-        return self.model_copy(update={"event_schema": schema})
+        if file is not None:
+            _check_protobuf(self.settings.source.message, file)
+            protobuf = _pinned(file, self.settings.source.message)
+        return self.model_copy(update={"event_schema": schema, "protobuf": protobuf})
 
 
 @contextlib.contextmanager
@@ -227,8 +242,10 @@ def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
     if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
-    elif settings.source.envelope is None:
+        return
+    if settings.source.envelope is None:
         yield partial(_check_no_envelope, path, schema)
+    yield partial(_check_keys, path, settings.source, schema)
 
 
 def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:
@@ -247,6 +264,17 @@ def _check_no_envelope(path: Path, schema: EventSchema) -> None:
                 f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}, and the source has no "
                 "envelope; name it as source.envelope, or correct `origins`"
             )
+            raise BucketsError(message)
+
+
+def _check_keys(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    for name, origin in schema.origins.items():
+        takes = f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}"
+        if origin.startswith(OF_KEY) and source.key_format == "text":
+            message = f"{takes}, and keys are text; say as source.key_format how they are written, or correct `origins`"
+            raise BucketsError(message)
+        if origin == KEY and source.key_format == "protobuf":
+            message = f"{takes}, and a key in Protobuf is a message; name a field of it, as in {OF_KEY}{name}"
             raise BucketsError(message)
 
 

@@ -22,6 +22,10 @@ START_PATIENCE_MS = 600_000
 SHUTDOWN_WITHIN_MS = 20_000
 """With the end of Spark's session less than the 30 seconds after which Kubernetes kills."""
 
+_REGISTRY = "`registry: {url: http://HOST:PORT}`"
+_OF_SCHEMAS = {"value": ("source.format", ", or name a file as source.schema_file"), "key": ("source.key_format", "")}
+"""By part of a message, the setting that says how it is written, and what may be said in place of a registry."""
+
 
 class TriggerSettings(BaseModel):
     """When micro-batches run: until everything available is done (the default), or for ever, at an interval.
@@ -203,16 +207,12 @@ class JobSettings(BaseModel):
         if self.kafka is None and any(uses.values()):
             user = next(name for name, used in uses.items() if used)
             faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
-        if self.source.needs_registry and self.kafka is not None and self.kafka.registry is None:
-            faults.append(
-                f"source.format: {self.source.format} needs schemas: add `registry: {{url: http://HOST:PORT}}` to "
-                "`kafka`, or name a file as source.schema_file"
-            )
+        for part, written_in in self.source.registered.items():
+            if self.kafka is not None and self.kafka.registry is None:
+                setting, way_out = _OF_SCHEMAS[part]
+                faults.append(f"{setting}: {written_in} needs schemas: add {_REGISTRY} to `kafka`{way_out}")
         if self.output.format != "json" and self.kafka is not None and self.kafka.registry is None:
-            faults.append(
-                f"output.format: {self.output.format} needs a registry: add `registry: {{url: http://HOST:PORT}}` to "
-                "`kafka`"
-            )
+            faults.append(f"output.format: {self.output.format} needs a registry: add {_REGISTRY} to `kafka`")
         if self.partitions is not None and self.partitions > self.engine.shards:
             faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
         if self.audit is not None and not self.source.has_topics:

@@ -20,6 +20,7 @@ _OF_TOPICS = frozenset(
         "starting_offsets",
         "max_offsets_per_trigger",
         "format",
+        "key_format",
         "schema_file",
         "message",
         "envelope",
@@ -27,6 +28,8 @@ _OF_TOPICS = frozenset(
 )
 _WITH_SCHEMAS = ("avro", "protobuf")
 """Formats whose values cannot be read without a schema."""
+PartOfMessage = Literal["value", "key"]
+KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
@@ -70,6 +73,8 @@ class SourceSettings(BaseModel):
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
             registry), `avro` or `protobuf`.
+        key_format: how the keys of messages are written, where fields lie in them: as `text`, or as `format` has it;
+            schemas of keys in Avro and Protobuf are those of a registry.
         envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
         schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
             `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
@@ -100,6 +105,7 @@ class SourceSettings(BaseModel):
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = Field(default=200_000, ge=1)
     format: Literal["json", "json_sr", "avro", "protobuf"] = "json"
+    key_format: KeyFormat = "text"
     schema_file: str | None = None
     message: str | None = None
     envelope: Literal["debezium", "cloudevents"] | None = None
@@ -136,9 +142,11 @@ class SourceSettings(BaseModel):
         return [*self.all_topics, *([] if self.topic_pattern is None else [f"topics like {self.topic_pattern}"])]
 
     @property
-    def needs_registry(self) -> bool:
-        """Whether schemas of its values are asked of a registry."""
-        return self.format in _WITH_SCHEMAS and self.schema_file is None
+    def registered(self) -> dict[PartOfMessage, str]:
+        """The formats of values and of keys whose schemas are asked of a registry."""
+        formats: dict[PartOfMessage, str] = {"value": self.format} if self.schema_file is None else {}
+        formats["key"] = self.key_format
+        return {part: written_in for part, written_in in formats.items() if written_in in _WITH_SCHEMAS}
 
     @property
     def place(self) -> str:

@@ -8,12 +8,15 @@ Source: https://debezium.io/documentation/reference/stable/connectors/postgresql
 """
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
+from buckets.events.imported_schema import ImportedField
 from buckets.events.json_members import kind_of, members
 from buckets.events.json_object import read_object
 from buckets.events.message_fields import part_of_schema, value_schema
@@ -25,10 +28,23 @@ _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
 _PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
 AFTER = "after."
 """What stands before the path to a field of the event."""
+_BEFORE = "before."
 _OP = "op"
 _WRAPPED = ("payload", _OP, "after")
 _INNER = _WRAPPED[1:]
 _QUOTED = tuple(f'"{name}"'.encode() for name in _INNER)
+
+
+def fields_of_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
+    """Return the fields of rows, as a job has them, of those of changes; none where changes have no row."""
+    return [replace(field, name=field.name.removeprefix(AFTER)) for field in fields if field.name.startswith(AFTER)]
+
+
+def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
+    """Return what changes say beside a row and what it was before, which only fields with an origin have."""
+    reason = "lies beside the row; name it in `origins` for a field to have it"
+    others = [field.name for field in fields if not field.name.startswith((AFTER, _BEFORE))]
+    return [ImportedField(f"{OF_ENVELOPE}{name}", reason=reason) for name in others]
 
 
 def read_json_changes(texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ class Opened(NamedTuple):
 
 NOTHING = b"{}"
 ReadFields = Callable[[pa.RecordBatch, EventSchema], pa.RecordBatch]
-"""Reads the values of messages into the fields of an event schema."""
+"""Reads the values of messages, or keys, into the fields of an event schema."""
 
 
 def unopened(reason: str | None) -> Opened:

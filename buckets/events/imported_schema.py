@@ -64,7 +64,9 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
     known = {field.name: field for field in fields}
     for option, chosen in (("--id", event_id), ("--time", event_time)):
         if chosen not in known:
-            message = f"{option}: {name} has no field {chosen}{did_you_mean(chosen, known)}; fields: {', '.join(known)}"
+            hint = "; for changes as Debezium writes them say --envelope debezium" if f"after.{chosen}" in known else ""
+            near = hint or did_you_mean(chosen, known)
+            message = f"{option}: {name} has no field {chosen}{near}; fields: {', '.join(known)}"
             raise BucketsError(message)
     if event_id == event_time:
         message = f"--id and --time are both {event_id}; name two fields"

@@ -31,28 +31,40 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=str, parse_constant=
 
 
 def read_object(text: str) -> Fields:
-    """Read a text that is exactly one object; a byte order mark before it and white space around it are ignored.
+    """Read a text that is exactly one object, as `read_value` does.
 
     Returns:
-        Its fields. Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
+        Its fields.
 
     Raises:
         ValueError: it is not an object; says why.
+    """
+    value = read_value(text)
+    if not isinstance(value, Fields):
+        message = "broken JSON: not an object"
+        raise ValueError(message)
+    return value
+
+
+def read_value(text: str) -> Any:
+    """Read a text that is exactly one value; a byte order mark before it and white space around it are ignored.
+
+    Returns:
+        The value. Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
+
+    Raises:
+        ValueError: it is not a value; says why.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     if text.count("[") + text.count("{") > DEEPEST and _is_deep(text):
         message = f"broken JSON: nested deeper than {DEEPEST} levels"
         raise ValueError(message)
     try:
-        value = _DECODER.decode(text)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         fault = "there is more after the first value," if error.msg == "Extra data" else error.msg
         message = f"broken JSON: {fault} at character {error.pos + 1}"
         raise ValueError(message) from None
-    if not isinstance(value, Fields):
-        message = "broken JSON: not an object"
-        raise ValueError(message)
-    return value
 
 
 def _is_deep(text: str) -> bool:

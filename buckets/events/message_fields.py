@@ -1,7 +1,8 @@
 """Fields of a message that do not lie in its value: in its key, in its headers, or its time, which the broker knows.
 
-A key and a header are text in UTF-8, which becomes what the event schema says, as text in JSON does. A header that is
-not there is null; of one that is given several times the last counts, as in Kafka's own clients.
+A header is text in UTF-8, which becomes what the event schema says, as text in JSON does, and so is a key that is not
+written in a format (`message_keys`). A header that is not there is null; of one that is given several times the last
+counts, as in Kafka's own clients.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, INGESTED, field_column
 from buckets.events.moment_text import Faults
-from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, EventSchema
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventSchema
 
 HEADERS, STAMPED = "headers", "stamped"
 """Columns of rows beside `key`: headers as a list of key and value, and what the timestamp is, as Kafka numbers it."""
@@ -37,11 +38,16 @@ def columns_beside_value(schema: EventSchema, envelope: str | None) -> list[str]
     """
     origins = schema.origins.values()
     wanted = {
-        KEY: KEY in origins,
+        KEY: any(is_of_key(origin) for origin in origins),
         HEADERS: envelope == "cloudevents" or any(origin.startswith(OF_HEADERS) for origin in origins),
         STAMPED: schema.event_time.broker is not None,
     }
     return [name for name, is_wanted in wanted.items() if is_wanted]
+
+
+def is_of_key(origin: str) -> bool:
+    """Return whether an origin is the key of a message, or lies in it."""
+    return origin == KEY or origin.startswith(OF_KEY)
 
 
 def value_schema(schema: EventSchema) -> EventSchema:
@@ -76,7 +82,7 @@ def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordB
 
     Args:
         rows: with the fields of `value_schema`, `broken`, the columns of `columns_beside_value`, and what lies in
-            envelopes as columns that are called like their origins.
+            envelopes and in keys that are written in a format as columns that are called like their origins.
         schema: the event schema.
 
     Returns:
@@ -101,12 +107,11 @@ def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordB
 
 
 def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
-    if origin == KEY:
-        return _as_text(rows.column(KEY))
     if origin.startswith(OF_HEADERS):
         return header_text(rows, origin.removeprefix(OF_HEADERS))
-    if origin.startswith(OF_ENVELOPE):
-        return rows.column(origin), {}
+    if is_of_key(origin) or origin.startswith(OF_ENVELOPE):
+        column = rows.column(origin)
+        return _as_text(column) if pa.types.is_binary(column.type) else (column, {})
     return _times_ms(rows.column(INGESTED), rows.column(STAMPED), _STAMPS[origin])
 
 

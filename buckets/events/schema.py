@@ -15,12 +15,15 @@ AttributeType = Literal["string", "long", "boolean"]
 LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 KEY = "key"
-OF_HEADERS, OF_ENVELOPE = "headers.", "envelope."
+OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
 
 
 def _is_origin(value: str) -> str:
-    if value != KEY and not any(value.startswith(of) and value != of for of in (OF_HEADERS, OF_ENVELOPE)):
-        message = f"must be {KEY}, {OF_HEADERS}NAME or {OF_ENVELOPE}PATH, not {value!r}"
+    if value != KEY and not any(value.startswith(of) and value != of for of in (OF_KEY, OF_HEADERS, OF_ENVELOPE)):
+        message = f"must be {KEY}, {OF_KEY}PATH, {OF_HEADERS}NAME or {OF_ENVELOPE}PATH, not {value!r}"
+        raise ValueError(message)
+    if is_array(value) and not value.startswith(OF_HEADERS):
+        message = f"{value!r} leads into a list, and only the value of a message has arrays"
         raise ValueError(message)
     return value
 
@@ -110,8 +113,9 @@ class EventSchema(BaseModel):
         measures: decimal fields that rules aggregate.
         arrays: lists inside of events that conditions look into, each with the type of its elements. `tags[]` is a list
             of values, `items[].sku` what the objects of a list have at a path.
-        origins: where fields of messages lie that are not in their value: `key`, `headers.` and the name of
-            one, or `envelope.` and the path to what the source's envelope has beside the event.
+        origins: where fields of messages lie that are not in their value: `key`, `key.` and the path to a field in
+            one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
+            envelope has beside the event.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -163,6 +167,14 @@ class EventSchema(BaseModel):
             if name in self.arrays:
                 message = f"origins: {name!r} is an array, and lies in the value of a message; leave it out"
                 raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_a_value_or_an_object(self) -> "EventSchema":
+        inside = next((origin for origin in self.origins.values() if origin.startswith(OF_KEY)), None)
+        if inside is not None and KEY in self.origins.values():
+            message = f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
+            raise ValueError(message)
         return self
 
     @property

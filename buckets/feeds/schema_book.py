@@ -1,4 +1,4 @@
-"""Follows the file of the event schema, and says under which terms the next batch begins.
+"""Follows the files of the event schema and of values in Protobuf, and says under which terms the next batch begins.
 
 A change is taken where a start of the job would go on with it and all rules stay valid. As at a start it is written
 into the record of the job first, and then into the terms of the first batch that has it. So a batch that is run again,
@@ -13,9 +13,11 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.errors import BucketsError
+from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.watched import WatchedFiles
-from buckets.kafka.pinned_fields import pinned_fields
+from buckets.kafka.pinned_fields import KnownSchemas, pinned_fields
+from buckets.stores.store_path import StorePath
 
 
 class SchemaBook:
@@ -24,7 +26,7 @@ class SchemaBook:
     Attributes:
         job: the job, with this event schema.
         terms: of these batches.
-        fault: why the file is not taken as it is, in one line; None where it is.
+        fault: why the files are not taken as they are, in one line; None where it is.
     """
 
     def __init__(
@@ -48,20 +50,24 @@ class SchemaBook:
         self.fault: str | None = None
         self._checkpoint, self._book = Checkpoint(job.checkpoint), book
         self._check, self._say = check, say
-        self._file = WatchedFiles(job.schema_path, job.with_schema_of_now)
+        self._known = KnownSchemas(job.checkpoint)
+        files = [job.schema_path, *([] if job.protobuf_path is None else [job.protobuf_path])]
+        # Where one lies in a store, both are looked at as often as that one.
+        looked_at = next((file for file in files if isinstance(file, StorePath)), files[0])
+        self._file = WatchedFiles(looked_at, job.with_schema_of_now, lambda _: files)
         self._changed: Job | None = None
 
     def start(self) -> None:
-        """Begin to follow the file.
+        """Begin to follow the files.
 
         Raises:
-            BucketsError: it is not valid.
+            BucketsError: one is not valid.
         """
         self._file.start()
         self._changed = self._file.read()
 
     def take(self, batch_id: int) -> Terms:
-        """Take what the file says by now, and return the terms of batches that begin now. Cost: one stat.
+        """Take what the files say by now, and return the terms of batches that begin now. Cost: one stat a file.
 
         A batch that has begun already keeps what it was begun with, so what is new waits for the next one.
         """
@@ -70,12 +76,22 @@ class SchemaBook:
             if changed is not None and self._checkpoint.batches.record(batch_id) is None:
                 self._changed, self.fault = None, None
                 # The order of fields is part of it.
-                if changed.event_schema.model_dump_json() != self.terms.event_schema.model_dump_json():
+                is_other = changed.event_schema.model_dump_json() != self.terms.event_schema.model_dump_json()
+                if is_other or changed.protobuf != self.job.protobuf:
                     self._go_on_with(changed, batch_id)
         except BucketsError as error:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
+        if "protobuf" in self.job.settings.source.registered.values():
+            self._pin_known_schemas()
         return self.terms
+
+    def _pin_known_schemas(self) -> None:
+        """Know fields by the numbers that they have in the schemas of messages of earlier batches."""
+        before = self.terms.protobuf or PinnedProtobuf()
+        pinned = self._known.add_to(before, self.job)
+        if pinned != before:
+            self.terms = self.terms.model_copy(update={"protobuf": pinned})
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
         """Have another event schema from a batch on.
@@ -87,11 +103,14 @@ class SchemaBook:
         record.identity(basis)
         self._check(job)
         self._book.check_schema(job.event_schema)
-        terms, difference = Terms.of(job, pinned_fields(job)), record.carried_over(basis)
+        terms, differences = Terms.of(job, pinned_fields(job)), [record.carried_over(basis)]
+        if job.protobuf != self.job.protobuf:
+            differences.append(f"values are read by {job.protobuf_path} as it is now")
         record.open(basis)
+        self._known.forget()
         self.job, self.terms = job, terms
         self._book.follow_schema(job.event_schema)
-        if difference:
+        for difference in filter(None, differences):
             self._say(f"from batch {batch_id} on: {difference}")
 
     def to_json(self) -> dict[str, Any]:

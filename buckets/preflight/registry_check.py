@@ -1,4 +1,4 @@
-"""Whether the schema registry answers, and what the source's values are written with has the fields that are needed."""
+"""Whether the schema registry answers, and what values and keys are written with has the fields that are needed."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,22 @@ from buckets.checkpoint.pinned_schemas import newest_pinned
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
 from buckets.config.job import Job
 from buckets.config.kafka import RegistrySettings
+from buckets.config.source import PartOfMessage
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
+from buckets.events.avro.avro_type import read_schema as read_avro
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.avro.event_schema import imported_fields as avro_fields
+from buckets.events.debezium import fields_of_rows
+from buckets.events.message_keys import is_whole_key
+from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+from buckets.events.schema import KEY, OF_KEY
 from buckets.kafka.output_schemas import check_compatible
-from buckets.kafka.pinned_fields import fields_in_values
+from buckets.kafka.pinned_fields import fields_in
 from buckets.kafka.registry import NO_SUBJECT, Registry
 from buckets.kafka.topics import topics_now
 from buckets.printable import counted
@@ -22,7 +29,7 @@ from buckets.rules.rule_set import first_rule_set
 
 
 def check_registry(job: Job, settings: RegistrySettings) -> str:
-    """Ask the registry for what the source's values are written with now, and look for the fields that are needed.
+    """Ask the registry for what values and keys are written with now, and look for the fields that are needed.
 
     Returns:
         What it says, in words.
@@ -34,66 +41,93 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
     registry, output = Registry(settings, pauses_s=()), job.settings.output
     if output.format != "json":
         check_compatible(registry, output, output.format)
-    if not source.needs_registry:
+    parts = [part for part in source.registered if fields_in(job, part)]
+    if not parts:
         registry.newest(NO_SUBJECT)
         return "answers"
-    return "; ".join(_subject(job, registry, f"{topic}-value") for topic in topics_now(job))
+    return "; ".join(_subject(job, registry, topic, part) for topic in topics_now(job) for part in parts)
 
 
-def _subject(job: Job, registry: Registry, subject: str) -> str:
-    """Look for the fields that are needed in the newest schema of a subject."""
-    settings, source, newest = registry.settings, job.settings.source, registry.newest(subject)
+def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> str:
+    """Look for the fields that are needed in the newest schema of the values or keys of a topic."""
+    settings, source, subject = registry.settings, job.settings.source, f"{topic}-{part}"
+    newest = registry.newest(subject)
     if newest is None:
         return f"answers; it has no subject {subject} yet"
-    wanted_kind = AVRO if source.format == "avro" else PROTOBUF
-    if newest.schema.kind != wanted_kind:
+    is_avro = source.registered[part] == "avro"
+    if newest.schema.kind != (AVRO if is_avro else PROTOBUF):
         message = f"registry {settings.url}: version {newest.version:,} of {subject} is of type {newest.schema.kind}"
         raise BucketsError(message)
     try:
-        names, reachable = (_avro_names if source.format == "avro" else _protobuf_names)(job, newest.schema)
+        names, reachable = (_avro_names if is_avro else _protobuf_names)(job, newest.schema, part)
+        there = list(names)
+        if part == "key":
+            there = [f"{OF_KEY}{name}" for name in names]
+        elif source.envelope == "debezium":
+            there = _names_in_rows(newest.schema)
     except (AvroSchemaError, ProtobufSchemaError) as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
-    # In an envelope the fields of the schema are the envelope's.
-    there = [*reachable, *job.event_schema.beside_value, *([] if source.envelope == "debezium" else names)]
-    there = list(dict.fromkeys(there))
+    if not there and source.envelope == "debezium":
+        message = (
+            f"registry {settings.url}: version {newest.version:,} of {subject} has no field `after`, in which Debezium "
+            "has the row; leave out source.envelope, or let a connector write the topic"
+        )
+        raise BucketsError(message)
+    own = {name for declared in fields_in(job, part).values() for name in declared}
+    elsewhere = [name for name in job.event_schema.field_names if name not in own]
+    there = list(dict.fromkeys([*reachable, *elsewhere, *there]))
     check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
     return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
 
 
-def _avro_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
+def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
 
     Raises:
         AvroSchemaError: it is none, or a declared field is no single value in it, which no event has.
     """
-    wanted = fields_in_values(job)
+    wanted = fields_in(job, part)
     names = read_fields(schema.text, schema.references)
-    decoder = decoder_of(schema.text, schema.references, tuple(wanted))
-    for slot, (at, name) in zip(decoder.slots, wanted.items(), strict=True):
+    field = KEY if part == "key" and is_whole_key(job.event_schema) else None
+    decoder = decoder_of(schema.text, schema.references, tuple(wanted), field)
+    for slot, (at, (name, *_)) in zip(decoder.slots, wanted.items(), strict=True):
         fault = "" if at in decoder.readers else decoder.fault_of(slot)
         if fault:
             message = f"has {name}, which {fault}; take it out of the event schema"
             raise AvroSchemaError(message)
-    return names, [wanted[name] for name in decoder.reached(tuple(wanted))]
+    return names, [name for at in decoder.reached(tuple(wanted)) for name in wanted[at]]
 
 
-def _protobuf_names(job: Job, schema: WriterSchema) -> tuple[Sequence[str], Sequence[str]]:
+def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of the message of a schema that has most of those that are declared, and these, by any name.
 
     Raises:
         ProtobufSchemaError: it is none, or a declared field is a list or a map, or an array is none.
     """
-    wanted, pinned = fields_in_values(job), newest_pinned(job).protobuf or PinnedProtobuf()
+    wanted, pinned = fields_in(job, part), newest_pinned(job).protobuf or PinnedProtobuf()
     messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))
     found = [(message, pinned.fields_of(message, list(wanted))) for message in messages]
     if not found:
         message = "has no message"
         raise ProtobufSchemaError(message)
     best, fields = max(found, key=lambda each: len(each[1]))
-    for name, field in fields.items():
+    for at, field in fields.items():
         if field.fault:
-            message = f"has {name}, which {field.fault}; take it out of the event schema"
+            message = f"has {wanted[at][0]}, which {field.fault}; take it out of the event schema"
             raise ProtobufSchemaError(message)
     names = [field.name for field in best.fields]
-    return names, [wanted[name] for name in fields]
+    return names, [name for at in fields for name in wanted[at]]
+
+
+def _names_in_rows(schema: WriterSchema) -> list[str]:
+    """Return the fields of the rows of a database, of whose changes a schema is; none where it has no rows."""
+    if schema.kind == AVRO:
+        root = read_avro(schema.text, schema.references)
+        records = root.branches if root.kind == "union" else (root,)
+        fields = [field for record in records for field in avro_fields(record, "")]
+    else:
+        file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
+        names = [message.full_name for message in messages_of(file)]
+        fields = [field for name in names for field in protobuf_fields(file, name, ("", ""))]
+    return [field.name for field in fields_of_rows(fields)]

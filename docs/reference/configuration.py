@@ -21,8 +21,8 @@ Values under `kafka` may name environment variables, as in `password: "${KAFKA_P
 """
 _KINDS = """
 Which fields go with which `kind`: `kafka` has `topic`, `topics` or `topic_pattern`, `starting_offsets`,
-`max_offsets_per_trigger`, `format`, `schema_file`, `message` and `envelope`; all others have `path`. `json`, `csv` and
-`parquet` have `subfolders`; `parquet` and `delta` have `arrival` and `out_of_order`.
+`max_offsets_per_trigger`, `format`, `key_format`, `schema_file`, `message` and `envelope`; all others have `path`.
+`json`, `csv` and `parquet` have `subfolders`; `parquet` and `delta` have `arrival` and `out_of_order`.
 """
 _SCHEMA = """\
 # Event schema

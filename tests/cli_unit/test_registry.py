@@ -536,3 +536,118 @@ def test_numbers_of_fields_are_pinned_at_a_start_and_kept_where_the_registry_is_
     served.spoil = lambda path: (503, {})
     assert pinned_fields(job) == PinnedProtobuf()
     assert pinned_fields(load_job(written(tmp_path))) is None
+
+
+# Keys
+
+
+@pytest.fixture
+def keyed(served, tmp_path):
+    """Writes a configuration whose fields lie in keys of a format; says what a look at the registry says."""
+
+    def look(key_format: str, origins: dict[str, str]) -> str:
+        conf = written(tmp_path, {"registry": {"url": served.url}}, key_format=key_format)
+        schema = {"event_id": "id", "event_time": "at", "attributes": {"card": "string"}, "origins": origins}
+        (tmp_path / "schema.yaml").write_text(yaml.safe_dump(schema))
+        try:
+            return check_registry(load_job(conf), RegistrySettings(url=served.url))
+        except BucketsError as error:
+            return error.message.replace(served.url, "URL")
+
+    return look
+
+
+def test_check_looks_for_fields_in_the_schemas_of_keys(served, keyed):
+    inside, whole = {"id": "key.id", "card": "key.id"}, {"id": "key"}
+    assert keyed("avro", inside) == "answers; it has no subject payments-key yet"
+    assert keyed("avro", {}) == "answers"
+    assert keyed("text", {}) == "answers"
+    served.register("payments-key", {"type": "record", "name": "key", "fields": [{"name": "id", "type": "string"}]})
+    assert keyed("avro", inside) == "payments-key is at version 1, schema 1: 1 field"
+    assert keyed("avro", {"id": "key.no"}) == (
+        "events of subject payments-key: no column 'id', which event schema 'event' and the rules need; "
+        "columns there: at, card, key.id"
+    )
+    assert keyed("avro", whole) == (
+        "registry URL: version 1 of payments-key has id, which is an object, and must be one value; take it out of the "
+        "event schema"
+    )
+    assert keyed("protobuf", inside) == "registry URL: version 1 of payments-key is of type AVRO"
+    served.register("payments-key", '"string"')
+    assert keyed("avro", whole) == "payments-key is at version 2, schema 2: 0 fields"
+    assert keyed("avro", inside) == "registry URL: version 2 of payments-key is no record but of type string"
+    served.register(
+        "payments-key", 'syntax = "proto3"; message Key { string id = 1; repeated int64 ids = 2; }', "PROTOBUF"
+    )
+    assert keyed("protobuf", inside) == "payments-key is at version 3, schema 3: 2 fields"
+    assert keyed("protobuf", {"id": "key.ids"}) == (
+        "registry URL: version 3 of payments-key has id, which is a list, and must be one value; take it out of the "
+        "event schema"
+    )
+
+
+def test_numbers_of_fields_in_keys_are_pinned_too(served, tmp_path):
+    conf = written(tmp_path, {"registry": {"url": served.url}}, key_format="protobuf")
+    (tmp_path / "schema.yaml").write_text("event_id: id\nevent_time: at\norigins: {id: key.card}\n")
+    assert pinned_fields(load_job(conf)) == PinnedProtobuf()
+    served.register("payments-key", 'syntax = "proto3"; message Key { string a = 1; string card = 2; }', "PROTOBUF")
+    assert pinned_fields(load_job(conf)) == PinnedProtobuf(numbers={"Key": {"card": (2,)}})
+
+
+def test_events_are_not_sent_to_a_topic_whose_keys_have_a_format(tmp_path, buckets, as_worded):
+    conf = written(tmp_path, key_format="json")
+    (tmp_path / "events.jsonl").write_text("{}\n")
+    ran = buckets("kafka", "send", tmp_path / "events.jsonl", "--conf", conf)
+    assert ran.code == 1, ran.out
+    assert as_worded(ran.err)
+
+
+# Changes of a database
+
+ROW = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, {"name": "at", "type": "long"}]}
+PLAIN_ROW = '{"type": "record", "name": "p", "fields": [{"name": "id", "type": "long"}]}'
+CHANGE_FIELDS = [
+    {"name": "before", "type": ["null", ROW]},
+    {"name": "after", "type": ["null", "Value"]},
+    {"name": "op", "type": "string"},
+]
+CHANGE = {"type": "record", "name": "Envelope", "namespace": "bank", "fields": CHANGE_FIELDS}
+CHANGE_PROTO = """syntax = "proto3"; package bank;
+message Value { int64 id = 1; int64 at = 2; }
+message Envelope { Value before = 1; Value after = 2; string op = 3; }
+"""
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_an_event_schema_of_changes_has_the_fields_of_the_row(served, buckets, tmp_path, kind, as_worded):
+    served.register("payments-value", CHANGE if kind == "AVRO" else CHANGE_PROTO, kind)
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format=kind.lower(), envelope="debezium")
+    named = ("schema", "import", "payments-value", "--conf", conf, "--id", "id", "--time", "at")
+    message = ("--message", "bank.Envelope") if kind == "PROTOBUF" else ()
+    ran = buckets(*named, *message)
+    assert ran.code == 1
+    ran_with_it = buckets(*named, "--envelope", "debezium")
+    assert ran_with_it.code == 0, ran_with_it.err
+    assert as_worded(ran.err + ran_with_it.out)
+    (tmp_path / "schema.yaml").write_text(ran_with_it.out)
+    assert check_registry(load_job(conf), RegistrySettings(url=served.url)).endswith("3 fields")
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_a_schema_without_rows_and_a_row_without_a_field_are_said(served, tmp_path, kind, as_worded):
+    plain = {"AVRO": PLAIN_ROW, "PROTOBUF": 'syntax = "proto3"; message P { int64 id = 1; }'}
+    changes = {"AVRO": json.dumps(CHANGE).replace('"at"', '"paid"'), "PROTOBUF": CHANGE_PROTO.replace(" at ", " paid ")}
+    conf = written(tmp_path, {"registry": {"url": served.url}}, format=kind.lower(), envelope="debezium")
+    for text in (plain[kind], changes[kind]):
+        served.register("payments-value", text, kind)
+        with pytest.raises(BucketsError) as fault:
+            check_registry(load_job(conf), RegistrySettings(url=served.url))
+        assert as_worded(fault.value.message.replace(served.url, "URL"))
+
+
+def test_an_event_schema_of_changes_needs_a_row(buckets, tmp_path, as_worded):
+    (tmp_path / "plain.avsc").write_text(PLAIN_ROW)
+    named = ("--id", "id", "--time", "at", "--envelope", "debezium")
+    ran = buckets("schema", "import", "--file", tmp_path / "plain.avsc", *named)
+    assert ran.code == 1
+    assert as_worded(ran.err)

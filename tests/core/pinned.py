@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from buckets.config.source import KeyFormat
 from buckets.events.protobuf.pinned import PinnedProtobuf
 
 
@@ -11,6 +12,7 @@ class Pinned:
 
     avro_schema: str | None = None
     protobuf: PinnedProtobuf | None = None
+    key_format: KeyFormat = "text"
     unjudged: tuple[str, ...] = ()
 
 

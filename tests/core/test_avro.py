@@ -382,6 +382,7 @@ def test_a_schema_that_contains_itself_is_read_to_a_depth():
         '"string"',
         '{"type": "record", "name": "r"}',
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "unknown"}]}',
+        '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
         '{"type": "enum", "name": "e"}',
         "[" * 100_000,
     ],

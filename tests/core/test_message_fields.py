@@ -144,8 +144,8 @@ def test_key_and_headers_lie_beside_values_in_avro_too(tmp_path):
     ("changes", "reason"),
     [
         ({"origins": {"none": "key"}}, "'none' is no field of the schema"),
-        ({"origins": {"country": "value"}}, "must be key, headers.NAME or envelope.PATH, not 'value'"),
-        ({"origins": {"country": "headers."}}, "must be key, headers.NAME or envelope.PATH, not 'headers.'"),
+        ({"origins": {"country": "value"}}, "must be key, key.PATH, headers.NAME or envelope.PATH, not 'value'"),
+        ({"origins": {"country": "headers."}}, "must be key, key.PATH, headers.NAME or envelope.PATH, not 'headers.'"),
         ({"event_time": {"broker": "create_time", "unit": "s"}}, "the time of a broker is in ms, not s"),
         ({"origins": {"create_time": "key"}}, "'create_time' is the time of the broker"),
         ({"event_time": {"broker": "ingested"}}, "create_time"),

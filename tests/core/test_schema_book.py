@@ -1,6 +1,7 @@
 """The event schema that is followed: what is taken, what is refused and said, and which batch has which one."""
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.writer_schemas import WriterSchema, WriterSchemas
 from buckets.config.job import Job, load_job
 from buckets.delta.whole_table import make_table
 from buckets.errors import BucketsError
@@ -273,6 +275,62 @@ def test_numbers_in_protobuf_are_looked_up_when_the_schema_changes(tmp_path):
     known = {"id": (1,), "at": (2,), "payer": (3,), "kind": (4,), "amount": (5,)}
     assert first.numbers == {"Payment": known}
     assert second.numbers == {"Payment": known | {"device": (6,)}}
+
+
+def test_fields_in_protobuf_are_known_by_the_numbers_in_schemas_that_earlier_batches_met(tmp_path):
+    """The event schema has the field before any schema of the registry does."""
+    with small_registry() as registry:
+        kafka = {"bootstrap_servers": "localhost:1", "registry": {"url": registry.url}}
+        job = FollowedJob(tmp_path, kafka=kafka, source={"kind": "kafka", "topic": "payments", "format": "protobuf"})
+    job.run(0)
+    job.write("schema.yaml", DEVICE)
+    assert job.begin(1).protobuf.numbers == {}
+    schemas = WriterSchemas(tmp_path / "checkpoint")
+    schemas.keep(4, WriterSchema("PROTOBUF", PROTO), 1)
+    schemas.keep(5, WriterSchema("PROTOBUF", "message"), 1)
+    schemas.keep(6, WriterSchema("AVRO", '"string"'), 1)
+    job.run(1)
+    known = {"id": (1,), "at": (2,), "payer": (3,), "kind": (4,), "amount": (5,), "device": (6,)}
+    schemas.keep(7, WriterSchema("PROTOBUF", PROTO.replace("device", "device_id")), 2)
+    assert [job.begin(batch).protobuf.numbers for batch in (2, 1)] == [{"Payment": known}, {}]
+    job.run(2)
+    assert job.begin(3).protobuf.numbers == {"Payment": known}
+    assert list(job.batches.all_terms()) == [0, 1, 2]
+
+
+def test_a_schema_file_of_protobuf_is_followed_and_pinned_with_the_batch(tmp_path, as_worded):
+    older = PROTO.replace(" string device = 6;", "")
+    source = {"kind": "kafka", "topic": "payments", "format": "protobuf", "schema_file": "payment.proto"}
+    (tmp_path / "payment.proto").write_text(older)
+    job = FollowedJob(tmp_path, kafka={"bootstrap_servers": "localhost:1"}, source=source)
+    assert job.begin(0).protobuf.text == older
+    job.run(0)
+    job.write("payment.proto", "message")
+    assert job.begin(1).protobuf.text == older
+    job.run(1)
+    job.write("payment.proto", PROTO)
+    assert job.begin(2).protobuf.text == PROTO
+    job.run(2)
+    job.write("schema.yaml", DEVICE)
+    assert job.begin(3).protobuf.text == PROTO
+    job.run(3)
+    assert [(batch, terms.protobuf.text) for batch, terms in job.batches.all_terms().items()] == [
+        (0, older),
+        (2, PROTO),
+        (3, PROTO),
+    ]
+    assert as_worded("\n".join(job.said))
+
+
+def test_a_schema_file_of_avro_is_read_at_a_start_alone(tmp_path):
+    written = {"type": "record", "name": "payment", "fields": [{"name": "id", "type": "string"}]}
+    source = {"kind": "kafka", "topic": "payments", "format": "avro", "schema_file": "payment.avsc"}
+    (tmp_path / "payment.avsc").write_text(json.dumps(written))
+    job = FollowedJob(tmp_path, kafka={"bootstrap_servers": "localhost:1"}, source=source)
+    job.run(0)
+    job.write("payment.avsc", json.dumps(written | {"fields": []}))
+    assert job.begin(1).avro_schema == json.dumps(written)
+    assert job.said == []
 
 
 QUIET = {

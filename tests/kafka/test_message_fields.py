@@ -3,12 +3,17 @@
 import json
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import yaml
 from confluent_kafka import Message, Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from buckets.archive.history import History
 from buckets.checkpoint.batch_records import BatchRecords
@@ -19,8 +24,9 @@ from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
 from buckets.rule_tests.alert_events import events_of_alert, past_alert
 from tests.kafka.audit_job import AuditJob
-from tests.kafka.broker import WITHIN_S
+from tests.kafka.broker import WITHIN_S, TestBroker
 from tests.kafka.kafka_job import Row, comparable
+from tests.kafka.schema_registry import schema_registry
 from tests.kafka.test_crash import LOOK_EVERY_S, all_scored
 from tests.kafka.test_scoring import Running, run_to_end
 from tests.spark.command import RunningCommand
@@ -152,43 +158,82 @@ def test_a_header_becomes_a_field_while_the_job_runs(spark, broker, tmp_path):
     assert replay_history(history, ReplayRequest()).differences == []
 
 
-class ChangesJob(AuditJob):
-    """A job whose payments are rows of a database, as Debezium writes them."""
+KEY_SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "payer", "type": "string"}]}
 
-    def __init__(self, *given: Any, **changes: Any) -> None:
-        super().__init__(*given, archive={"path": "archive"}, **changes)
-        settings = yaml.safe_load(self.conf.read_text())
-        settings["source"]["envelope"] = "debezium"
-        self.conf.write_text(yaml.safe_dump(settings))
-        schema = SCHEMA | {"origins": {"kind": "envelope.source.table"}}
+
+class ChangesJob(AuditJob):
+    """A job whose payments are rows of a database, as Debezium writes them, with keys in Avro."""
+
+    def __init__(self, broker: TestBroker, root: Path, client: SchemaRegistryClient, url: str) -> None:
+        kafka = {"bootstrap_servers": broker.kafka.bootstrap_servers, "registry": {"url": url}}
+        super().__init__(broker, root, kafka=kafka, archive={"path": "archive"}, trigger={"available_now": True})
+        self.configure(envelope="debezium", key_format="avro")
+        schema = SCHEMA | {"origins": {"kind": "envelope.source.table", "payer": "key.payer"}}
         (self.root / "schema.yaml").write_text(yaml.safe_dump(schema))
+        self._key = AvroSerializer(client, json.dumps(KEY_SCHEMA))
+
+    def configure(self, registry: str | None = None, **source: Any) -> None:
+        """Write other settings of the source, or another registry."""
+        settings = yaml.safe_load(self.conf.read_text())
+        settings["source"] |= source
+        settings["kafka"]["registry"]["url"] = registry or settings["kafka"]["registry"]["url"]
+        self.conf.write_text(yaml.safe_dump(settings))
         self.job = load_job(self.conf)
+
+    def key_of(self, event: Row) -> bytes:
+        """The key of a payment, as the vendor's serializer writes it."""
+        key = self._key({"payer": event["payer"]}, SerializationContext(self.topic, MessageField.KEY))
+        assert key is not None
+        return key
 
     def send(self, events: Iterable[Row]) -> None:
         """Put payments into the topic, each as a change, which is followed by a deletion and a tombstone."""
         for number, event in enumerate(events):
-            row = {name: value for name, value in event.items() if name != "kind"}
+            row = {name: value for name, value in event.items() if name not in ("kind", "payer")}
             change = {"before": None, "after": row, "source": {"table": event["kind"]}, "op": "cru"[number % 3]}
             deletion = change | {"before": row, "after": None, "op": "d"}
             whole = {"schema": {"fields": [{"field": "after"}]}, "payload": change} if number % 2 else change
             values = [json.dumps(whole), json.dumps(deletion), None]
-            self.broker.produce(self.topic, values, [event["payer"]] * len(values))
+            self.broker.produce(self.topic, values, [self.key_of(event)] * len(values))
 
 
-def test_changes_of_a_database_are_scored_and_deletions_are_accounted_for_as_skipped(spark, broker, tmp_path):
-    job = ChangesJob(broker, tmp_path / "changes", trigger={"available_now": True})
-    plain = AuditJob(broker, tmp_path / "plain", trigger={"available_now": True})
-    events = payments(60)
-    job.send(events)
-    plain.send(events)
-    (report,), _ = run_to_end(spark, job), run_to_end(spark, plain)
-    for name in (ALERTS, EVALUATIONS, LATE_EVENTS, DEAD_LETTERS):
+def test_changes_of_a_database_with_keys_in_avro_are_scored_and_deletions_are_accounted_for_as_skipped(
+    spark, broker, buckets, tmp_path
+):
+    plain, events = AuditJob(broker, tmp_path / "plain", trigger={"available_now": True}), payments(60)
+    with schema_registry() as url, SchemaRegistryClient({"url": url}) as client:
+        job = ChangesJob(broker, tmp_path / "changes", client, url)
+        job.send(events[:40])
+        plain.send(events)
+        keys = [job.key_of(events[0])[:-1], b"", b"\0\x7f\xff\xff\xff"]
+        change = {"op": "c", "source": {"table": "CARD"}, "after": {"id": "x", "t": 1, "amount": "1.00"}}
+        broker.produce(job.topic, [json.dumps(change)] * len(keys), keys)
+        (first,), _ = run_to_end(spark, job), run_to_end(spark, plain)
+        job.send(events[40:])
+    job.configure(registry="http://127.0.0.1:1")
+    (second,) = run_to_end(spark, job)
+    for name in (ALERTS, EVALUATIONS, LATE_EVENTS):
         assert comparable(job.messages(name)) == comparable(plain.messages(name)), name
-    assert (report.account.events_in, report.account.malformed) == (180, 0)
-    assert report.account.facts.skipped == {"deleted": 60, "tombstone": 60}
-    assert {account.skipped for account in report.account.groups} == {120}
+    assert (first.account.events_in, first.account.malformed, second.account.events_in) == (123, 3, 60)
+    assert first.account.facts.skipped == {"deleted": 40, "tombstone": 40}
+    assert {account.skipped for account in first.account.groups} == {80}
+    reasons = [letter["reason"] for letter in job.messages(DEAD_LETTERS)]
+    assert [reason.partition(" at byte")[0].partition(",")[0] for reason in reasons] == [
+        "key: broken Avro: ends in the middle of a value",
+        "key: does not begin with the prefix of a schema registry",
+        "key: schema 2147483647 is not in the registry",
+    ]
     job.audit(spark)
     history = History.open(load_job(job.conf))
-    faults = pa.concat_tables(history.archive.tables())["_fault"].to_pylist()
-    assert (faults.count(DELETED), faults.count(TOMBSTONE), faults.count(None)) == (60, 60, 60)
+    table = pa.concat_tables(history.archive.tables())
+    faults = table["_fault"].to_pylist()
+    assert [faults.count(reason) for reason in (DELETED, TOMBSTONE, None, *reasons)] == [60, 60, 60, 1, 1, 1]
+    assert table.filter(pc.is_null(table["_fault"]))["payer"].to_pylist() == [event["payer"] for event in events]
     assert replay_history(history, ReplayRequest()).differences == []
+    alert = next(each for each in job.messages(ALERTS) if each["rule_id"] == "payer-sum")
+    ran = buckets("explain", job.conf, alert["alert_id"], "--json")
+    assert ran.code == 0, ran.err
+    last = events_of_alert(past_alert(job.job, alert["alert_id"]), job.job, None)[-1]
+    assert (last["id"], last["payer"]) == (alert["event_id"], alert["key"]["payer"])
+    ran = buckets("backtest", job.root / "rules.yaml", "--conf", job.conf)
+    assert ran.code == 0, ran.err

@@ -20,7 +20,10 @@ SCHEMA: Written = {
     "event_time": {"field": "t", "unit": "ms", "latest": "2100-01-01T00:00:00Z"},
     "attributes": {"payer": "string", "country": "string", "kind": "string", "device": "string"},
     "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}},
+    "arrays": {"items[].sku": "string"},
 }
+WIDER: Written = SCHEMA | {"version": 2, "attributes": {**SCHEMA["attributes"], "channel": "string"}}
+"""The event schema from some moment on; payments have had the field ever since."""
 LATENESS_MS = 600_000
 LONGEST_WINDOW_MS = 7_200_000
 SHORTEST_TAIL_MS = 900_000
@@ -37,6 +40,12 @@ FILTERS: dict[str, Callable[[Row, Looked], bool]] = {
     "payer NOT IN LIST staff": lambda row, lists: (
         row["payer"] is not None and lists[STAFF](row["payer"], row["t"]) is None
     ),
+    "'gift' IN items[].sku OR array_size(items[].sku) > 3": lambda row, lists: (
+        row["items"] is not None and ("gift" in row["items"] or len(row["items"]) > 3)
+    ),
+    "items[].sku NOT IN ('gift', 'stolen')": lambda row, lists: (
+        row["items"] is not None and not {"gift", "stolen", None} & {*row["items"]}
+    ),
 }
 CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
     "recent > 4 * usual AND n >= 3": lambda f, row, lists: (
@@ -48,6 +57,9 @@ CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
         f["n"] >= 2 and (lists[LEVELS](row["payer"], row["t"]) or {}).get("level") == HIGH
     ),
     "rules >= 2": lambda f, row, lists: f["rules"] >= 2,
+    "plain < n AND n >= 4 AND 'stolen' IN items[].sku": lambda f, row, lists: (
+        f["plain"] < f["n"] and f["n"] >= 4 and "stolen" in (row["items"] or ())
+    ),
 }
 
 
@@ -239,6 +251,39 @@ TEMPLATES = (
         {"window": _window("20m", "2h"), "limit": _limit(">", 100, 400)},
     ),
 )
+OF_ARRAYS = (
+    Template(
+        {
+            "rule_id": "gifts",
+            "group_by": ["payer"],
+            "where": "'gift' IN items[].sku OR array_size(items[].sku) > 3",
+            "aggregate": {"function": "count"},
+            "window": {"length": "1h"},
+            "limit": {"operator": ">=", "value": "2"},
+        },
+    ),
+    Template(
+        {
+            "rule_id": "baskets",
+            "group_by": ["payer"],
+            "features": {
+                "plain": {"function": "count", "window": "1h", "where": "items[].sku NOT IN ('gift', 'stolen')"},
+                "n": {"function": "count", "window": "1h"},
+            },
+            "when": "plain < n AND n >= 4 AND 'stolen' IN items[].sku",
+        },
+    ),
+)
+OF_CHANNELS = Template(
+    {
+        "rule_id": "channels",
+        "group_by": ["channel"],
+        "aggregate": {"function": "sum", "measure": "fee"},
+        "window": {"length": "20m"},
+        "limit": {"operator": ">", "value": "300"},
+    },
+)
+"""A rule that needs the wider event schema."""
 BACKFILLED = Template(
     {
         "rule_id": "asked",
@@ -250,7 +295,9 @@ BACKFILLED = Template(
     {"window": _window("2h"), "limit": _limit(">=", 5, 9)},
 )
 """A rule of a group of its own, whose history a job is asked to fill in. On trial, so that no other rule counts it."""
-BY_ID = {template.rule_id: template for template in (*TEMPLATES, BACKFILLED)}
+STEADY = (*OF_ARRAYS, OF_CHANNELS, BACKFILLED)
+"""Those that stay as they are once they are there."""
+BY_ID = {template.rule_id: template for template in (*TEMPLATES, *STEADY)}
 
 
 def counted_by(rule_id: str, feature: str) -> Callable[[Row, Looked], bool]:

@@ -24,8 +24,6 @@ from tests.walk.rare import RarePaths, look_at
 from tests.walk.recorded import RecordedBatch
 from tests.walk.source import Line
 
-EVENT_SCHEMA = EventSchema.model_validate(SCHEMA)
-
 
 class DryWalk:
     """A walk in one process."""
@@ -39,7 +37,7 @@ class DryWalk:
         self._gone: dict[str, int] = {}
         self._arrived: Stretches = ()
         self._lists: dict[str, ListIndex] = {}
-        self._engine = EngineSettings()
+        self._engine, self._schema = EngineSettings(), EventSchema.model_validate(SCHEMA)
         self._batches = 0
         self._before: RecordedBatch | None = None
 
@@ -82,10 +80,13 @@ class DryWalk:
         self._change(list(changes_between(self._rule_set.rules, rules)))
 
     def _change(self, changes: list[RuleChange]) -> None:
-        found = revise(self._rule_set, changes, EVENT_SCHEMA, self._arrived, LATENESS_MS, self._gone)
+        found = revise(self._rule_set, changes, self._schema, self._arrived, LATENESS_MS, self._gone)
         assert not found.refused, found.refused
         self._rule_set = found.rule_set
         self._gone |= deleted(found.made)
+
+    def _write_schema(self, schema: Written) -> None:
+        self._schema = EventSchema.model_validate(schema)
 
     def _write_list(self, name: str, entries: dict[str, tuple[int | None, str]]) -> None:
         found = {key: Entry({"level": level}, until_ms) for key, (until_ms, level) in entries.items()}
@@ -94,7 +95,7 @@ class DryWalk:
     def _add_file(self, of: str, lines: list[str]) -> None:
         number = self._batches
         self._batches += 1
-        terms = Terms(event_schema=EVENT_SCHEMA, engine=self._engine, evaluations=True, output="delta")
+        terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=True, output="delta")
         stands = [Line(f"{number:04d}", number, position, line.encode()) for position, line in enumerate(lines, 1)]
         versions = {name: id(index) for name, index in self._lists.items()}
         batch = RecordedBatch(number, tuple(stands), self._rule_set, terms, self._lists, versions)

@@ -12,7 +12,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.walk.catalogue import BACKFILLED, BY_ID, HIGH, LATENESS_MS, LEVELS, LOW, STAFF, TEMPLATES, Written
+from tests.walk.catalogue import (
+    BACKFILLED,
+    BY_ID,
+    HIGH,
+    LATENESS_MS,
+    LEVELS,
+    LOW,
+    OF_ARRAYS,
+    OF_CHANNELS,
+    STAFF,
+    STEADY,
+    TEMPLATES,
+    WIDER,
+    Written,
+)
 from tests.walk.stream import BUSY, HOUR_MS, Stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,6 +106,7 @@ def make_plan(seed: int, lives: int, topics: bool = False) -> Plan:
     return Plan(seed, engine, tuple(Step(number, *each) for number, each in enumerate(steps, 1)))
 
 
+_STEADY = {template.rule_id for template in STEADY}
 _Planned = tuple[str, dict[str, Any], bool]
 
 
@@ -102,6 +117,7 @@ class _Draft:
         self._dice, self._lives, self._topics = dice, lives, topics
         self._stream = Stream(dice)
         self._rules = {template.rule_id: template.draw(dice) for template in TEMPLATES if self._begins(template)}
+        self._rules |= {template.rule_id: template.draw(dice) for template in OF_ARRAYS}
         self._gone = [template.rule_id for template in TEMPLATES if template.rule_id not in self._rules]
 
     def _begins(self, template: Any) -> bool:
@@ -121,8 +137,12 @@ class _Draft:
             if self._dice.random() < 0.5:
                 changes["state"] = NARROW
             yield "configure", changes, False
+            # A topic does not ask again for a rule that it has refused, so there the field comes first.
+            if life == 1 and self._topics:
+                yield "write_schema", {"schema": WIDER}, False
             yield "start", {}, False
             if life == 1:
+                yield from self._wider()
                 yield "backfill", {"rule": self._asked()}, False
             # Wide buckets are hours old: so much time has to pass, and without a gap before the last look at the state.
             if life == last:
@@ -145,6 +165,13 @@ class _Draft:
             yield "audit", {}, False
         yield "replay", {}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
+
+    def _wider(self) -> Iterator[_Planned]:
+        """A rule that needs a field, and the field, if it is not there yet."""
+        self._rules[OF_CHANNELS.rule_id] = OF_CHANNELS.draw(self._dice)
+        yield "write_rules", self._written("a field more, and a rule that uses it"), False
+        if not self._topics:
+            yield "write_schema", {"schema": WIDER}, False
 
     def _kinds(self) -> Iterator[str]:
         """Of what kind each file is: those that have to come first, so that every walk has them."""
@@ -187,7 +214,7 @@ class _Draft:
     def _changed(self) -> dict[str, Any]:
         """Some rules get another limit, window, policy or state."""
         notes = []
-        for rule_id in self._dice.sample(sorted(self._rules.keys() - {BACKFILLED.rule_id}), 3):
+        for rule_id in self._dice.sample(sorted(self._rules.keys() - _STEADY), 3):
             template, before = BY_ID[rule_id], self._rules[rule_id]
             rule = template.draw(self._dice)
             rule |= {name: before[name] for name in ("snoozes",) if name in before}
@@ -203,7 +230,7 @@ class _Draft:
             rule_id = self._gone.pop(self._dice.randrange(len(self._gone)))
             self._rules[rule_id] = BY_ID[rule_id].draw(self._dice)
             return self._written(f"{rule_id} comes back")
-        there = [each for each in self._rules if not BY_ID[each].keeps and each != BACKFILLED.rule_id]
+        there = [each for each in self._rules if not BY_ID[each].keeps and each not in _STEADY]
         if not there:
             return self._changed()
         rule_id = self._dice.choice(there)

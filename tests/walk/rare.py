@@ -26,9 +26,12 @@ PATHS = {
     "an alert held for want of history": "a row of `held_alerts`",
     "a count that started again": "an alert of a rule with `reset_on_alert`",
     "a rule over alerts fired": "a row of `alerts`",
+    "a rule over arrays fired": "a row of `alerts`",
+    "a rule fired that uses a field that came later": "a row of `alerts`",
     "bounds that are not exact": "an evaluation between buckets",
     "a list changed between batches": "another version of a list than the batch before had",
     "rules changed between batches": "another version of the rules than the batch before had",
+    "the event schema changed between batches": "other terms than the batch before had",
     "precision changed between lives": "other terms than the batch before had",
 }
 NOT_ALWAYS = {
@@ -103,8 +106,12 @@ def look_at(
     saw("a count that started again", sum(row["rule_id"] == "not-staff" for row in found["alerts"]))
     of_alerts = {rule.rule_id for rule in batch.rule_set.rules if rule.on == "alerts"}
     saw("a rule over alerts fired", sum(row["rule_id"] in of_alerts for row in found["alerts"]))
+    saw("a rule over arrays fired", sum(row["rule_id"] in ("gifts", "baskets") for row in found["alerts"]))
+    of_channels = sum(row["rule_id"] == "channels" for row in found["alerts"])
+    saw("a rule fired that uses a field that came later", of_channels)
     saw("bounds that are not exact", sum(row["exact"] is False for row in found["evaluations"]))
     if before is not None:
         saw("a list changed between batches", batch.list_versions != before.list_versions)
         saw("rules changed between batches", batch.rule_set.version != before.rule_set.version)
+        saw("the event schema changed between batches", batch.terms.event_schema != before.terms.event_schema)
         saw("precision changed between lives", batch.terms.engine.precision != before.terms.engine.precision)

@@ -17,6 +17,8 @@ HOUR_MS = 3_600_000
 BUSY = [f"p{number}" for number in range(6)]
 COUNTRIES = ["DE", "FR", "IT", "ES"]
 KINDS = ["CARD", "CARD", "CASH"]
+CHANNELS = ["web", "app", "pos", None]
+SKUS = ["book", "book", "pen", "pen", "gift", "stolen", None]
 RECENT_MS = 120_000
 """Repeats and collisions are of payments no older than this, which every tail holds."""
 WHALE = "whale"
@@ -35,6 +37,8 @@ class Stream:
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
+        self._other_dice = random.Random(repr(dice.getstate()))
+        """For what was added later, so that a seed has the payments that it had before."""
         self.clock_ms = START_MS
         self._number = 0
         self._used: set[int] = set()
@@ -71,7 +75,7 @@ class Stream:
             other = self._dice.choice(recent)
             self._recent.remove(other)
             row = self._payment(other["payer"]) | {"t": other["t"]}
-            return json.dumps(row | {name: other[name] for name in ("country", "kind")})
+            return json.dumps(row | {name: other[name] for name in ("country", "kind", "channel")})
         if what < 0.09:
             return json.dumps(self._payment(self._dice.choice(BUSY)) | {"payer": None})
         if what < 0.10:
@@ -101,12 +105,12 @@ class Stream:
     def _alone(self, time_ms: int) -> Row:
         """A payment with a wild date, which shares no key with others."""
         row = self._row(f"wild{self._number}", time_ms)
-        return row | {"country": row["payer"], "kind": row["payer"]}
+        return row | dict.fromkeys(("country", "kind", "channel"), row["payer"])
 
     def _huge(self) -> list[Row]:
         """Payments of one payer whose sum passes 64 bits at the second one, and a small one."""
         payer = f"huge{self._number}"
-        alone = {"country": payer, "kind": payer, "device": "phone"}
+        alone = {"country": payer, "kind": payer, "channel": payer, "device": "phone"}
         rows = [self._payment(payer) | alone for _ in range(3)]
         return [rows[0] | {"amount": HUGE}, rows[1] | {"amount": HUGE}, rows[2]]
 
@@ -117,7 +121,7 @@ class Stream:
         rows = []
         for row in chosen:
             again = self._row(row["payer"], self._unused(row["t"] + self._dice.randrange(1_000, 60_000), 1))
-            rows.append(again | {name: row[name] for name in ("country", "kind", "device")})
+            rows.append(again | {name: row[name] for name in ("country", "kind", "channel", "device")})
         return rows
 
     def _row(self, payer: str, time_ms: int) -> Row:
@@ -135,7 +139,14 @@ class Stream:
             "amount": f"{amount / 100:.2f}",
             "fee": dice.randrange(100),
         }
-        return row | dict.fromkeys(missing)
+        return row | dict.fromkeys(missing) | self._added()
+
+    def _added(self) -> Row:
+        """A field that no event schema has at first, and a list of objects."""
+        dice = self._other_dice
+        skus = [dice.choice(SKUS) for _ in range(dice.choice([0, 1, 1, 2, 3, 5]))]
+        items = [{} if sku is None else {"sku": sku, "price": 1} for sku in skus]
+        return {"channel": dice.choice(CHANNELS)} | ({"items": items} if dice.random() < 0.9 else {})
 
     def _malformed(self) -> str:
         row = self._row("nobody", self.clock_ms)

@@ -178,6 +178,9 @@ class Walk:
     def _write_rules(self, note: str, rules: list[Written]) -> None:
         self._rules.write(rules)
 
+    def _write_schema(self, schema: Written) -> None:
+        put(self._root / "schema.yaml", yaml.safe_dump(schema))
+
     def _write_list(self, name: str, entries: Entries) -> None:
         text = io.StringIO()
         lines = csv.writer(text)

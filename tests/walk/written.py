@@ -40,7 +40,10 @@ def parsed(line: str, schema: EventSchema) -> Row | None:
         or (amount is not None and amount != round(amount, 2))
     ):
         return None
-    return {name: row[name] for name in ATTRIBUTES} | {"t": row["t"], "amount": amount, "fee": row["fee"]}
+    items = [item.get("sku") for item in row["items"]] if "items" in row else None
+    channel = row["channel"] if "channel" in schema.attributes else None
+    added = {"channel": channel, "items": items, "t": row["t"], "amount": amount, "fee": row["fee"]}
+    return {name: row[name] for name in ATTRIBUTES} | added
 
 
 def has_key(group: Group, row: Row) -> bool:

@@ -23,10 +23,14 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AvroText:
-    """A schema as it is written, with those whose types it names, each after those that it names itself."""
+    """A schema as it is written, with those whose types it names, each after those that it names itself.
+
+    With `field` a message is not the fields of a record but that one field, which may be of any type.
+    """
 
     text: str
     references: tuple[str, ...] = ()
+    field: str | None = None
 
 
 SchemaOf = Callable[[int], AvroText]
@@ -69,4 +73,4 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> 
 
 
 def _decoder(written: AvroText, schema: EventSchema) -> Decoder:
-    return decoder_of(written.text, written.references, tuple(schema.field_names))
+    return decoder_of(written.text, written.references, tuple(schema.field_names), written.field)

@@ -4,6 +4,7 @@ Source: the specification of Avro 1.12, https://avro.apache.org/docs/1.12.0/spec
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,6 +170,10 @@ def _define(kind: str, written: Mapping[str, Any], names: _Names) -> AvroType:
     else:
         inside = names.inside(full)
         made.fields = tuple(_field(each, inside) for each in _list(written, "fields"))
+        twice = [field for field, times in Counter(field.name for field in made.fields).items() if times > 1]
+        if twice:
+            message = f"record {_shown(name)} has field {_shown(twice[0])} twice"
+            raise AvroSchemaError(message)
     return made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.events.avro.arrays import ItemReader, array_values, item_readers
-from buckets.events.avro.avro_type import AvroType, read_schema
+from buckets.events.avro.avro_type import AvroType, RecordField, read_schema
 from buckets.events.avro.columns import NO_VALUES, field_values
 from buckets.events.avro.program import Program, program_of
 from buckets.events.avro.scan import DEEPEST, FAULTS, NO_LEAF, scan
@@ -92,18 +92,22 @@ def _broken(code: int, at: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def decoder_of(text: str, references: tuple[str, ...], names: tuple[str, ...]) -> Decoder:
+def decoder_of(text: str, references: tuple[str, ...], names: tuple[str, ...], field: str | None = None) -> Decoder:
     """Return what reads messages of a schema.
 
     Args:
         text: the JSON of the schema.
         references: schemas whose types it names, as `read_schema` takes them.
         names: the fields of the event schema.
+        field: the one field that a message is; None where it is the fields of a record.
 
     Raises:
-        AvroSchemaError: it is no schema of a record.
+        AvroSchemaError: it is no schema, or none of a record where it must be one.
     """
     outer = list(dict.fromkeys(map(outer_name, names)))
-    program, types = program_of(read_schema(text, references), outer)
+    root = read_schema(text, references)
+    if field is not None:  # A record is written as its fields are, and nothing else.
+        root = AvroType("record", fields=(RecordField(field, root),))
+    program, types = program_of(root, outer)
     slots = [outer.index(outer_name(name)) for name in names]
     return Decoder(program, types, slots, item_readers(names, slots, program, types))

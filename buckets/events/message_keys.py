@@ -1,0 +1,117 @@
+"""Keys of messages that are written in a format: in JSON, or in Avro or Protobuf behind the prefix of a registry.
+
+A key is one value, whose field has the origin `key`, or an object, in which `key.` and a path lead to a field. Only
+what fields need is decoded. A message without a key has none of these fields; one with a broken key is no event.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.envelope import ReadFields
+from buckets.events.json_events import read_events
+from buckets.events.json_members import members
+from buckets.events.json_object import read_value
+from buckets.events.message_fields import is_of_key, part_of_schema
+from buckets.events.schema import KEY, OF_KEY, EventSchema
+from buckets.events.text_lines import BYTE_ORDER_MARK
+
+_SCHEMA, _PAYLOAD = "schema", "payload"
+
+
+def paths_in_keys(schema: EventSchema) -> dict[str, str]:
+    """Return the paths of fields that lie in keys, by field; that of a whole key is `key`."""
+    return {name: origin.removeprefix(OF_KEY) for name, origin in schema.origins.items() if is_of_key(origin)}
+
+
+def is_whole_key(schema: EventSchema) -> bool:
+    """Return whether keys are one value."""
+    return KEY in schema.origins.values()
+
+
+def with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+    """Read keys into columns that are called like the origins of their fields.
+
+    Args:
+        rows: messages with `key` (binary) and `broken`.
+        schema: the event schema.
+        read: reads keys, given as `raw` (binary), into the fields of a part of the event schema.
+
+    Returns:
+        The messages without `key` as it was, and `broken` also where a key is.
+    """
+    paths = paths_in_keys(schema)
+    if not paths:
+        return rows
+    keys, is_whole = rows.column(KEY), is_whole_key(schema)
+    at = np.cumsum(keys.is_valid().to_numpy(zero_copy_only=False)) - 1
+    back = pa.array(at, mask=keys.is_null().to_numpy(zero_copy_only=False))
+    part = part_of_schema(schema, paths)
+    columns = {name: rows.column(name) for name in rows.schema.names if name != KEY}
+    if keys.null_count == len(keys):
+        return pa.record_batch(columns | {schema.origins[name]: pa.nulls(len(keys)) for name in paths})
+    found = read(pa.record_batch({RAW: keys.drop_null()}), part)
+    reasons = found.column(BROKEN).to_pylist()
+    said = pa.array([reason and _of_key(reason, part.field_names, is_whole) for reason in reasons], pa.string())
+    columns[BROKEN] = pc.coalesce(columns[BROKEN], said.take(back))
+    for index, path in enumerate(part.field_names):
+        columns[KEY if is_whole else f"{OF_KEY}{path}"] = found.column(field_column(index)).take(back)
+    return pa.record_batch(columns)
+
+
+def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
+    """Say of a reason that it is one of a key; one of a field begins with its path, or that of an object around it."""
+    path, colon, _ = reason.partition(": ")
+    if not colon or not any(f"{name}.".startswith(f"{path}.") for name in names):
+        return f"{KEY}: {reason}"
+    return reason if is_whole else f"{OF_KEY}{reason}"
+
+
+def read_json_keys(texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool) -> pa.RecordBatch:
+    """Read keys in JSON.
+
+    Args:
+        texts: with `raw` (text), and `broken` where a key is no text.
+        schema: the part of the event schema that lies in keys.
+        is_whole: whether they are one value; objects otherwise.
+        is_wrapped: whether an object may be the `payload` beside a `schema`, as Kafka Connect writes it.
+    """
+    if not is_whole and not is_wrapped:
+        return read_events(texts, schema)
+    written: list[str] = []
+    reasons: list[str | None] = texts.column(BROKEN).to_pylist()
+    for row, text in enumerate(texts.column(RAW).to_pylist()):
+        try:
+            written.append(text if reasons[row] else _as_field(text) if is_whole else _payload(text))
+        except ValueError as error:
+            written.append(text)
+            reasons[row] = str(error)
+    return read_events(
+        pa.record_batch({RAW: pa.array(written, pa.string()), BROKEN: pa.array(reasons, pa.string())}), schema
+    )
+
+
+def _as_field(text: str) -> str:
+    """Return an object with a value as its only field.
+
+    Raises:
+        ValueError: it is no value of JSON; says why.
+    """
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        read_value(text)
+    return f'{{"{KEY}":{text}}}'
+
+
+def _payload(text: str) -> str:
+    """Return what lies in an object beside its schema, or the object where there is no such. Raises likewise."""
+    if f'"{_PAYLOAD}"' not in text:
+        return text
+    described, payload = members(text.encode(), (_SCHEMA, _PAYLOAD))
+    return text if described is None or payload is None else payload.decode()
