@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 
 from buckets.archive import layout as archive_layout
 from buckets.archive.field_names import FieldNames
@@ -30,6 +30,7 @@ from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
+from buckets.delta.whole_table import make_table, through_store
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.stores.opened_files import as_input
@@ -91,13 +92,14 @@ class Archive:
         columns = archive_columns(schema)
         if not self.exists():
             settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
-            DeltaTable.create(str(self.table_path), columns, configuration=settings, raise_if_key_not_exists=False)
+            make_table(self.table_path, columns, settings)
             return
         open_table(self.table_path)
         add_missing_columns(self.table_path, columns)
         table = open_table(self.table_path)
         if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
-            table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
+            named = {CLUSTER_BY: cluster_by}
+            through_store(self.table_path, lambda: table.alter.set_table_properties(named, raise_if_not_exists=False))
 
     def end(self) -> int:
         """Return how many rows there are, which is the number of the next arrival."""
@@ -183,7 +185,7 @@ class Archive:
             name, columns = "arrivals", pa.schema(table.schema().to_arrow())
             sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
         with reading(self.table_path):
-            return run(table, sql, name)
+            return through_store(self.table_path, lambda: run(table, sql, name))
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:

@@ -12,7 +12,7 @@ from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import Job, load_job
-from buckets.kafka.faults import Outage
+from buckets.errors import Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 

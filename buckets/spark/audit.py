@@ -26,7 +26,8 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
 from buckets.config.topic_selection import TopicSelection
 from buckets.delta.upkeep import Upkeep
-from buckets.kafka.faults import Broker, Outage
+from buckets.errors import Outage
+from buckets.kafka.faults import Broker
 from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
@@ -37,6 +38,7 @@ from buckets.spark.kafka_source import kafka_options, subscription
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
 from buckets.spark.stall import give_up
+from buckets.spark.store_faults import java_in_one_line
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -93,7 +95,7 @@ class AuditListener:
 
     Attributes:
         on_batch: called after each batch.
-        on_outage: called when Kafka does not answer and is waited for.
+        on_outage: called when Kafka or a store does not answer and is waited for.
         say: told a line when a start is tried again.
         on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
     """
@@ -163,7 +165,8 @@ class AuditQuery:
         self._query: StreamingQuery | None = None
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
-        make_tables(spark, audit.folder, audit.settings, audit.tables)
+        with java_in_one_line():
+            make_tables(spark, audit.folder, audit.settings, audit.tables)
         audit.folder.keep_topics(self._topics)
         paths = [audit.folder.tables / name for name in tables]
         self._upkeep = Upkeep(paths, audit.settings.keep_versions, audit.settings.compact, listener.say)

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage, explain
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import explain
 from buckets.spark.kafka_faults import explain_spark
 
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ann", "password": "${SECRET}"}
