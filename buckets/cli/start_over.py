@@ -23,7 +23,7 @@ from buckets.monitor.processes import process_tree
 from buckets.stores.store_path import away_behind
 
 T = TypeVar("T")
-_WAITS = "BUCKETS_WAITS_FOR_STORE"
+WAITS = "BUCKETS_WAITS_FOR_STORE"
 """In the environment of a job that has begun anew: since when and until when it waits, in s of the steady clock."""
 _AGAIN_AFTER_S = 1.0
 _GONE_WITHIN_S = 1.0
@@ -37,7 +37,7 @@ class StartOver:
     def __init__(self, log: Terminal) -> None:
         """Look whether the job has begun anew; `log` is told what is waited for, and that it is over."""
         self._log = log
-        waits = os.environ.pop(_WAITS, None)
+        waits = os.environ.pop(WAITS, None)
         self._since_s, self._until_s = (0.0, 0.0) if waits is None else map(float, waits.split())
         self._is_stopping = False
         self._ending = threading.Lock()
@@ -108,7 +108,7 @@ class StartOver:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(int(name), False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
-        os.environ[_WAITS] = f"{self._since_s} {self._until_s}"
+        os.environ[WAITS] = f"{self._since_s} {self._until_s}"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
