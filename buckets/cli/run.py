@@ -1,7 +1,7 @@
 """The command `buckets run`: the main job."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,12 +64,9 @@ def run(
         check_source(conf, job)
         if audit:
             audit_settings(job)
-        with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint:
-            try:
-                _run(job, audit, new_topic, BatchProgress(log), endpoint, over)
-            except BaseException as fault:
-                over.after(fault, job.settings.store_patience)
-                raise
+        begins_anew = over.after_faults(job.settings.store_patience)
+        with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint, begins_anew:
+            _run(job, audit, new_topic, BatchProgress(log), endpoint, over)
 
 
 def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint, over: StartOver) -> None:
@@ -111,7 +108,7 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
         query = prepared.query(spark, Listener(on_batch, on_refused, on_outage, progress.warn, progress.on_phase))
         watch = prepared.file_watch(progress.warn)
         counts = AuditStatus()
-        tables = audit_beside(spark, job, _audit_listener(progress, counts), accept) if audit else None
+        tables = audit_beside(spark, job, _audit_listener(progress, counts, on_lost), accept) if audit else None
         try:
             with (
                 LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault, progress.warn) as live,
@@ -130,7 +127,9 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
     progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {results}{unread}")
 
 
-def _audit_listener(progress: BatchProgress, counts: AuditStatus) -> "AuditListener":
+def _audit_listener(
+    progress: BatchProgress, counts: AuditStatus, on_lost: Callable[[LostLease], None]
+) -> "AuditListener":
     """Return what is told of an audit beside the job."""
     from buckets.spark.audit import AuditListener
 
@@ -144,4 +143,4 @@ def _audit_listener(progress: BatchProgress, counts: AuditStatus) -> "AuditListe
     def on_failure(error: Exception) -> None:
         progress.warn(f"the audit has ended, scoring goes on: {first_line(error)}")
 
-    return AuditListener(on_batch, on_outage, progress.warn, on_failure)
+    return AuditListener(on_batch, on_outage, progress.warn, on_failure, on_lost)

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
 from buckets.checkpoint.lease import LostLease
@@ -69,6 +69,15 @@ class StartOver:
     def is_stopping(self) -> None:
         """Take in that somebody has asked the job to end."""
         self._is_stopping = True
+
+    @contextlib.contextmanager
+    def after_faults(self, patience_ms: int) -> Iterator[None]:
+        """Begin anew after a fault of the `with`, as `after`."""
+        try:
+            yield
+        except BaseException as fault:
+            self.after(fault, patience_ms)
+            raise
 
     def after(self, fault: BaseException, patience_ms: int) -> None:
         """Begin anew after a fault; return where that does not help, or the store has been away for too long.

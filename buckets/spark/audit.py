@@ -19,6 +19,7 @@ from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, t
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, audit_tables
 from buckets.audit.writer import AuditWriter, WrittenMessages
+from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
@@ -98,12 +99,14 @@ class AuditListener:
         on_outage: called when Kafka or a store does not answer and is waited for.
         say: told a line when a start is tried again.
         on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
+        on_lost: told if the lease of a checkpoint in a store is lost; must see that nothing more is written.
     """
 
     on_batch: Callable[[AuditReport], None] = lambda report: None
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None
     on_failure: Callable[[Exception], None] = lambda error: None
+    on_lost: Callable[[LostLease], None] = give_up
 
 
 def prepare_audit(
@@ -219,7 +222,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
+        with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -227,7 +230,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
+                with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -261,7 +264,7 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with Lock(self._audit.folder.checkpoint, give_up):
+        with Lock(self._audit.folder.checkpoint, self._listener.on_lost):
             Running(self._begin, self._run_batch, self._patience).run(None)
 
 
