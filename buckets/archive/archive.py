@@ -103,7 +103,7 @@ class Archive:
 
     def end(self) -> int:
         """Return how many rows there are, which is the number of the next arrival."""
-        return (open_table(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
+        return (self._last(_APPLICATION) or 0) if self.exists() else 0
 
     def last_batch(self) -> tuple[int, int] | None:
         """Return the last batch that is archived, if only in part, and its rows so far; None where nothing is."""
@@ -115,7 +115,11 @@ class Archive:
 
     def complete_batch(self) -> int | None:
         """Return the last batch that is known to be archived as a whole; None where none is."""
-        return open_table(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+        return self._last(_BATCHES) if self.exists() else None
+
+    def _last(self, application: str) -> int | None:
+        with reading(self.table_path):
+            return through_store(self.table_path, lambda: open_table(self.table_path).transaction_version(application))
 
     def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.

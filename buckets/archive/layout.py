@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import WHOLE
-from buckets.delta.whole_table import through_store
+from buckets.delta.whole_table import files_in, through_store
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.stores.opened_files import as_input
 
@@ -79,7 +79,7 @@ def open_table(table_path: Path) -> DeltaTable:
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
     """Return the files of a table in the order of arrival; they do not overlap."""
-    added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    added = files_in(table).to_pylist()
     names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
     return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
 

@@ -78,6 +78,25 @@ def is_made(path: Path | str) -> bool:
     return tried(path, lambda: DeltaTable.is_deltatable(str(path)))
 
 
+def last_number(path: Path | str, application: str) -> int | None:
+    """Return the number of the last append of an application, as `append_new` writes it; None before the first.
+
+    Raises:
+        BucketsError: the log of the table is damaged, or the store does not answer.
+        TableNotFoundError: there is none.
+    """
+    return tried(path, lambda: open_table(path).transaction_version(application))
+
+
+def files_in(table: DeltaTable) -> pa.Table:
+    """Return what the log says of the files of a table.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    return through_store(table.table_uri, lambda: pa.table(table.get_add_actions(flatten=True)))
+
+
 def check_table(path: Path) -> None:
     """See that the log of a table can be read, and that the files are there that hold its rows; not what is in them.
 
@@ -85,7 +104,7 @@ def check_table(path: Path) -> None:
         BucketsError: the log is damaged, or a file is missing.
         TableNotFoundError: there is no table.
     """
-    named = pa.table(open_table(path).get_add_actions(flatten=True))["path"].to_pylist()
+    named = files_in(open_table(path))["path"].to_pylist()
     gone = [name for name in named if not (path / name).exists() and not (path / unquote(name)).exists()]
     if gone:
         others = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""

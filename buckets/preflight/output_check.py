@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.delta.whole_table import is_made, open_table
+from buckets.delta.whole_table import is_made, last_number, open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
@@ -43,7 +43,7 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
                 "back, or name a new checkpoint and a new output folder"
             )
             raise BucketsError(message)
-    last = open_table(folder / BATCHES).transaction_version(f"{identity}-{BATCHES}")
+    last = last_number(folder / BATCHES, f"{identity}-{BATCHES}")
     if last is None or last < newest:
         message = (
             f"table {folder / BATCHES} ends with batch {'none' if last is None else last}, and checkpoint {checkpoint} "
