@@ -18,6 +18,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.moved_state import find_state
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.terms import Terms
@@ -264,6 +265,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         guard.find()
     if guard is not None and new_topic is None:
         guard.check()
+    find_state(job.checkpoint)
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     if output is not None:
