@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.moved_state import find_state
+from buckets.checkpoint.moved_state import check_found, find_state
+from buckets.errors import BucketsError
 
 SCHEMA = "state/0/_stateSchema/default/0_7c6fea86"
 
@@ -41,7 +42,10 @@ def test_a_checkpoint_in_another_place_names_its_own_files_and_no_checksum_of_be
     there = tmp_path / "new" / "cp"
     there.parent.mkdir()
     take(checkpoint, there)
+    with pytest.raises(BucketsError, match="was moved or copied here"):
+        check_found(there)
     find_state(there)
+    check_found(there)
     assert schemas_of(there) == [f"file:{there}/spark/{SCHEMA}"]
     assert not metadata_of(there).with_name(".0.crc").exists()
 
