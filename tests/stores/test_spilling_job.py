@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from buckets.stores.location import location
-from tests.spark.command import RunningCommand
+from tests.spark.command import RunningCommand, run_command
 from tests.spark.job_folder import JobFolder
 from tests.spark.test_attempts import RETRIED, kill, workers
 from tests.spark.test_spilled import a_job
@@ -33,10 +33,11 @@ def spilled(job: JobFolder) -> set[Path]:
 
 @pytest.mark.parametrize("where", ["disk", "store"])
 def test_a_job_that_spills_and_loses_its_jvm_and_then_a_worker_has_the_results_of_any_job(
-    where, store: Store, bucket: str, spark, tmp_path: Path
+    where, store: Store, bucket: str, tmp_path: Path
 ):
     plain = a_job(tmp_path / "plain")
-    plain.run(spark)
+    ran = run_command("run", plain.conf)
+    assert ran.returncode == 0, ran.stderr
     root, rules = tmp_path / "spilling", (plain.root / "rules.yaml").read_text()
     if where == "disk":
         job = JobFolder(root, source={"kind": "json", "path": str(plain.source), "max_files_per_trigger": 1})
