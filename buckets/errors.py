@@ -31,6 +31,10 @@ class ConfigurationError(BucketsError):
     exit_code = MISUSED
 
 
+class Outage(BucketsError):
+    """Kafka or an object store does not answer, which may be temporary."""
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's text; its type if it has no text."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

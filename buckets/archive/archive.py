@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 
 from buckets.archive import layout as archive_layout
 from buckets.archive.field_names import FieldNames
@@ -31,6 +31,7 @@ from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
+from buckets.delta.whole_table import make_table, through_store
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.stores.opened_files import as_input
@@ -96,13 +97,14 @@ class Archive:
         if not self.exists():
             given = {CLUSTER_BY: cluster_by, SINCE: None if since is None else str(since)}
             settings = {name: value for name, value in given.items() if value is not None} or None
-            DeltaTable.create(str(self.table_path), columns, configuration=settings, raise_if_key_not_exists=False)
+            make_table(self.table_path, columns, settings)
             return
         open_table(self.table_path)
         add_missing_columns(self.table_path, columns)
         table = open_table(self.table_path)
         if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
-            table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
+            named = {CLUSTER_BY: cluster_by}
+            through_store(self.table_path, lambda: table.alter.set_table_properties(named, raise_if_not_exists=False))
 
     def since(self) -> int | None:
         """Return the first batch that is archived; None where that is the first of the job."""
@@ -111,7 +113,7 @@ class Archive:
 
     def end(self) -> int:
         """Return how many rows there are, which is the number of the next arrival."""
-        return (open_table(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
+        return (self._last(_APPLICATION) or 0) if self.exists() else 0
 
     def last_batch(self) -> tuple[int, int] | None:
         """Return the last batch that is archived, if only in part, and its rows so far; None where nothing is."""
@@ -123,7 +125,11 @@ class Archive:
 
     def complete_batch(self) -> int | None:
         """Return the last batch that is known to be archived as a whole; None where none is."""
-        return open_table(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+        return self._last(_BATCHES) if self.exists() else None
+
+    def _last(self, application: str) -> int | None:
+        with reading(self.table_path):
+            return through_store(self.table_path, lambda: open_table(self.table_path).transaction_version(application))
 
     def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.
@@ -193,7 +199,7 @@ class Archive:
             name, columns = "arrivals", pa.schema(table.schema().to_arrow())
             sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
         with reading(self.table_path):
-            return run(table, sql, name)
+            return through_store(self.table_path, lambda: run(table, sql, name))
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:

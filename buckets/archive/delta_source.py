@@ -6,12 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from buckets.checkpoint.cuts import Cut
 from buckets.config.source import DeltaSource
 from buckets.delta.query import query, quoted_column, sql_text
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import is_made, open_table
 from buckets.errors import BucketsError
 from buckets.events.field_paths import containers, path_of
 from buckets.events.parquet_rows import as_arrivals, plain_columns
@@ -34,7 +33,7 @@ def delta_arrivals(
     spans = [(cut, *cut.span) for cut in cuts if cut.span is not None]
     if not spans:
         return
-    if not DeltaTable.is_deltatable(source.path):
+    if not is_made(source.path):
         message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
         raise BucketsError(message)
     rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].event_id)

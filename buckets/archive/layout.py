@@ -10,6 +10,7 @@ it. `_arrival` says in which order they arrived.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import WHOLE
-from buckets.errors import BucketsError, first_line
+from buckets.delta.whole_table import files_in, through_store
+from buckets.errors import BucketsError, Outage, first_line
 from buckets.stores.opened_files import as_input
 
 ARRIVAL = "_arrival"
@@ -54,6 +56,8 @@ def reading(table_path: Path) -> Iterator[None]:
     """Say in one line that an archive is damaged, whatever is read of it."""
     try:
         yield
+    except Outage:
+        raise
     except Exception as error:
         # Queries raise nothing narrower than Exception where a file cannot be read.
         if not isinstance(error, (OSError, DeltaError, pa.ArrowException)) and not _FILE_FAULT.search(str(error)):
@@ -72,12 +76,12 @@ def open_table(table_path: Path) -> DeltaTable:
         BucketsError: it is damaged.
     """
     with reading(table_path):
-        return DeltaTable(str(table_path))
+        return through_store(table_path, lambda: DeltaTable(str(table_path)))
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
     """Return the files of a table in the order of arrival; they do not overlap."""
-    added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    added = files_in(table).to_pylist()
     names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
     return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
 
@@ -123,22 +127,27 @@ def join_small_files(path: Path) -> int:
         columns = pa.schema(table.schema().to_arrow())
         rows = pa.concat_tables(tables, promote_options="default")
         try:
-            write_deltalake(
-                table,
-                clustered(with_columns(rows, columns), table),
-                mode="overwrite",
-                predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
-                writer_properties=file_properties(columns),
-                target_file_size=WHOLE,
-            )
+            through_store(path, partial(_replace, table, run, clustered(with_columns(rows, columns), table)))
         except CommitFailedError:
             break
-    table.update_incremental()
+    table = open_table(path)
     after = files_of(table)
     if len(after) < len(before):
-        table.vacuum(dry_run=False)
-        table.cleanup_metadata()
+        through_store(path, lambda: table.vacuum(dry_run=False))
+        through_store(path, table.cleanup_metadata)
     return len(before) - len(after)
+
+
+def _replace(table: DeltaTable, run: list[ArchiveFile], rows: pa.Table) -> None:
+    """Write rows in the place of files that hold them; done once more, it is the same."""
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
+        predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
+        writer_properties=file_properties(pa.schema(table.schema().to_arrow())),
+        target_file_size=WHOLE,
+    )
 
 
 def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:

@@ -26,7 +26,7 @@ from buckets.audit.tables import DAY, UNREADABLE, Table
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import query
 from buckets.delta.upkeep import Upkeep
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, through_store
 from buckets.outputs.contract import MOMENT
 
 OPEN_COMMITS = 64
@@ -103,7 +103,7 @@ class AuditWriter:
             self._open[name] = open_table(self._folder / name)
             self._since[name] = self._open[name].version()
         else:
-            self._open[name].update_incremental()
+            through_store(self._folder / name, self._open[name].update_incremental)
         return self._open[name]
 
     def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:

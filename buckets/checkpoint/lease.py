@@ -23,7 +23,8 @@ from buckets.checkpoint.folders import lock_file, records_folder
 from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
 from buckets.stores.known_folders import disown, own
-from buckets.stores.store_path import PATIENCE_S, StorePath
+from buckets.stores.retries import PATIENCE_S
+from buckets.stores.store_path import StorePath
 
 VALID_S = 15.0
 """For how long a lease is good that is not renewed."""
@@ -33,6 +34,7 @@ MARGIN_S = 5.0
 _LOOK_S = 1.0
 _ANSWER_WITHIN_S = 2.0
 """For how long a renewal is waited for, before the next one."""
+_LAST_ANSWER_S = 0.5
 _OWN_FOLDERS = ("batches", "cuts", "driver", "rule_sets", "terms")
 """Folders of records into which nobody writes but the holder."""
 
@@ -60,18 +62,40 @@ class LeaseRecord:
         return json.dumps(asdict(self)).encode()
 
 
+class LostLease(BucketsError):
+    """A lease that is not held any more, so that nothing more may be written."""
+
+    def __init__(self, checkpoint: Path, reason: str, is_taken: bool) -> None:
+        """Say it.
+
+        Args:
+            checkpoint: of the lease.
+            reason: why it is lost.
+            is_taken: whether another process has it; if not, it may be taken again once the store answers.
+        """
+        self.reason, self.is_taken = f"the lease of checkpoint {checkpoint} is lost: {reason}", is_taken
+        super().__init__(
+            f"{self.reason}; nothing more is written, and whoever holds the lease goes on with the batch; start the "
+            "job again if nobody does"
+        )
+
+
+_HELD: set[str] = set()
+"""The holders of this process that have not let go."""
+
+
 class Lease:
     """The lease of a checkpoint, taken and released any number of times."""
 
-    def __init__(self, checkpoint: Path, on_lost: Callable[[str], None] | None = None) -> None:
-        """Take nothing yet; `on_lost` is told why a lease is lost, from a thread of its own."""
+    def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
+        """Take nothing yet; `on_lost` is told that a lease is lost, from a thread of its own."""
         self._checkpoint, self._object = checkpoint, _object_of(checkpoint)
-        self._on_lost = on_lost or (lambda reason: None)
+        self._on_lost = on_lost or (lambda lost: None)
         self._folders = [str(records_folder(checkpoint) / name) for name in _OWN_FOLDERS]
         self._record: LeaseRecord | None = None
         self._tag = ""
         self._until_s = 0.0
-        self._lost: str | None = None
+        self._lost: LostLease | None = None
         self._ending = threading.Event()
         self._writing = threading.Lock()
 
@@ -104,23 +128,29 @@ class Lease:
             FileNotFoundError: it was given back, and its record removed, while it was looked at.
         """
         mine = LeaseRecord(uuid.uuid4().hex, 1, f"{os.getpid()} of {socket.gethostname()}", _life(), epoch_ms())
-        tag = self._object.write_first(mine.encode())
-        if tag is None:
-            there, before = _ended(self._checkpoint, self._object)
-            mine = replace(mine, epoch=there.epoch + 1, renewed_ms=epoch_ms())
-            tag = self._object.write_over(mine.encode(), before)
+        tag = None
+        _HELD.add(mine.holder)
+        try:
+            tag = self._object.write_first(mine.encode())
+            if tag is None:
+                there, before = _ended(self._checkpoint, self._object)
+                mine = replace(mine, epoch=there.epoch + 1, renewed_ms=epoch_ms())
+                tag = self._object.write_over(mine.encode(), before)
+        finally:
+            if tag is None:
+                _HELD.discard(mine.holder)
         return None if tag is None else (mine, tag)
 
     def check(self) -> None:
         """See that it is still held, before anything is written.
 
         Raises:
-            BucketsError: it is not, or could not be renewed for too long.
+            LostLease: it is not, or could not be renewed for too long.
         """
         if self._record is not None and self._lost is None and time.monotonic() >= self._until_s:
-            self._lost = f"it could not be renewed for {VALID_S - MARGIN_S:g} s"
+            self._lost = self._expired("")
         if self._lost is not None:
-            raise BucketsError(self._said(self._lost))
+            raise self._lost
 
     def release(self) -> None:
         """Give it back; where nothing has come beside its record, nothing is left."""
@@ -128,6 +158,8 @@ class Lease:
         with self._writing:
             record, self._record = self._record, None
             disown(self._folders)
+            if record is not None:
+                _HELD.discard(record.holder)
             if record is None or self._lost is not None:
                 return
             try:
@@ -139,35 +171,35 @@ class Lease:
                 return  # it ends by itself
 
     def _renew_on(self, ending: threading.Event) -> None:
-        while not ending.wait(RENEW_S):
+        while not ending.wait(min(RENEW_S, max(0.0, self._until_s - time.monotonic()))):
             with self._writing:
                 if self._record is None or ending.is_set():
                     return
-                fault = self._renewed(self._record)
-            if fault is not None and not ending.is_set():
-                self._lost = fault
-                self._on_lost(self._said(fault))
+                lost = self._renewed(self._record)
+            if lost is not None and not ending.is_set():
+                self._lost = lost
+                self._on_lost(lost)
                 return
 
-    def _renewed(self, record: LeaseRecord) -> str | None:
-        """Renew the lease; return why it is lost, None where it is not."""
+    def _renewed(self, record: LeaseRecord) -> LostLease | None:
+        """Renew the lease; return how it is lost, None where it is not."""
         began_s, renewed = time.monotonic(), replace(record, renewed_ms=epoch_ms())
+        # Asked once more at the end of its time, for a moment: who was held up for long may have it still.
+        within_s = min(_ANSWER_WITHIN_S, max(_LAST_ANSWER_S, self._until_s - began_s))
         try:
-            tag = self._object.write_over(renewed.encode(), self._tag, _ANSWER_WITHIN_S)
+            tag = self._object.write_over(renewed.encode(), self._tag, within_s)
             if tag is None:
-                there, tag = _read(self._object, _ANSWER_WITHIN_S)
+                there, tag = _read(self._object, within_s)
                 if there.holder != record.holder:
-                    return f"process {there.process} has taken it"
+                    return LostLease(self._checkpoint, f"process {there.process} has taken it", is_taken=True)
         except (OSError, ValueError) as error:
-            late = time.monotonic() >= self._until_s
-            return f"it could not be renewed in time ({first_line(error)})" if late else None
+            return self._expired(f" ({first_line(error)})") if time.monotonic() >= self._until_s else None
         self._tag, self._until_s = tag, began_s + VALID_S - MARGIN_S
         return None
 
-    def _said(self, reason: str) -> str:
-        return (
-            f"the lease of checkpoint {self._checkpoint} is lost: {reason}; nothing more is written, and whoever holds "
-            "the lease goes on with the batch; start the job again if nobody does"
+    def _expired(self, fault: str) -> LostLease:
+        return LostLease(
+            self._checkpoint, f"it could not be renewed for {VALID_S - MARGIN_S:g} s{fault}", is_taken=False
         )
 
 
@@ -202,9 +234,14 @@ def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
 
 
 def _is_over(record: LeaseRecord) -> bool:
-    """Return whether a lease was given back, or its holder was a process of this machine that is gone."""
+    """Return whether a lease was given back, or its holder was of this machine and is gone, or of this process before.
+
+    A process that has let go while the store did not answer, or that has begun anew, has left its record behind.
+    """
     if not record.holder:
         return True
+    if record.life and record.life == _life():
+        return record.holder not in _HELD
     machine, _, process = record.life.rpartition("/")
     here, _, _ = _life().rpartition("/")
     return bool(machine) and machine == here and _life(int(process.split("-")[0])) != record.life

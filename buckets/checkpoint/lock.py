@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Self
 
 from buckets.checkpoint.file_lock import FileLock, check_file_free
-from buckets.checkpoint.lease import Lease, check_not_leased
+from buckets.checkpoint.lease import Lease, LostLease, check_not_leased
 from buckets.stores.store_path import StorePath
 
 
 class Lock:
     """The lock of a checkpoint, taken and released any number of times: of a file, or a lease in an object store."""
 
-    def __init__(self, checkpoint: Path, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
         """Take nothing yet.
 
         Args:
             checkpoint: the checkpoint.
-            on_lost: told why, from another thread, if a lease is lost; must see that nothing more is written.
+            on_lost: told, from another thread, if a lease is lost; must see that nothing more is written.
         """
         in_store = isinstance(checkpoint, StorePath)
         self._held: FileLock | Lease = Lease(checkpoint, on_lost) if in_store else FileLock(checkpoint)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from buckets.audit.folder import audit_settings
+from buckets.checkpoint.lease import LostLease
 from buckets.cli.console import Terminal
 from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
+from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
-from buckets.kafka.faults import Outage
+from buckets.errors import Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 
@@ -70,21 +72,27 @@ def audit(
     """  # noqa: D301 - click needs the backspace itself
     log = log_of(log_format)
     with errors_in(log):
-        job = with_master(load_job(conf), master)
+        over = StartOver(log)
+        job = over.through(lambda: with_master(load_job(conf), master))
         hide_secrets(log, job)
         settings = metrics_at(audit_settings(job).metrics, metrics_port)
-        with metrics_endpoint(settings, "audit.metrics.port") as endpoint:
-            _audit(job, once, new_topic, AuditProgress(log), endpoint)
+        begins_anew = over.after_faults(job.settings.store_patience)
+        with metrics_endpoint(settings, "audit.metrics.port") as endpoint, begins_anew:
+            _audit(job, once, new_topic, AuditProgress(log), endpoint, over)
 
 
-def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint) -> None:
+def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpoint: Endpoint, over: StartOver) -> None:
     """Run an audit to its end, or until it is interrupted."""
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
+    from buckets.spark.stall import give_up
 
-    prepared, counts = prepare_audit(job, progress.say if new_topic else None, progress.warn), AuditStatus()
+    accept, counts = progress.say if new_topic else None, AuditStatus()
+    prepared = over.through(lambda: prepare_audit(job, accept, progress.warn))
+    over.answers()
 
     def on_batch(report: "AuditReport") -> None:
+        over.is_over()
         progress.on_batch(report)
         counts.on_batch(report.batch_id, report.written, report.duration_s)
 
@@ -92,13 +100,21 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
         progress.on_outage(outage)
         counts.on_outage()
 
+    def on_lost(lost: LostLease) -> None:
+        over.after(lost, job.settings.store_patience)
+        give_up(lost)
+
+    def on_interrupt() -> None:
+        over.is_stopping()
+        progress.on_interrupt()
+
     with progress:
         spark = job_session(job, prepared.folder.checkpoint, progress.on_phase)
-        query = AuditQuery(spark, prepared, AuditListener(on_batch, on_outage, progress.warn))
+        query = AuditQuery(spark, prepared, AuditListener(on_batch, on_outage, progress.warn, on_lost=on_lost))
         try:
             with counts.asking(query.news):
                 endpoint.follow(audit=lambda: counts.latest)
-                query.run(once, progress.on_interrupt)
+                query.run(once, on_interrupt)
         except KeyboardInterrupt:
             progress.say(f"stopped after {progress.messages:,} messages; start it again to go on")
             return

@@ -9,7 +9,7 @@ from rich.status import Status
 
 from buckets.cli.console import Terminal
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.kafka.faults import Outage
+from buckets.errors import Outage
 from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class StatusLine:
         self.say("stopping after the batch that is running…")
 
     def on_outage(self, outage: Outage) -> None:
-        """Say that Kafka does not answer."""
+        """Say that Kafka or a store does not answer."""
         self.warn(f"{outage.message}; trying again")
 
 

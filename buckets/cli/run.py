@@ -1,19 +1,20 @@
 """The command `buckets run`: the main job."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from buckets.audit.folder import audit_settings
+from buckets.checkpoint.lease import LostLease
 from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import BatchProgress
+from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, check_source, load_job
-from buckets.errors import first_line
-from buckets.kafka.faults import Outage
+from buckets.errors import Outage, first_line
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live_status import LiveStatus
@@ -57,26 +58,35 @@ def run(
     """  # noqa: D301 - click needs the backspace itself
     log = log_of(log_format)
     with errors_in(log):
-        job = with_master(load_job(conf), master)
+        over = StartOver(log)
+        job = over.through(lambda: with_master(load_job(conf), master))
         hide_secrets(log, job)
         check_source(conf, job)
         if audit:
             audit_settings(job)
-        with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint:
-            _run(job, audit, new_topic, BatchProgress(log), endpoint)
+        begins_anew = over.after_faults(job.settings.store_patience)
+        with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint, begins_anew:
+            _run(job, audit, new_topic, BatchProgress(log), endpoint, over)
 
 
-def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint) -> None:
+def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoint: Endpoint, over: StartOver) -> None:
     """Run a job to its end, or until it is interrupted."""
     from buckets.spark.audit import audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
+    from buckets.spark.stall import give_up
+
+    def on_lost(lost: LostLease) -> None:
+        over.after(lost, job.settings.store_patience)
+        give_up(lost)
 
     accept = progress.say if new_topic else None
-    prepared = prepare(job, accept)
+    prepared = over.through(lambda: prepare(job, accept, on_lost))
+    over.answers()
     if prepared.carried_over:
         progress.say(prepared.carried_over)
 
     def on_batch(report: "BatchReport") -> None:
+        over.is_over()
         progress.on_batch(report)
         live.on_batch(report)
 
@@ -88,13 +98,17 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
         progress.on_outage(outage)
         live.on_outage()
 
+    def on_interrupt() -> None:
+        over.is_stopping()
+        progress.on_interrupt()
+
     with progress:
         progress.on_phase("starting Spark")
         spark = job_session(job, job.checkpoint, progress.on_phase)
         query = prepared.query(spark, Listener(on_batch, on_refused, on_outage, progress.warn, progress.on_phase))
         watch = prepared.file_watch(progress.warn)
         counts = AuditStatus()
-        tables = audit_beside(spark, job, _audit_listener(progress, counts), accept) if audit else None
+        tables = audit_beside(spark, job, _audit_listener(progress, counts, on_lost), accept) if audit else None
         try:
             with (
                 LiveStatus(job.checkpoint, query.rules_in_force, query.news, query.rules_fault, progress.warn) as live,
@@ -103,7 +117,7 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
                 contextlib.nullcontext() if beside is None else counts.asking(beside.news),
             ):
                 endpoint.follow(lambda: live.latest, None if beside is None else lambda: counts.latest)
-                query.run(job.settings.trigger.interval, progress.on_interrupt)
+                query.run(job.settings.trigger.interval, on_interrupt)
         except KeyboardInterrupt:
             progress.say(f"stopped after {progress.events:,} events; start it again to go on")
             return
@@ -113,7 +127,9 @@ def _run(job: Job, audit: bool, new_topic: bool, progress: BatchProgress, endpoi
     progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {results}{unread}")
 
 
-def _audit_listener(progress: BatchProgress, counts: AuditStatus) -> "AuditListener":
+def _audit_listener(
+    progress: BatchProgress, counts: AuditStatus, on_lost: Callable[[LostLease], None]
+) -> "AuditListener":
     """Return what is told of an audit beside the job."""
     from buckets.spark.audit import AuditListener
 
@@ -127,4 +143,4 @@ def _audit_listener(progress: BatchProgress, counts: AuditStatus) -> "AuditListe
     def on_failure(error: Exception) -> None:
         progress.warn(f"the audit has ended, scoring goes on: {first_line(error)}")
 
-    return AuditListener(on_batch, on_outage, progress.warn, on_failure)
+    return AuditListener(on_batch, on_outage, progress.warn, on_failure, on_lost)

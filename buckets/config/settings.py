@@ -19,6 +19,7 @@ from buckets.duration import DurationMs, format_duration
 STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000
 START_PATIENCE_MS = 600_000
+STORE_PATIENCE_MS = 600_000
 SHUTDOWN_WITHIN_MS = 20_000
 """With the end of Spark's session less than the 30 seconds after which Kubernetes kills."""
 
@@ -143,6 +144,7 @@ class JobSettings(BaseModel):
         stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends; at
             least 1s.
         start_patience: for how long Python workers that do not answer in time are started again.
+        store_patience: how long to wait for an object store that does not answer while the job runs.
         shutdown_within: how long the running micro-batch may take to end after Ctrl-C or SIGTERM; after that it is
             abandoned, and done again at the next start.
     """
@@ -165,6 +167,7 @@ class JobSettings(BaseModel):
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     stall_patience: DurationMs = STALL_PATIENCE_MS
     start_patience: DurationMs = START_PATIENCE_MS
+    store_patience: DurationMs = STORE_PATIENCE_MS
     shutdown_within: DurationMs = SHUTDOWN_WITHIN_MS
     engine: EngineSettings = EngineSettings()
     state: StateSettings = StateSettings()

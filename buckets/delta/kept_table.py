@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
 from buckets.delta.data_file import DataFile, discard, with_columns, write_data_file
 from buckets.delta.numbered_append import append_new
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, through_store
 from buckets.stores.opened_files import as_input
 from buckets.stores.store_path import StorePath
 
@@ -121,7 +121,8 @@ class KeptTable:
     def _open(self) -> _Head:
         table = open_table(self._path)
         columns = pa.schema(table.schema().to_arrow()) if is_plain(table) else None
-        return _Head(table.version(), table.transaction_version(self._application), columns)
+        last = through_store(self._path, lambda: table.transaction_version(self._application))
+        return _Head(table.version(), last, columns)
 
     def _appended(
         self, head: _Head, number: int, make: Callable[[], pa.Table], write_apart: WriteApart

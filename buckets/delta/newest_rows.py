@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from buckets.delta.commits import is_understood
 from buckets.delta.data_file import with_columns
 from buckets.delta.query import inside, is_table, readable
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import files_in, open_table
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange
 from buckets.stores.opened_files import as_input
@@ -166,7 +166,7 @@ class _Source:
 
     def files(self) -> Iterator["_File"]:
         """Yield the files that may hold wanted rows."""
-        actions = pa.table(self.table.get_add_actions(flatten=True))
+        actions = files_in(self.table)
         ends = [_moments_us(actions, f"{end}.{self.order.moment}") for end in ("min", "max")]
         for name, least, last in zip(actions["path"].to_pylist(), *ends, strict=True):
             # The log has milliseconds, and some writers cut off what is beyond them.

@@ -18,6 +18,8 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError
 
+from buckets.delta.whole_table import through_store
+
 NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | None]
 """Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
 
@@ -45,8 +47,29 @@ def append_new(
         besides: other numbers that are written with the rows.
 
     Raises:
+        BucketsError: the store of the table does not answer.
         CommitFailedError: something else has come in between, such as a change of the table's properties.
     """
+    is_again = False
+
+    def append() -> None:
+        # A commit may have been made whose answer was lost.
+        nonlocal is_again
+        if is_again:
+            table.update_incremental()
+        is_again = True
+        _append(table, application, new_rows, properties, besides)
+
+    through_store(table.table_uri, append)
+
+
+def _append(
+    table: DeltaTable,
+    application: str,
+    new_rows: NewRows,
+    properties: WriterProperties | None,
+    besides: Sequence[Transaction],
+) -> None:
     while True:
         last = table.transaction_version(application)
         numbered = new_rows(last)

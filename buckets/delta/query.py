@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
-from buckets.delta.whole_table import open_table
-from buckets.errors import BucketsError, first_line
+from buckets.delta.whole_table import open_table, through_store
+from buckets.errors import BucketsError, Outage, first_line
 from buckets.moment import TimeRange
 
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -32,7 +32,8 @@ def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = ""
         BucketsError: the table cannot be read.
     """
     with readable(named, remedy):
-        return run(table if isinstance(table, DeltaTable) else open_table(table), sql)
+        opened = table if isinstance(table, DeltaTable) else open_table(table)
+        return through_store(opened.table_uri, lambda: run(opened, sql))
 
 
 def query_batches(table: DeltaTable, sql: str, named: str) -> Iterator[pa.RecordBatch]:
@@ -65,6 +66,8 @@ def readable(named: str, remedy: str = "") -> Iterator[None]:
     advice = f"; {remedy}" if remedy else ""
     try:
         yield
+    except Outage:
+        raise
     except BucketsError as damaged:  # names its table, and the log
         raise BucketsError(damaged.message + advice) from None
     except Exception as error:  # deltalake raises plain ones for files that are gone or broken

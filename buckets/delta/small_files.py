@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from buckets.clock import epoch_ms
 from buckets.delta.commits import Action, Commits, commit_info, is_understood, redefines_table
 from buckets.delta.data_file import with_columns, write_data_file
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import files_in, open_table
 from buckets.errors import BucketsError, first_line
 from buckets.stores.opened_files import as_input
 
@@ -131,7 +131,7 @@ def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table
 
 def _files(table: DeltaTable) -> list[SmallFile]:
     """Return the files of a table, oldest first."""
-    actions = pa.table(table.get_add_actions(flatten=True))
+    actions = files_in(table)
     names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
     wanted = [*names, *(f"partition.{day}" for day in days)]
     actions = actions.select([name for name in wanted if name in actions.column_names])

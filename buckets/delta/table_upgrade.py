@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, tried
 
 _CONSTRAINT = "delta.constraints."
 
@@ -17,6 +17,10 @@ def add_missing_columns(path: Path, columns: pa.Schema) -> None:
         path: the table.
         columns: all columns that it should have; those that it lacks must be nullable.
     """
+    tried(path, lambda: _add_missing_columns(path, columns))
+
+
+def _add_missing_columns(path: Path, columns: pa.Schema) -> None:
     table = open_table(path)
     there = {field.name for field in table.schema().fields}
     missing = [field for field in columns if field.name not in there]

@@ -1,8 +1,11 @@
-"""Opens a Delta table that is whole, and says in one line which one is not."""
+"""Opens a Delta table that is whole, and says in one line which one is not, or which store does not answer.
+
+What the library does with a table goes by `tried` or `through_store`, so that a store that does not answer is one line
+wherever it is met, after it has been asked again for a while.
+"""
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -10,14 +13,17 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from buckets.errors import BucketsError, first_line
+from buckets.stores.retries import PATIENCE_S, retried
+from buckets.stores.store_path import StoreError, store_error
 
 T = TypeVar("T")
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_MORE_TRIES, _AGAIN_AFTER_S = 3, 0.1
-"""A log that is listed while it is written to may show a commit and not the one before it; a store may cut answers."""
+_ADDRESS = re.compile(r"(s3a?|gs|abfss?):/")
+_OF_STORE = re.compile(r"object store|Generic \w+ error", re.IGNORECASE)
+_WITHIN_S = 0.3
+"""For how long a log that is listed while it is written to may show a commit and not the one before it."""
 
 
 def open_table(path: Path | str) -> DeltaTable:
@@ -30,13 +36,65 @@ def open_table(path: Path | str) -> DeltaTable:
     return tried(path, lambda: DeltaTable(str(path)))
 
 
-def make_table(path: Path, columns: pa.Schema) -> None:
-    """Make a table, unless it is there.
+def open_named(path: Path | str, otherwise: Callable[[str], str]) -> DeltaTable:
+    """Open a table that a person has named.
+
+    Args:
+        path: the table.
+        otherwise: says in a line that there is no table, given why.
+
+    Raises:
+        BucketsError: there is none, or the store does not answer.
+    """
+    try:
+        return open_table(path)
+    except StoreError:
+        raise
+    except (TableNotFoundError, BucketsError) as error:
+        raise BucketsError(otherwise(first_line(error.__cause__ or error))) from None
+
+
+def make_table(path: Path, columns: pa.Schema, properties: Mapping[str, str | None] | None = None) -> None:
+    """Make a table, unless it is there; its properties may be others than those of Delta.
 
     Raises:
         BucketsError: it is there, and its log is damaged, or the store does not answer.
     """
-    tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore"))
+    known = None if properties is None else dict(properties)
+    tried(
+        path,
+        lambda: DeltaTable.create(
+            str(path), columns, mode="ignore", configuration=known, raise_if_key_not_exists=False
+        ),
+    )
+
+
+def is_made(path: Path | str) -> bool:
+    """Return whether there is a table with a commit.
+
+    Raises:
+        BucketsError: the store does not answer.
+    """
+    return tried(path, lambda: DeltaTable.is_deltatable(str(path)))
+
+
+def last_number(path: Path | str, application: str) -> int | None:
+    """Return the number of the last append of an application, as `append_new` writes it; None before the first.
+
+    Raises:
+        BucketsError: the log of the table is damaged, or the store does not answer.
+        TableNotFoundError: there is none.
+    """
+    return tried(path, lambda: open_table(path).transaction_version(application))
+
+
+def files_in(table: DeltaTable) -> pa.Table:
+    """Return what the log says of the files of a table.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    return through_store(table.table_uri, lambda: pa.table(table.get_add_actions(flatten=True)))
 
 
 def check_table(path: Path) -> None:
@@ -46,7 +104,7 @@ def check_table(path: Path) -> None:
         BucketsError: the log is damaged, or a file is missing.
         TableNotFoundError: there is no table.
     """
-    named = pa.table(open_table(path).get_add_actions(flatten=True))["path"].to_pylist()
+    named = files_in(open_table(path))["path"].to_pylist()
     gone = [name for name in named if not (path / name).exists() and not (path / unquote(name)).exists()]
     if gone:
         others = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
@@ -55,33 +113,56 @@ def check_table(path: Path) -> None:
 
 
 def tried(path: Path | str, ask: Callable[[], T]) -> T:
-    """Ask something of a table, a few times if it cannot be had.
+    """Ask something of a table, or do what is right however often it is done, until it succeeds.
 
     Raises:
         BucketsError: the log of the table is damaged, or the store does not answer.
         TableNotFoundError: there is none.
     """
+
+    def passes_within_s(error: Exception) -> float:
+        is_passing = isinstance(error, DeltaError | OSError) and not isinstance(error, TableNotFoundError)
+        return _WITHIN_S if is_passing and not _is_of_store(path, error) else 0.0
+
     with _whole(path):
-        for _ in range(_MORE_TRIES):
-            try:
-                return ask()
-            except TableNotFoundError:
-                raise
-            except (DeltaError, OSError):
-                time.sleep(_AGAIN_AFTER_S)
-        return ask()
+        return through_store(path, lambda: retried(ask, passes_within_s))
+
+
+def through_store(path: Path | str, ask: Callable[[], T]) -> T:
+    """Ask something of a table, again as long as its store does not answer; other faults are raised as they are.
+
+    Raises:
+        StoreError: the store does not do it.
+    """
+    try:
+        return retried(ask, lambda error: PATIENCE_S if _is_of_store(path, error) else 0.0)
+    except Exception as error:
+        if _is_of_store(path, error):
+            raise store_error(path, error) from error
+        raise
+
+
+def _is_of_store(path: Path | str, error: Exception) -> bool:
+    """Return whether a store is to blame for what a library says of a table in it."""
+    if isinstance(error, BucketsError | TableNotFoundError) or not _ADDRESS.match(str(path)):
+        return False
+    return isinstance(error, OSError) or _OF_STORE.search(str(error)) is not None
 
 
 @contextmanager
 def _whole(path: Path | str) -> Iterator[None]:
-    """Say in one line that a log is damaged."""
+    """Say in one line that a table cannot be opened, or that its log is damaged."""
     try:
         yield
-    except TableNotFoundError:
+    except (BucketsError, TableNotFoundError):
         raise
+    except CommitFailedError as error:
+        message = f"table {path}: others change it at the same time ({first_line(error)[:200]}); start again"
+        raise BucketsError(message) from error
+    except OSError as error:
+        message = f"table {path}: cannot be opened ({first_line(error)[:200]}); see who may read and write there"
+        raise BucketsError(message) from error
     except DeltaError as error:
-        if "object store" in str(error):
-            raise _unopened(path, error) from error
         # The rest of the text are addresses in a native library.
         reason = first_line(error).removeprefix("Kernel error: ")[:200]
         message = (
@@ -89,14 +170,3 @@ def _whole(path: Path | str) -> Iterator[None]:
             "damaged or missing; restore it from a copy"
         )
         raise BucketsError(message) from error
-    except OSError as error:
-        raise _unopened(path, error) from error
-
-
-def _unopened(path: Path | str, error: Exception) -> BucketsError:
-    # A text of several lines, in colours, whose last one says what it comes down to.
-    lines = [line.strip(" ↳\t") for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    reason = lines[-1][:200] if lines else type(error).__name__
-    return BucketsError(
-        f"table {path}: cannot be opened ({reason}); see who may read and write there, and that a store answers"
-    )

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from buckets.config.kafka import KafkaSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 
 _T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
@@ -68,10 +68,6 @@ _PASSING = (
 """Faults that go away by themselves or with the next attempt; librdkafka calls only those of transactions retriable."""
 _NO_ID = str(Uuid(0, 0))
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-
-
-class Outage(BucketsError):
-    """Kafka does not answer, which may be temporary."""
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF
 from buckets.config.output import OutputSettings
-from buckets.kafka.faults import Outage
+from buckets.errors import Outage
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.outputs.binary_messages import BinaryFormat, schema_text
 

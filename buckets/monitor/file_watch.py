@@ -108,9 +108,10 @@ class FileWatch:
         self._thread.join()
         self._look(settled_ms=0)
         if error is None:
-            for path in readable_files(self._folder, self._subfolders):
-                if str(path) not in self._taken.files:
-                    self._name(path, "it came while the job was ending; the next start takes it")
+            with contextlib.suppress(OSError):
+                for path in readable_files(self._folder, self._subfolders):
+                    if str(path) not in self._taken.files:
+                        self._name(path, "it came while the job was ending; the next start takes it")
 
     def _run(self) -> None:
         pause_s = self._look_every_s
@@ -120,20 +121,23 @@ class FileWatch:
             pause_s = max(self._look_every_s, _LOOK_SHARE * (time.monotonic() - began_s))
 
     def _look(self, settled_ms: int) -> None:
-        """Name what is passed over and has not changed for so long, and what has changed since it was taken."""
+        """Name what is passed over and has not changed for so long, and what has changed since it was taken.
+
+        What is renamed or removed while one looks is seen the next time, and so is all that a store does not tell.
+        """
         now_ms = epoch_ms()
-        # What is renamed or removed while one looks is seen the next time.
         with contextlib.suppress(OSError, ValueError):
             self._taken.read()
-        for path, reason in passed_over(self._folder, self._subfolders):
-            # An object of a store is not there before it is whole.
-            changed_ms = 0 if isinstance(path, StorePath) else modified_ms(path)
-            if changed_ms is not None and now_ms - changed_ms >= settled_ms:
-                self._name(path, reason)
-        for path, changed_ms in modified_files(self._folder, self._subfolders):
-            taken = self._taken.files.get(str(path))
-            if taken is not None and changed_ms not in (None, taken.modified_ms):
-                self._name(path, "it has changed since it was taken, and a file is read once; use a new file")
+        with contextlib.suppress(OSError):
+            for path, reason in passed_over(self._folder, self._subfolders):
+                # An object of a store is not there before it is whole.
+                changed_ms = 0 if isinstance(path, StorePath) else modified_ms(path)
+                if changed_ms is not None and now_ms - changed_ms >= settled_ms:
+                    self._name(path, reason)
+            for path, changed_ms in modified_files(self._folder, self._subfolders):
+                taken = self._taken.files.get(str(path))
+                if taken is not None and changed_ms not in (None, taken.modified_ms):
+                    self._name(path, "it has changed since it was taken, and a file is read once; use a new file")
 
     def _name(self, path: Path, reason: str) -> None:
         if (path, reason) not in self._named:

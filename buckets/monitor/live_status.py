@@ -115,7 +115,7 @@ class LiveStatus:
         self._refused_changes += changes
 
     def on_outage(self) -> None:
-        """Count that Kafka did not answer and is tried again."""
+        """Count that Kafka or a store did not answer and is tried again."""
         self._outages += 1
 
     def close(self, failure: str | None = None) -> None:

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.audit.folder import AuditFolder, check_isolation, topics_of
 from buckets.checkpoint.basis import Basis
@@ -20,8 +18,8 @@ from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource
 from buckets.config.topic_selection import TopicSelection
 from buckets.delta.commits import LOG
-from buckets.delta.whole_table import check_table
-from buckets.errors import BucketsError, first_line
+from buckets.delta.whole_table import check_table, open_named
+from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
@@ -97,11 +95,8 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
 
 def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     check_source(path, job)
-    try:
-        table = DeltaTable(source.path)
-    except (TableNotFoundError, DeltaError, OSError) as error:
-        message = f"source.path: {source.path} is no Delta table ({first_line(error)}); correct the path or source.kind"
-        raise BucketsError(message) from None
+    remedy = "correct the path or source.kind"
+    table = open_named(source.path, lambda why: f"source.path: {source.path} is no Delta table ({why}); {remedy}")
     columns = pa.schema(table.schema().to_arrow())
     assert source.arrival is not None
     needed = first_rule_set(job.rules).named_fields | {source.arrival}

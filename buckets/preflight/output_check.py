@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.delta.whole_table import open_table, tried
+from buckets.delta.whole_table import is_made, last_number, open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
@@ -38,13 +37,13 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
     """See that a folder holds the tables that batches have filled, up to the newest batch that has ended."""
     for name in TABLES:
         table = folder / name
-        if not DeltaTable.is_deltatable(str(table)) and (name in _OF_ALL_RELEASES or table.exists()):
+        if not is_made(table) and (name in _OF_ALL_RELEASES or table.exists()):
             message = (
                 f"output.path {folder} does not hold the table {name} that checkpoint {checkpoint} has filled; put it "
                 "back, or name a new checkpoint and a new output folder"
             )
             raise BucketsError(message)
-    last = open_table(folder / BATCHES).transaction_version(f"{identity}-{BATCHES}")
+    last = last_number(folder / BATCHES, f"{identity}-{BATCHES}")
     if last is None or last < newest:
         message = (
             f"table {folder / BATCHES} ends with batch {'none' if last is None else last}, and checkpoint {checkpoint} "
@@ -59,7 +58,7 @@ def check_digits(folder: Path, schema: EventSchema) -> None:
     Raises:
         BucketsError: a measure has more.
     """
-    if not tried(folder / ALERTS, lambda: DeltaTable.is_deltatable(str(folder / ALERTS))):
+    if not is_made(folder / ALERTS):
         return
     stored = pa.schema(open_table(folder / ALERTS).schema().to_arrow()).field("value").type
     digits = stored.scale - AVERAGE_EXTRA_DIGITS

@@ -19,6 +19,7 @@ from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, t
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, tables_of
 from buckets.audit.writer import AuditWriter, WrittenMessages
+from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
@@ -26,7 +27,8 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
 from buckets.config.topic_selection import TopicSelection
 from buckets.delta.upkeep import Upkeep
-from buckets.kafka.faults import Broker, Outage
+from buckets.errors import Outage
+from buckets.kafka.faults import Broker
 from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
@@ -36,6 +38,7 @@ from buckets.spark.kafka_source import kafka_options, subscription
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
 from buckets.spark.stall import give_up
+from buckets.spark.store_faults import java_in_one_line
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -92,15 +95,17 @@ class AuditListener:
 
     Attributes:
         on_batch: called after each batch.
-        on_outage: called when Kafka does not answer and is waited for.
+        on_outage: called when Kafka or a store does not answer and is waited for.
         say: told a line when a start is tried again.
         on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
+        on_lost: told if the lease of a checkpoint in a store is lost; must see that nothing more is written.
     """
 
     on_batch: Callable[[AuditReport], None] = lambda report: None
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None
     on_failure: Callable[[Exception], None] = lambda error: None
+    on_lost: Callable[[LostLease], None] = give_up
 
 
 def prepare_audit(
@@ -162,7 +167,8 @@ class AuditQuery:
         self._query: StreamingQuery | None = None
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
-        make_tables(spark, audit.folder, audit.settings, audit.tables)
+        with java_in_one_line():
+            make_tables(spark, audit.folder, audit.settings, audit.tables)
         audit.folder.keep_topics(self._topics)
         paths = [audit.folder.tables / name for name in tables]
         self._upkeep = Upkeep(paths, audit.settings.keep_versions, audit.settings.compact, listener.say)
@@ -215,7 +221,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
+        with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -223,7 +229,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint, give_up), self._upkeep.running():
+                with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -257,7 +263,7 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with Lock(self._audit.folder.checkpoint, give_up):
+        with Lock(self._audit.folder.checkpoint, self._listener.on_lost):
             Running(self._begin, self._run_batch, self._patience).run(None)
 
 

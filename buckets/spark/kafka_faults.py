@@ -3,15 +3,15 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from buckets.checkpoint.topic_generations import NewTopic
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import JobSettings
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage, denied, login_refused, tls_failed, unreachable
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import denied, login_refused, tls_failed, unreachable
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.spark.running import Patience
+from buckets.spark.store_faults import explain_store
 
 _REGISTRY_AWAY = re.compile(r"buckets\.kafka\.registry\.RegistryAway: *(\S.*)")
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
@@ -48,7 +48,7 @@ def patience_of(
 
     Args:
         settings: of the job.
-        on_outage: called when Kafka does not answer and is waited for.
+        on_outage: called when Kafka or a store does not answer and is waited for.
         say: told a line when a start is tried again.
         guard: the topics that the query reads.
     """
@@ -56,13 +56,19 @@ def patience_of(
         start_s=settings.start_patience / 1000,
         stall_s=settings.stall_patience / 1000,
         shutdown_s=settings.shutdown_within / 1000,
+        store_s=settings.store_patience / 1000,
         say=say,
+        explain=explain_store,
+        on_outage=on_outage,
     )
     kafka = settings.kafka
     if kafka is None:
         return waits
-    explain = partial(_explain, kafka, guard)
-    return replace(waits, outage_s=kafka.outage_patience / 1000, explain=explain, on_outage=on_outage)
+
+    def explain(text: str) -> BucketsError | None:
+        return explain_store(text) or _explain(kafka, guard, text)
+
+    return replace(waits, outage_s=kafka.outage_patience / 1000, explain=explain)
 
 
 def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> BucketsError | None:

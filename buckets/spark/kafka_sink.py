@@ -17,8 +17,8 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.output import OutputSettings
 from buckets.engine.stages.pieces import PIECES, by_arrival, cut_by_key
 from buckets.engine.stages.shard import Produced
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, Outage
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import Broker
 from buckets.kafka.output_schemas import OutputSchemas
 from buckets.kafka.registry import Registry
 from buckets.kafka.sender import Sender

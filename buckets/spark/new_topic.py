@@ -17,7 +17,7 @@ from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import TopicGeneration
 from buckets.config.job import Job
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import last_number
 from buckets.errors import BucketsError
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.outputs.columns import TABLES
@@ -151,4 +151,4 @@ def _written_with(folder: Path, table: str, identity: str) -> int | None:
     """Return the last batch of a checkpoint that is in a table; None where there is none, or no table."""
     if not (folder / table).exists():
         return None
-    return open_table(folder / table).transaction_version(f"{identity}-{table}")
+    return last_number(folder / table, f"{identity}-{table}")

@@ -16,20 +16,22 @@ from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.moved_state import find_state
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
-from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.faults import Broker
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
@@ -49,6 +51,7 @@ from buckets.spark.session_settings import settings_of_user
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
+from buckets.spark.store_faults import java_in_one_line
 from buckets.spark.store_settings import schemes_of
 from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.layer import Bounds
@@ -64,7 +67,7 @@ class Listener:
     Attributes:
         on_batch: called after each batch.
         on_refused: called with changes of rules that are not made.
-        on_outage: called when Kafka does not answer and is waited for.
+        on_outage: called when Kafka or a store does not answer and is waited for.
         say: told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is
             well again: following the rules, keeping their history.
         on_phase: told what comes next while the query starts, in a few words.
@@ -107,7 +110,7 @@ class PreparedJob:
             BucketsError: source or output do not fit the job.
         """
         try:
-            with watched_start(self.job.settings.start_patience):
+            with watched_start(self.job.settings.start_patience), java_in_one_line():
                 return self._query(spark, listener, sink)
         except BaseException:
             self.lock.release()
@@ -214,7 +217,11 @@ class PreparedJob:
         return ArrivalOrder(self.job.checkpoint, ordering, say)
 
 
-def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> PreparedJob:
+def prepare(
+    job: Job,
+    new_topic: Callable[[str], None] | None = None,
+    on_lost: Callable[[LostLease], None] = give_up,
+) -> PreparedJob:
     """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
 
     The checkpoint is locked before anything is written, so of two starts at one moment one goes on.
@@ -222,6 +229,8 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
     Args:
         job: the job.
         new_topic: told what is done about a source topic that was created again; None where that is refused.
+        on_lost: told, from another thread, if the lease of a checkpoint in a store is lost; must see that nothing more
+            is written.
 
     Raises:
         BucketsError: one of them belongs to something else or is in use, or a topic is missing or another one.
@@ -233,7 +242,7 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
     except BucketsError:
         check_free(job.checkpoint)
         raise
-    lock = Lock(job.checkpoint, give_up)
+    lock = Lock(job.checkpoint, on_lost)
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock)
         prepared = _prepare_locked(job, lock, new_topic)
@@ -256,6 +265,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
         guard.find()
     if guard is not None and new_topic is None:
         guard.check()
+    find_state(job.checkpoint)
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     if output is not None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -16,16 +17,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS
+from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS, STORE_PATIENCE_MS
 from buckets.duration import format_duration
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage
+from buckets.errors import BucketsError, Outage
 from buckets.monitor.query_news import QueryNews
 from buckets.spark.java_errors import last_error, missing_python
 from buckets.spark.jvm import check_not_ended
 from buckets.spark.session_places import log_path
 from buckets.spark.shutdown import Shutdown
 from buckets.spark.stall import StallWatch
+from buckets.stores.store_path import StoreAway, away_behind
 
 POLL_S = 0.2
 RETRY_S = 1.0
@@ -74,11 +75,13 @@ class Patience:
 
     Attributes:
         outage_s: for how long a broker that does not answer is waited for.
-        explain: what says a fault in one line, given Spark's text of it; None where Kafka has no part in it.
-        on_outage: called when Kafka does not answer and is waited for.
+        explain: what says a fault in one line, given Spark's text of it; None where neither Kafka nor a store
+            has a part in it.
+        on_outage: called when one of them does not answer and is waited for.
         start_s: for how long Python workers that do not answer are started again; counted anew after each batch.
         stall_s: for how long nothing may get done in a batch.
         shutdown_s: how long the running batch may take to end once a signal asks for it.
+        store_s: for how long an object store that does not answer is waited for.
         say: told a line when a start is tried again, and when a batch is abandoned.
     """
 
@@ -88,6 +91,7 @@ class Patience:
     start_s: float = START_PATIENCE_MS / 1000
     stall_s: float = STALL_PATIENCE_MS / 1000
     shutdown_s: float = SHUTDOWN_WITHIN_MS / 1000
+    store_s: float = STORE_PATIENCE_MS / 1000
     say: Callable[[str], None] = lambda line: None
 
 
@@ -132,8 +136,7 @@ class Running:
                 self._error = None
                 self._watch.mark("the start of the query")
                 try:
-                    self._query = self._begin(interval_ms, self._guarded)
-                    self._wait(self._query)
+                    self._run_once(interval_ms)
                 except OtherColumns as error:
                     self._reopened += 1
                     if self._reopened > MOST_REOPENED:
@@ -145,10 +148,20 @@ class Running:
                 except (Py4JError, ConnectionError) as error:
                     if self._shutdown.is_overdue:
                         self._shutdown.leave()
-                    _check_jvm(error)
-                    raise
+                    _say_that_jvm_has_ended(error)
                 else:
                     return
+
+    def _run_once(self, interval_ms: int | None) -> None:
+        """Start the query, and wait for its end; what Java says of a start that fails is put into one line."""
+        try:
+            self._query = self._begin(interval_ms, self._guarded)
+            self._wait(self._query)
+        except Py4JJavaError as error:
+            if self._shutdown.is_overdue:
+                self._shutdown.leave()
+            check_not_ended()
+            raise self._plain(error) from error
 
     def _wait_out(self, error: Outage) -> None:
         """Wait a moment in an outage.
@@ -158,7 +171,8 @@ class Running:
         """
         now_s = time.monotonic()
         self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
-        if now_s - self._out_since_s > self._patience.outage_s:
+        patience_s = self._patience.store_s if isinstance(error, StoreAway) else self._patience.outage_s
+        if now_s - self._out_since_s > patience_s:
             raise error
         self._patience.on_outage(error)
         self._pause(RETRY_S)
@@ -248,10 +262,10 @@ class Running:
                 return
             raise self._plain(error) from error
 
-    def _plain(self, error: StreamingQueryException) -> BucketsError:
+    def _plain(self, error: StreamingQueryException | Py4JJavaError) -> BucketsError:
         """Put the failure into one line."""
         if isinstance(self._error, BucketsError):
-            return self._error
+            return away_behind(self._error) or self._error
         text = str(error)
         explained = self._patience.explain(text)
         if explained is not None:
@@ -304,19 +318,14 @@ def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | N
     return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()
 
 
-def _check_jvm(error: Exception) -> None:
-    """See that the JVM still answers, so that an error is one of its own.
-
-    Raises:
-        BucketsError: it has ended; says why.
-    """
+def _say_that_jvm_has_ended(error: Exception) -> NoReturn:
+    """Raise why the JVM does not answer any more."""
     check_not_ended()
-    if not isinstance(error, Py4JJavaError):
-        message = (
-            "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
-            f"job again, and it goes on; details are in {log_path()}"
-        )
-        raise BucketsError(message) from error
+    message = (
+        "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
+        f"job again, and it goes on; details are in {log_path()}"
+    )
+    raise BucketsError(message) from error
 
 
 def _is_idle(query: StreamingQuery) -> bool:

@@ -115,13 +115,12 @@ def _finished_tasks() -> set[tuple[int, int]]:
     return {(stage, info.numCompletedTasks) for stage, info in stages if info is not None}
 
 
-def give_up(reason: str) -> None:
+def give_up(lost: BucketsError) -> None:
     """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process.
 
     Args:
-        reason: why, in a line.
+        lost: why.
     """
-    lost = BucketsError(reason)
     end_jvm(lost)
     time.sleep(LEAVE_WITHIN_S)
     _leave(lost)

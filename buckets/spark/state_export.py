@@ -13,6 +13,7 @@ import buckets
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import Lock
+from buckets.checkpoint.moved_state import find_state
 from buckets.clock import epoch_ms
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
 from buckets.engine.eviction.shard_clock import ShardClock
@@ -77,6 +78,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         message = f"--to {folder} is there already, and an export is written into a new folder; name another one"
         raise BucketsError(message)
     with Lock(checkpoint):
+        find_state(checkpoint)
         batch_id = last_batch(checkpoint)
         say(f"reading the state after batch {batch_id}")
         rule_set = known.versions.latest_rule_set()

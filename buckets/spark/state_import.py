@@ -29,6 +29,7 @@ from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
+from buckets.delta.whole_table import last_number
 from buckets.engine.storage.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
 from buckets.files import remove_tree, write_whole
@@ -174,7 +175,7 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
     owner = OwnedFolder(output, "output.path")
     written_by = owner.identity()
     table = output / BATCHES
-    last = DeltaTable(str(table)).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
+    last = last_number(table, f"{manifest.identity}-{BATCHES}") if table.exists() else None
     if written_by != manifest.identity:
         message = (
             f"output.path {output} holds tables of another checkpoint than the one that was exported; name the output "

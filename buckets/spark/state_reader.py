@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.moved_state import check_found
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
     HEADS,
@@ -77,7 +78,11 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
         spark: a session.
         checkpoint: of a job.
         section: which map.
+
+    Raises:
+        BucketsError: the checkpoint was moved, see `check_found`.
     """
+    check_found(checkpoint)
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
     reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)

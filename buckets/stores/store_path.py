@@ -13,7 +13,6 @@ import hashlib
 import io
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,17 +20,17 @@ from functools import lru_cache
 from pathlib import PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError, Outage, first_line
 from buckets.stores.known_folders import OWNED, KnownFolder
+from buckets.stores.retries import PATIENCE_S, retried
 from buckets.web_address import is_address
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
-_MORE_TRIES, _AGAIN_AFTER_S = 4, 0.2
-"""For how long a request is tried again that a store has not answered as it should."""
+_ATTEMPT_S = 3.0
+"""For how long the library tries a request again before it says so, and a signal is taken."""
 _CONNECT_WITHIN = timedelta(seconds=5)
 _READ_BYTES = 1 << 20
 """So much is read at least of an object that is read in parts."""
@@ -79,12 +78,11 @@ class StorePath(PosixPath):
         """The name of the object in its bucket."""
         return "/".join(self.parts[2:])
 
-    @property
-    def _store(self) -> "ObjectStore":
-        return self._bucket(PATIENCE_S)
-
-    def _bucket(self, patience_s: float) -> "ObjectStore":
-        return _store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
+    def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
+        """Ask the bucket, and again for so long, in s, as it does not answer."""
+        patience_s = PATIENCE_S if patience_s is None else patience_s
+        store = _store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
+        return retried(lambda: ask(store), lambda error: patience_s if _may_pass(error) else 0.0)
 
     @property
     def _owner(self) -> KnownFolder | None:
@@ -103,13 +101,17 @@ class StorePath(PosixPath):
             return self._get()
 
     def _get(self) -> bytes:
-        return _whole_answer(lambda: bytes(self._store.get(self.key).bytes()))
+        return self._asked(lambda store: bytes(store.get(self.key).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
         """Return what an object holds, and the tag by which `write_over` knows it."""
         with _as_os_error(self):
-            found = self._bucket(patience_s).get(self.key)
-            return bytes(found.bytes()), str(found.meta["e_tag"])
+
+            def ask(store: "ObjectStore") -> tuple[bytes, str]:
+                found = store.get(self.key)
+                return bytes(found.bytes()), str(found.meta["e_tag"])
+
+            return self._asked(ask, patience_s)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
         """Return what an object holds, as text."""
@@ -118,12 +120,12 @@ class StorePath(PosixPath):
     def tag(self) -> str:
         """Return the tag of an object, which another one in its place does not have."""
         with _as_os_error(self):
-            return str(self._store.head(self.key)["e_tag"])
+            return str(self._asked(lambda store: store.head(self.key))["e_tag"])
 
     def write_bytes(self, data: Any) -> int:
         """Write an object, or another one in its place."""
         with _as_os_error(self):
-            self._store.put(self.key, bytes(data))
+            self._asked(lambda store: store.put(self.key, bytes(data)))
         if (owner := self._owner) is not None:
             owner.wrote(self.name, bytes(data))
         return len(data)
@@ -159,7 +161,8 @@ class StorePath(PosixPath):
         """Write an object on a condition; return its tag, None where another writer has been there."""
         with _as_os_error(self):
             try:
-                return str(self._bucket(patience_s).put(self.key, data, mode=mode, use_multipart=False)["e_tag"])
+                put = self._asked(lambda store: store.put(self.key, data, mode=mode, use_multipart=False), patience_s)
+                return str(put["e_tag"])
             except Exception as error:
                 if type(error).__name__ not in _TAKEN:
                     raise
@@ -177,7 +180,7 @@ class StorePath(PosixPath):
         """Remove an object, if it is there."""
         with _as_os_error(self):
             if (owner := self._owner) is None or owner.removed(self.name):
-                self._store.delete(self.key)
+                self._asked(lambda store: store.delete(self.key))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there with the first object in it."""
@@ -188,7 +191,7 @@ class StorePath(PosixPath):
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return how large an object is, and when it was written; in place of an inode what stands for its tag."""
         with _as_os_error(self):
-            meta = self._store.head(self.key)
+            meta = self._asked(lambda store: store.head(self.key))
         number = int.from_bytes(hashlib.blake2b(str(meta["e_tag"]).encode(), digest_size=7).digest(), "big")
         written_s = meta["last_modified"].timestamp()
         times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000, "st_ctime_ns": 0}
@@ -209,7 +212,7 @@ class StorePath(PosixPath):
             if (owner := self._owner) is not None:
                 return self.name in owner.names(self._listed)
             try:
-                return bool(self.key) and self._store.head(self.key) is not None
+                return bool(self.key) and self._asked(lambda store: store.head(self.key)) is not None
             except FileNotFoundError:
                 return False
 
@@ -219,7 +222,7 @@ class StorePath(PosixPath):
             if (known := OWNED.get(str(self))) is not None and known.sizes:
                 return True
             prefix = f"{self.key}/" if self.key else None
-            return _whole_answer(lambda: any(self._store.list(prefix=prefix, chunk_size=1)))
+            return self._asked(lambda store: any(store.list(prefix=prefix, chunk_size=1)))
 
     def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
         """Yield what lies in a folder."""
@@ -227,7 +230,7 @@ class StorePath(PosixPath):
             yield from (self / name for name in known.names(self._sizes_now))
             return
         with _as_os_error(self):
-            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
+            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
         for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
             yield self / PurePosixPath(name).name
 
@@ -239,7 +242,7 @@ class StorePath(PosixPath):
 
     def _sizes_now(self) -> list[tuple[str, int]]:
         with _as_os_error(self):
-            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
+            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
         return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in found["objects"]]
 
     def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
@@ -249,7 +252,7 @@ class StorePath(PosixPath):
         caller takes out of the list of folders is not walked.
         """
         with _as_os_error(self):
-            found = _whole_answer(lambda: self._store.list_with_delimiter(self.key or None))
+            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
         folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
         written_ms = {
             PurePosixPath(meta["path"]).name: int(meta["last_modified"].timestamp()) * 1000 for meta in found["objects"]
@@ -270,7 +273,7 @@ class StorePath(PosixPath):
 
     def _below(self) -> Iterator[Self]:
         with _as_os_error(self):
-            found = _whole_answer(lambda: list(self._store.list(prefix=self.key or None)))
+            found = self._asked(lambda store: list(store.list(prefix=self.key or None)))
         for chunk in found:
             for meta in chunk:
                 yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
@@ -285,19 +288,7 @@ class StorePath(PosixPath):
     def read_part(self, start: int, length: int) -> memoryview:
         """Return some bytes of an object."""
         with _as_os_error(self):
-            return memoryview(_whole_answer(lambda: self._store.get_range(self.key, start=start, length=length)))
-
-
-def _whole_answer(ask: Callable[[], T]) -> T:
-    """Ask, and ask again where an answer was cut off: the library does so only until an answer has begun."""
-    for _ in range(_MORE_TRIES):
-        try:
-            return ask()
-        except Exception as error:
-            if not type(error).__module__.startswith("obstore") or "body" not in str(error):
-                raise
-            time.sleep(_AGAIN_AFTER_S)
-    return ask()
+            return memoryview(self._asked(lambda store: store.get_range(self.key, start=start, length=length)))
 
 
 class _Reader(io.RawIOBase):
@@ -340,34 +331,72 @@ def _as_os_error(path: StorePath) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith("obstore"):
             raise
-        raise StoreError(path, error) from error
+        raise store_error(path, error) from error
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
+_NO_BUCKET = "NoSuchBucket"
 _REFUSED_ANSWER = re.compile(r"status code: 40[13]\b")
 """What says that a store refuses a request: the kind of error, or that of a server that is asked for keys."""
+_MISTAKEN = re.compile(r"status(?: code)?: [34]\d\d\b")
+"""What says that a request is not right, so that the same one gets the same answer."""
 
 
 class StoreError(BucketsError, OSError):
     """A store that does not do what it is asked, in a line."""
 
-    def __init__(self, path: StorePath, error: Exception) -> None:
-        """Say it of a path and of what has gone wrong with it."""
-        text = str(error)
-        if "NoSuchBucket" in text:
-            why, remedy = f"there is no bucket {path.parts[1]}", "create it, or correct the name"
-        elif type(error).__name__ in _REFUSED or _REFUSED_ANSWER.search(text):
-            why, remedy = "the store refuses it", "see who may, and which keys are in the environment"
-        else:
-            why = f"the store does not answer as it should ({_reason(error)})"
-            remedy = "see that it runs, and AWS_ENDPOINT_URL and AWS_REGION in the environment; then try again"
-        super().__init__(f"{path}: {why}; {remedy}")
-        self.strerror = why
+    def __init__(self, message: str, why: str = "") -> None:
+        """Say it.
+
+        Args:
+            message: all of it.
+            why: what has gone wrong.
+        """
+        super().__init__(message)
+        self.strerror = why or message
+
+
+class StoreAway(StoreError, Outage):
+    """A store that does not answer, which may be temporary."""
+
+
+def away_behind(error: BaseException | None) -> StoreAway | None:
+    """Return the store that is away because of which there is an error; None where it has another reason."""
+    while error is not None and not isinstance(error, StoreAway):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def store_error(path: PurePath | str, error: Exception) -> StoreError:
+    """Return what has gone wrong with a path, given the error of a library."""
+    text = str(error)
+    if _NO_BUCKET in text:
+        why = f"there is no bucket {str(path).split('/')[2]}"
+        return StoreError(f"{path}: {why}; create it, or correct the name", why)
+    if type(error).__name__ in _REFUSED or _REFUSED_ANSWER.search(text):
+        why = "the store refuses it"
+        return StoreError(f"{path}: {why}; see who may, and which keys are in the environment", why)
+    return store_away(path, _reason(error))
+
+
+def store_away(path: PurePath | str, reason: str) -> StoreAway:
+    """Return that a store does not answer when it is asked for a path, and how."""
+    why = f"the store does not answer as it should ({reason})"
+    return StoreAway(f"{path}: {why}; see that it runs, and AWS_ENDPOINT_URL and AWS_REGION in the environment", why)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a later try may succeed."""
+    text = str(error)
+    return type(error).__name__ == "GenericError" and _NO_BUCKET not in text and not _MISTAKEN.search(text)
 
 
 def _reason(error: Exception) -> str:
     """Return of what a library says of a request what is no address and no page of XML."""
-    told = [part for part in first_line(error).split(" - ") if part]
+    # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
+    steps = [line.strip(" \t↳") for line in _COLOURS.sub("", str(error)).splitlines() if "↳" in line]
+    told = [part for part in (steps[-1] if steps else first_line(error)).split(" - ") if part]
     return told[-1].split(": <")[0][:200]
 
 
@@ -399,5 +428,5 @@ def _store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
             "connect_timeout": min(patience, _CONNECT_WITHIN),
             "allow_http": is_plain,
         },
-        retry_config={"retry_timeout": patience, "max_retries": 20},
+        retry_config={"retry_timeout": min(patience, timedelta(seconds=_ATTEMPT_S)), "max_retries": 20},
     )

@@ -9,8 +9,8 @@ from buckets.audit.folder import topics_of
 from buckets.audit.tables import TRANSACTIONS
 from buckets.config.job import load_job, results_folder
 from buckets.config.kafka import KafkaSettings
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage, explain
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import explain
 from buckets.outputs.columns import VERDICTS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.verdicts.verdict_table import verdict_table

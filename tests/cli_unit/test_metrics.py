@@ -11,9 +11,8 @@ from buckets.cli.json_log import JsonLog, errors_in, hide_secrets, log_of
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.config.metrics import MetricsSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 from buckets.exit_codes import MISUSED
-from buckets.kafka.faults import Outage
 from buckets.kafka.port import free_port
 from buckets.metrics.endpoint import metrics_endpoint
 from buckets.resources import DEFAULT_SCHEMA, resource

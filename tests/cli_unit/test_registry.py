@@ -10,13 +10,12 @@ from pydantic import ValidationError
 from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
 from buckets.events.protobuf.proto_text import read_proto
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
-from buckets.kafka.faults import Outage
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.preflight.registry_check import check_registry

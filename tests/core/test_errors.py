@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 
 import buckets
 from buckets.changes import origin as rule_origin
-from buckets.delta import query
+from buckets.delta import query, whole_table
 from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
 from buckets.feeds.rules import table_feed
@@ -63,7 +63,7 @@ def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error, a
     monkeypatch.setattr(query, "QueryBuilder", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
         table_feed.read_rule_rows(opened)
-    monkeypatch.setattr(table_feed, "DeltaTable", fails(error))
+    monkeypatch.setattr(whole_table, "DeltaTable", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
         table_feed.open_rule_table(table)
 

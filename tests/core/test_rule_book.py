@@ -8,11 +8,10 @@ from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead
 from buckets.feeds.rules.rule_book import RuleBook
-from buckets.kafka.faults import Outage
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule

@@ -5,12 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from buckets.delta import whole_table
 from buckets.delta.query import query
-from buckets.delta.whole_table import open_table
-from buckets.errors import BucketsError
+from buckets.delta.whole_table import open_table, through_store, tried
+from buckets.errors import BucketsError, Outage
 from buckets.outputs.recorded_outputs import output_table
+from buckets.stores.store_path import StoreAway
 
 
 @pytest.fixture
@@ -57,3 +59,53 @@ def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask, as_
 def test_a_table_that_is_not_there_is_told_apart(tmp_path):
     with pytest.raises(TableNotFoundError):
         open_table(tmp_path)
+
+
+STORE_AWAY = [
+    OSError("Kernel error -> Generic S3 error\n  ↳ Error performing GET http://h/t\n   ↳ tcp connect error"),
+    DeltaError("Kernel error: Error interacting with object store: Generic S3 error: error decoding response body"),
+    Exception("External: Object Store error: Generic S3 error: HTTP error: request or response body error"),
+]
+
+
+def failing(error: Exception, times: int):
+    """What fails so often, and then answers; and how often it was asked."""
+    asked: list[int] = []
+
+    def ask() -> str:
+        asked.append(1)
+        if len(asked) <= times:
+            raise error
+        return "answer"
+
+    return ask, asked
+
+
+@pytest.mark.parametrize("error", STORE_AWAY)
+@pytest.mark.parametrize("way", [tried, through_store])
+def test_a_store_that_does_not_answer_is_asked_again_and_then_one_line_that_may_pass(monkeypatch, error, way):
+    ask, asked = failing(error, 2)
+    assert way("s3a://bucket/table", ask) == "answer"
+    assert len(asked) == 3
+    monkeypatch.setattr(whole_table, "PATIENCE_S", 0.0)
+    with pytest.raises(StoreAway, match=r"^s3a://bucket/table: the store does not answer") as away:
+        way("s3a://bucket/table", failing(error, 1)[0])
+    assert "\n" not in away.value.message
+
+
+def test_what_is_damaged_or_not_there_is_not_asked_for_long_and_no_outage():
+    damaged = DeltaError("Kernel error: Json error: Truncated record")
+    with pytest.raises(BucketsError, match="a file of it is cut") as named:
+        tried("s3a://bucket/table", failing(damaged, 99)[0])
+    assert not isinstance(named.value, Outage)
+
+
+NOT_OF_A_STORE = [("s3a://bucket/table", TableNotFoundError("no")), ("table", OSError("no")), ("s3a://b/t", KeyError())]
+
+
+@pytest.mark.parametrize(("path", "error"), NOT_OF_A_STORE)
+def test_what_no_store_is_to_blame_for_is_raised_as_it_is_and_at_once(path, error):
+    ask, asked = failing(error, 1)
+    with pytest.raises(type(error)):
+        through_store(path, ask)
+    assert len(asked) == 1

@@ -11,8 +11,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from buckets.archive.history import History
 from buckets.config.job import load_job
+from buckets.errors import Outage
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.kafka.faults import Outage
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.rule_tests.alert_events import events_of_alert, past_alert
 from buckets.spark.prepared_job import Listener, prepare

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, SecuritySettings
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, Outage, client_settings
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import Broker, client_settings
 from buckets.kafka.local_broker import BrokerStatus, LocalBroker
 from buckets.kafka.reader import TopicReader
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes

@@ -16,13 +16,12 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.cli.main import exit_code
 from buckets.config.engine import EngineSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, Outage
 from buckets.feeds import watched_topic
 from buckets.feeds.rules import topic_feed
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.rules.topic_feed import LARGEST_REJECTED, RulesTopic
 from buckets.kafka import follower
-from buckets.kafka.faults import Outage
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange, key_of, parse_change
 from buckets.rules.rule import Rule

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from buckets.config.kafka import KafkaSettings
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage
+from buckets.errors import BucketsError, Outage
 from buckets.kafka.producer import paced_produce
 from buckets.kafka.sender import Sender
 

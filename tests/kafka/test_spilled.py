@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage
+from buckets.errors import BucketsError, Outage
 from buckets.outputs.columns import TOPICS
 from buckets.spark import kafka_sink
 from tests.kafka.kafka_job import EVERY, KafkaJob

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from buckets.errors import BucketsError
-from buckets.kafka.faults import Outage
+from buckets.errors import BucketsError, Outage
 from buckets.spark import running
 from buckets.spark.running import WAITING, Patience, Running
 

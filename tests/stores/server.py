@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -30,6 +31,17 @@ class Store:
 
     url: str
     folder: Path
+    process: int | None = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Hold the server where it is: it takes connections, and answers nothing."""
+        assert self.process is not None
+        os.kill(self.process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process, signal.SIGCONT)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -55,7 +67,7 @@ def object_store(folder: Path) -> Iterator[Store]:
         process = subprocess.Popen([*command, "--port", f"127.0.0.1:{port}", "posix", buckets], stdout=log, stderr=log)
     try:
         wait_for_answer(f"http://127.0.0.1:{port}", folder / "log")
-        yield Store(f"http://127.0.0.1:{port}", buckets)
+        yield Store(f"http://127.0.0.1:{port}", buckets, process.pid)
     finally:
         process.kill()
         process.wait()

@@ -1,6 +1,7 @@
 """A job that has all it keeps in an object store does what one does that keeps it on a disk."""
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -161,3 +162,44 @@ def test_what_cannot_lie_in_a_store_and_what_is_not_there_is_said_in_a_line(stor
     assert "there is no bucket not-there" in one_line(run_command("run", job.conf), 1)
     job = JobFolder(tmp_path, checkpoint="ftp://somewhere/checkpoint")
     assert "begins with a scheme, ftp:" in one_line(run_command("run", job.conf), 2)
+
+
+def freeze_in_a_batch(command: RunningCommand, job: JobFolder, store: Store, seconds: float) -> None:
+    """Hold the store for so long once two batches are done, so that the third is in the midst of something."""
+    command.wait_until(lambda: len(written_batches(job.tables / "batches")) >= 2)
+    with store.frozen():
+        command.wait_until(lambda: "waiting for up to" in command.stderr)
+        time.sleep(seconds)
+
+
+@pytest.mark.nightly
+def test_a_store_that_is_away_for_longer_than_a_lease_is_waited_for_and_the_job_begins_anew(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    job = in_store(tmp_path, store, bucket, on_disk.source)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        freeze_in_a_batch(command, job, store, 40)
+        assert command.wait() == 0
+        log = command.stderr
+    assert log.count("could not be renewed for 10 s") == log.count("waiting for up to 10m (store_patience)") == 1
+    assert log.count("the store answers again after ") == 1
+    assert "Traceback" not in log
+    assert rows_of(job) == rows_of(on_disk)
+
+
+@pytest.mark.nightly
+def test_a_job_that_waits_for_a_store_is_ended_by_a_signal_and_goes_on_at_the_next_start(
+    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
+):
+    job = in_store(tmp_path, store, bucket, on_disk.source)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        command.wait_until(lambda: len(written_batches(job.tables / "batches")) >= 2)
+        with store.frozen():
+            command.wait_until(lambda: "waiting for up to" in command.stderr)
+            time.sleep(5)
+            command.terminate()
+            assert command.wait() == 0
+        assert "Traceback" not in command.stderr
+    ran = run_command("run", job.conf)
+    assert ran.returncode == 0, ran.stderr
+    assert rows_of(job) == rows_of(on_disk)

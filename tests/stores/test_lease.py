@@ -13,7 +13,7 @@ import pytest
 
 from buckets.checkpoint import lease
 from buckets.checkpoint.folders import lock_file
-from buckets.checkpoint.lease import Lease, LeaseRecord
+from buckets.checkpoint.lease import Lease, LeaseRecord, LostLease
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.errors import BucketsError
 from buckets.stores.location import location
@@ -109,7 +109,8 @@ def test_a_holder_whose_lease_was_taken_is_told_and_writes_nothing_more(bucket: 
     lock_file(checkpoint).write_bytes(other.encode())
 
     assert lost.wait(5)
-    assert "process 1 of elsewhere has taken it" in told[0]
+    assert told[0].is_taken
+    assert "process 1 of elsewhere has taken it" in told[0].message
     with pytest.raises(BucketsError, match="nothing more is written"):
         lock.check()
     lock.release()
@@ -132,10 +133,14 @@ def test_a_holder_that_cannot_renew_gives_up_before_others_may_take_it(store, bu
                 break
             time.sleep(0.02)
         assert time.monotonic() - began_s < lease.VALID_S
-        with pytest.raises(BucketsError, match="could not be renewed"):
+        with pytest.raises(LostLease, match="could not be renewed") as expired:
             lock.check()
-        harm.refused = 0.0
+        assert not expired.value.is_taken
         lock.release()
+        harm.refused = 0.0
+        with Lock(checkpoint):
+            assert time.monotonic() - began_s < lease.VALID_S + lease.MARGIN_S
+            assert written(checkpoint).epoch == 2
 
 
 def test_a_lease_is_renewed_through_answers_that_are_lost(store, bucket: str, hurried):

@@ -20,7 +20,7 @@ from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
-from buckets.stores.store_path import StoreError, StorePath
+from buckets.stores.store_path import StoreError, StorePath, store_error
 from tests.stores.server import KEYS, Harm, harmful, in_environment
 
 NAMES = ("a.json", "b.json", "of/1.json", "of/2.json", "of/more/3.arrow", "öß ü%20.json")
@@ -187,7 +187,7 @@ def test_a_store_that_is_not_there_or_refuses_is_said_in_a_line(bucket: str, mon
     ],
 )
 def test_what_a_store_says_is_known_by_its_answer_and_not_by_a_name(said, told):
-    error = StoreError(StorePath("s3a://b/x/403.json"), RuntimeError(said))
+    error = store_error(StorePath("s3a://b/x/403.json"), RuntimeError(said))
     assert told in error.message
     assert ("refuses" in error.message) == (told == "who")
 

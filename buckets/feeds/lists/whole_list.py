@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.delta.query import query
-from buckets.errors import BucketsError, first_line
+from buckets.delta.whole_table import open_named
+from buckets.errors import BucketsError
 from buckets.feeds.feed import ListRead
 from buckets.feeds.watched import Watched, WatchedFiles, WatchedTable
 from buckets.lists.base import ListBase
@@ -65,10 +63,6 @@ def read_list_table(path: Path, key: str) -> ListBase:
     Raises:
         BucketsError: there is no such table, a file of it is missing, or its rows are no list.
     """
-    try:
-        table = DeltaTable(str(path))
-    except (TableNotFoundError, DeltaError, OSError) as error:
-        message = f"list {path}: is not a Delta table ({first_line(error)}); make one, or correct the path"
-        raise BucketsError(message) from None
+    table = open_named(path, lambda why: f"list {path}: is not a Delta table ({why}); make one, or correct the path")
     rows = query(table, "select * from rows", f"list {path}", "restore a version")
     return base_of(rows, key, f"list {path}")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from buckets.checkpoint.owned_folder import OWNER
 from buckets.checkpoint.rule_versions import RuleVersions, Version
 from buckets.config.job import Job, kept_results
 from buckets.delta.numbered_append import append_new
 from buckets.delta.query import query
+from buckets.delta.whole_table import make_table, open_table
 from buckets.errors import BucketsError, first_line
 from buckets.rules.rule import Rule
 
@@ -176,8 +176,8 @@ class RuleHistory:
         """Write all versions that are not in the table, in one commit; False while the folder has no owner yet."""
         if self._owner is not None and not self._owner.exists():
             return False
-        table = DeltaTable.create(str(self._path), COLUMNS, mode="ignore")
-        append_new(table, self._application, self._new_rows)
+        make_table(self._path, COLUMNS)
+        append_new(open_table(self._path), self._application, self._new_rows)
         return True
 
     def _new_rows(self, last: int | None) -> tuple[int, pa.Table] | None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.clock import epoch_ms
 from buckets.delta.query import query
-from buckets.errors import BucketsError, first_line
+from buckets.delta.whole_table import open_named
+from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.feeds.rules.whole_rules import RefusedRules, WholeRules
 from buckets.feeds.watched import WatchedTable
@@ -32,12 +32,8 @@ def open_rule_table(path: Path) -> DeltaTable:
     Raises:
         BucketsError: there is none, or a column is missing.
     """
-    try:
-        table = DeltaTable(str(path))
-    except (TableNotFoundError, DeltaError, OSError) as error:
-        remedy = "`buckets rules apply FILE --conf CONF` makes one"
-        message = f"rules {path}: is not a Delta table ({first_line(error)}); {remedy}"
-        raise BucketsError(message) from None
+    remedy = "`buckets rules apply FILE --conf CONF` makes one"
+    table = open_named(path, lambda why: f"rules {path}: is not a Delta table ({why}); {remedy}")
     columns = {field.name for field in table.schema().fields}
     missing = [name for name in ("rule_id", "rule") if name not in columns]
     if missing:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
 from buckets.archive.arrival_rows import archived
@@ -21,6 +20,7 @@ from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
 from buckets.delta.query import is_between, moments_ms
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
@@ -69,7 +69,7 @@ def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | N
     """
     schema, archive = scoring.terms.event_schema, history.archive
     first, end = _arrivals(history, scoring, until_ms)
-    there = pa.schema(DeltaTable(str(archive.table_path)).schema().to_arrow()).names
+    there = pa.schema(open_table(archive.table_path).schema().to_arrow()).names
     columns = [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there]
     tables = archive.tables(first, end, columns)
     needed = scoring.needed_lists

@@ -1,0 +1,68 @@
+"""A checkpoint that was moved or copied: the places that Spark has written down whole are brought to where it is now.
+
+What Spark says of its state names the file of the state's schema from the root on. Such a checkpoint would not be read
+any more where it has been moved, and where it was copied as long as the original is there.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from buckets.checkpoint.folders import spark_folder
+from buckets.errors import BucketsError
+from buckets.files import write_whole
+from buckets.stores.store_path import StorePath
+
+_STATE = "state"
+
+
+def find_state(checkpoint: Path) -> None:
+    """Let Spark find the schema of the state where a checkpoint lies now; who calls this holds the checkpoint.
+
+    Args:
+        checkpoint: the checkpoint, which need not have any state yet.
+    """
+    for metadata, text in _elsewhere(checkpoint):
+        # Hadoop's checksum of the file as it was; without one nothing is compared.
+        metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)
+        write_whole(metadata, text)
+
+
+def check_found(checkpoint: Path) -> None:
+    """See that Spark finds the schema of the state, before it is read by somebody who may not write.
+
+    Raises:
+        BucketsError: the checkpoint was moved, and no job has been started on it since.
+    """
+    for metadata, _ in _elsewhere(checkpoint):
+        message = (
+            f"checkpoint {checkpoint} was moved or copied here, and {metadata} still names the place before; start the "
+            "job on it once, or export it, and ask again"
+        )
+        raise BucketsError(message)
+
+
+def _elsewhere(checkpoint: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what is said of the state and names files elsewhere that are here, and what is to be said."""
+    state = spark_folder(checkpoint) / _STATE
+    operators = [*state.iterdir()] if state.is_dir() else []
+    for folder in (operator / "_metadata" / "v2" for operator in operators):
+        for metadata in [*folder.iterdir()] if folder.is_dir() else []:
+            if metadata.name.isdecimal():
+                version, _, written = metadata.read_text(encoding="utf-8").partition("\n")
+                data = json.loads(written)
+                for store in data["stateStoreInfo"]:
+                    store["stateSchemaFilePaths"] = [
+                        _here(state, path) for path in store.get("stateSchemaFilePaths", [])
+                    ]
+                if data != json.loads(written):
+                    yield metadata, f"{version}\n{json.dumps(data, separators=(',', ':'))}"
+
+
+def _here(state: Path, written: str) -> str:
+    """Return where a file of the state is, as Spark writes it; one that is not in this checkpoint stays as it was."""
+    _, found, within = written.rpartition(f"/{state.parent.name}/{state.name}/")
+    path = state / within
+    if not found or not path.is_file():
+        return written
+    return str(path) if isinstance(path, StorePath) else f"file:{path.absolute()}"
