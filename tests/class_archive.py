@@ -10,11 +10,11 @@ for one Java and one set of jars; any JVM to which it does not apply starts with
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A third less CPU time for a job of a few small batches than with the compiler and the collector for long runs."""
@@ -38,25 +38,36 @@ def java_options() -> str:
 
 def make_archive() -> None:
     """Run a small job to its end and keep its classes, unless they are there."""
-    # Spark is imported by nothing else here: every test run reads the options above.
-    from tests.spark.command import BUCKETS
-    from tests.spark.job_folder import JobFolder
-    from tests.spark.payments import payments
-
     path = archive_path()
     if path.exists():
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        job, made = JobFolder(Path(folder)), Path(folder, path.name)
-        job.add_events(payments(20), files=2)
-        environment = os.environ | {"SPARK_SUBMIT_OPTS": f"{QUICK_START} -XX:ArchiveClassesAtExit={made}"}
-        # The JVM outlives the command by the time that writing takes, and holds its standard output open until then.
-        done = subprocess.run([BUCKETS, "run", job.conf], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode == 0 and made.exists():
-            made.replace(path)
-        else:
-            sys.stderr.write(f"no archive of Java's classes, so tests start more slowly: {done.stderr}\n")
+        made = Path(folder, path.name)
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_START} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
+        _run_job(Path(folder))
+        if not made.exists():
+            sys.exit("no archive of Java's classes was written, without which tests start more slowly")
+        made.replace(path)
+
+
+def _run_job(folder: Path) -> None:
+    """Run a small job in a session of this process, whose JVM ends by itself; a command would kill it at its end."""
+    # Spark is imported by nothing else here: every test run reads the options above.
+    from pyspark import SparkContext
+
+    from buckets.spark.session import start_session
+    from tests.spark.job_folder import JobFolder
+    from tests.spark.payments import payments
+
+    session = start_session("classes", shards=2)
+    job = JobFolder(folder)
+    job.add_events(payments(20), files=2)
+    job.run(session)
+    session.stop()
+    process: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
+    process.stdin.close()
+    process.wait()
 
 
 if __name__ == "__main__":
