@@ -54,7 +54,7 @@ from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_faults import java_in_one_line
 from buckets.spark.store_settings import schemes_of
 from buckets.spark.webhook_sink import WebhookSink
-from buckets.state.layer import Bounds
+from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
 from buckets.webhook.delivery import Delivery
 from buckets.webhook.spool import Spool

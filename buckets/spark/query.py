@@ -47,7 +47,7 @@ from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
 from buckets.spark.worker import start_workers
-from buckets.state.layer import Bounds
+from buckets.state.bounds import Bounds
 from buckets.webhook.delivery import Delivery
 
 DRIVER_BYTES = 1 << 26

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from buckets.engine.batch.fan_out import PASSING
+from buckets.engine.batch.payload import PASSING
 
 _TRIED = 1 << 16
 UInt32s = npt.NDArray[np.uint32]

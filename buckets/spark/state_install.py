@@ -15,9 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
 from buckets.spark.running import Batch, Patience, Running
-from buckets.spark.windows import PRODUCED, STATE, STATE_KEY, STATE_VALUE, MapStateEntries
+from buckets.spark.windows import PRODUCED, STATE, STATE_KEY, STATE_VALUE
 
 if TYPE_CHECKING:
     from buckets.state_transfer.regrouping import CarriedGroup
@@ -51,14 +50,17 @@ class Install(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
-        self._entries = MapStateEntries(handle.getMapState(STATE, STATE_KEY, STATE_VALUE))
+        self._state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Install a shard."""
+        from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
+        from buckets.spark.map_state_entries import MapStateEntries
         from buckets.state_transfer.installer import CarriedKey, Installer
         from buckets.state_transfer.shard_times import ShardTimes
 
-        store = ShardStore(*(Section(self._entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
+        entries = MapStateEntries(self._state)
+        store = ShardStore(*(Section(entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
         installer, times = Installer(store, pickle.loads(self._groups)), ShardTimes()
         while some := [*islice(rows, _AT_ONCE)]:
             keys: list[CarriedKey] = []

@@ -1,18 +1,19 @@
 """The stateful stage: a shard's timelines in Spark's state store, scored by `Scorer`."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
 from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.state_client import StateEntries
 from buckets.spark.worker import settle
-from buckets.state.layer import Bounds
+from buckets.state.bounds import Bounds
+
+if TYPE_CHECKING:
+    from buckets.spark.map_state_entries import MapStateEntries
 
 PRODUCED = StructType(
     [
@@ -27,30 +28,6 @@ STATE = "timelines"
 """Name of the one map state. Opening one costs a batch about as much as all calls for fifty keys, so there is one."""
 
 
-class MapStateEntries(InObjects):
-    """All entries of the shard that Spark is at, in its `binary -> binary` map state."""
-
-    def __init__(self, state: MapState) -> None:
-        """Use a map state."""
-        self._state, self._entries = state, StateEntries(state)
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of keys; empty bytes where there is none."""
-        return self._entries.get(keys)
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
-        self._entries.put(entries)
-
-    def remove(self, keys: ByteStrings) -> None:
-        """Forget keys."""
-        self._entries.remove(keys.to_list())
-
-    def list_keys(self) -> Iterator[bytes]:
-        """Return all keys, in no particular order. Cost: O(entries)."""
-        return map(bytes, (row[0] for row in iter(self._state.keys())))
-
-
 class Windows(StatefulProcessor):
     """Spark's view of a shard: the messages to it in one micro-batch in, and payloads out."""
 
@@ -61,13 +38,21 @@ class Windows(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
-        self._entries = MapStateEntries(handle.getMapState(STATE, STATE_KEY, STATE_VALUE))
+        self._state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
+
+    @cached_property
+    def _entries(self) -> "MapStateEntries":
+        # What `init` needs is all that this module imports: Spark starts a Python for it alone, which a job's first
+        # batch waits for, and Spark for ten seconds at most.
+        from buckets.spark.map_state_entries import MapStateEntries
+
+        return MapStateEntries(self._state)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the messages to one shard."""
-        # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
         from buckets.engine.stages.batch_facts import shard_count
         from buckets.engine.stages.shard import COUNTS, Scorer
+        from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
         from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
         from buckets.spark.machine_caches import caches_of_worker
         from buckets.spark.spilled import beyond_share

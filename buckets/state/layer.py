@@ -18,11 +18,11 @@ Memory is bounded by the length of the log and the size of the cache, both for w
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.batch_facts import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
+from buckets.state.bounds import Bounds
 from buckets.state.cache import ShardCache
 from buckets.state.caches import Caches
 from buckets.state.log_manifest import LogManifest
@@ -41,26 +41,6 @@ def _random_text() -> str:
 
 def _segment_key(number: int) -> bytes:
     return LOG + number.to_bytes(_NUMBER_BYTES, "big")
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds of caches.
-
-    Attributes:
-        log_bytes: how much memory the entries of a shard's log may take, before the oldest go to the store one by one.
-        cache_bytes: how much memory what is remembered of a shard besides its log may take.
-        shards: of how many shards something is remembered.
-    """
-
-    log_bytes: int
-    cache_bytes: int
-    shards: int
-
-    @classmethod
-    def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":
-        """Divide bounds of all shards together among them."""
-        return cls(log_bytes // shards, cache_bytes // shards, shards)
 
 
 class Layer(InColumns):

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import PASSING
+from buckets.engine.batch.payload import PASSING
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, FillSources

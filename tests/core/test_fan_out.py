@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.event_table import attribute_column, measure_column
-from buckets.engine.batch.fan_out import PASSING, ShardMessage, fan_out
+from buckets.engine.batch.fan_out import ShardMessage, fan_out
+from buckets.engine.batch.payload import PASSING
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.batch.shard_payload import unpack_shard
 from buckets.engine.storage.key import shards_of

@@ -12,8 +12,9 @@ from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
 from buckets.state import cache as cache_module
+from buckets.state.bounds import Bounds
 from buckets.state.caches import Caches, PrivateCaches
-from buckets.state.layer import HISTORY, Bounds, Layer
+from buckets.state.layer import HISTORY, Layer
 from buckets.state.log_manifest import LogManifest
 from buckets.state.segment import decode_segment, encode_segment
 from tests.laws import examples

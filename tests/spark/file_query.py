@@ -39,7 +39,7 @@ from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.session import shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
-from buckets.state.layer import Bounds
+from buckets.state.bounds import Bounds
 from tests.fixed_rules import FixedRules
 
 _FIRST_MTIME_S = 1_700_000_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from buckets.engine.batch.fan_out import PASSING
+from buckets.engine.batch.payload import PASSING
 from buckets.spark.shard_keys import ShardKeys, spark_hash
 
 

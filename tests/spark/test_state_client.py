@@ -13,7 +13,8 @@ from pyspark.sql.streaming.proto import StateMessage_pb2 as proto
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.spark import state_client
-from buckets.spark.windows import STATE_KEY, STATE_VALUE, MapStateEntries
+from buckets.spark.map_state_entries import MapStateEntries
+from buckets.spark.windows import STATE_KEY, STATE_VALUE
 from tests.spark.job_folder import FIRST_MTIME_S
 
 pytestmark = pytest.mark.spark

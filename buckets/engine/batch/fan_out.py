@@ -38,8 +38,6 @@ from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-PASSING = -1
-"""The shard of what is not scored."""
 UNREADABLE = "unreadable"
 """What is wrong with dead letters of which no field can be read."""
 SAMPLED = 200
@@ -51,7 +49,7 @@ class ShardMessage:
     """What one shard is to score.
 
     Attributes:
-        shard: its number; `PASSING` for what is not scored.
+        shard: its number; `payload.PASSING` for what is not scored.
         payload: as `shard_payload.pack_shards` or `payload.pack` writes it.
     """
 
@@ -84,7 +82,7 @@ def fan_out(
         # Also a shard without an event goes on: all must be done in one batch.
         yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
     if dead_letters:
-        yield ShardMessage(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
+        yield ShardMessage(payload.PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(dead_letters), "filtered": filtered, "arrived": arrived}
     counts |= {"no_key": no_key}
@@ -100,7 +98,7 @@ def fan_out(
         if dealt is not None:  # Only topics say when a message came, and have partitions.
             names = [group.name if group.fields else "" for group in rule_set.groups]
             counts["partitions"] = seen_partitions(dealt, names, events.source)
-    yield ShardMessage(PASSING, payload.COUNTS + json.dumps(counts).encode())
+    yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(counts).encode())
 
 
 def _wrong_fields(dead_letters: Iterable[DeadLetter], schema: EventSchema) -> dict[str, int]:

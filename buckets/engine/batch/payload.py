@@ -11,6 +11,8 @@ EVENTS, DEAD_LETTERS, COUNTS, ROWS, FILL, SHARD, SPILLED = b"E", b"D", b"C", b"R
 word to a shard that it goes on with what is being filled; what a piece of arrivals sends to a shard (`shard_payload`);
 where a payload lies that is in a file.
 """
+PASSING = -1
+"""The shard of what is not scored."""
 GROUP = b"group"
 
 

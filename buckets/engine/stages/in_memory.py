@@ -10,7 +10,8 @@ from itertools import chain
 import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.batch.fan_out import PASSING, fan_out
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.batch.payload import PASSING
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.completion import complete_batch
 from buckets.engine.stages.cross_group import PARTS
