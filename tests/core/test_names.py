@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import buckets
+from buckets.cli import commands
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "buckets"
@@ -235,6 +236,7 @@ def test_every_name_is_used_by_the_product_itself():
     others = [path for folder in ("bench", "docs", "jobs") for path in (ROOT / folder).rglob("*.py")]
     trees = [*TREES.values(), *(ast.parse(path.read_text(encoding="utf-8")) for path in others)]
     known = {name for tree in trees for name in used(tree)} | CALLED_BY_OTHERS
+    known |= {name.replace("-", "_") for name in commands.MODULES}
     idle = {
         f"{path.relative_to(ROOT)}: {name}"
         for path, tree in TREES.items()

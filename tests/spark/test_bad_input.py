@@ -1,10 +1,8 @@
 """What people get wrong, through the command line: one line that says what, a non-zero exit, nothing touched."""
 
 import contextlib
-import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,10 +14,9 @@ import yaml
 from pyspark.sql import SparkSession
 
 from buckets.checkpoint.lock import Lock
-from buckets.cli.main import exit_code
 from buckets.errors import BucketsError
 from buckets.exit_codes import MISUSED
-from tests.spark.command import one_line, run_command
+from tests.spark.command import one_line, run_command, run_here
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, SCHEMA, payments
 
@@ -37,26 +34,19 @@ class ComesToSpark(BaseException):
     """A command wants a session, which would be that of the tests."""
 
 
-def run_here(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str] | None:
+def run_unless_spark(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str] | None:
     """Run `buckets` in this process, which takes a hundredth of the time; None where it comes to start Spark."""
-    out, err, command = io.StringIO(), io.StringIO(), ["buckets", *map(str, arguments)]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(cwd))
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(err))
-        stack.enter_context(mock.patch.object(sys, "argv", command))
-        stack.enter_context(mock.patch.object(SparkSession.Builder, "getOrCreate", side_effect=ComesToSpark))
+    with contextlib.chdir(cwd), mock.patch.object(SparkSession.Builder, "getOrCreate", side_effect=ComesToSpark):
         try:
-            code = exit_code()
+            return run_here(*arguments)
         except ComesToSpark:
             return None
-    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def fault(*arguments: str | Path, cwd: Path, code: int = 1) -> str:
     """The one line that a command ends with; every file that was there stays as it was."""
     before = contents(cwd)
-    done = run_here(*arguments, cwd=cwd) or run_command(*arguments, cwd=cwd)
+    done = run_unless_spark(*arguments, cwd=cwd) or run_command(*arguments, cwd=cwd)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
