@@ -1,7 +1,8 @@
 """A packed environment as teams ship one with `--archives`: a virtual environment with a wheel in it, to be moved.
 
 What the wheel needs is copied from the environment of the tests, so that nothing is fetched; pyspark is left out, since
-executors have the cluster's.
+executors have the cluster's. That is 646 MB, which each executor unpacks and compiles. So by day what the wheel needs
+is lent: a path file names where it lies on this machine.
 """
 
 import os
@@ -15,6 +16,8 @@ import venv
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+
+from tests.laws import NIGHTLY
 
 ROOT = Path(__file__).parents[2]
 _LEFT_OUT = {"pyspark"}
@@ -30,13 +33,16 @@ def build_wheel(folder: Path, source: Path = ROOT) -> Path:
 
 
 def pack(wheel: Path, folder: Path) -> Path:
-    """Pack an environment with a wheel and what it needs."""
+    """Pack an environment with a wheel and what it needs, or what leads to it."""
     environment, packed = folder / "environment", folder / "environment.tar.gz"
     venv.create(environment, symlinks=True, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site)]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    for path, name in _dependencies():
+    if not NIGHTLY:
+        # Path files in a folder that a path file names are not read, so the checkout is not there.
+        (site / "lent.pth").write_text(sysconfig.get_path("purelib"))
+    for path, name in _dependencies() if NIGHTLY else ():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         _link(path, site / name)
     with tarfile.open(packed, "w:gz", compresslevel=1) as tar:
