@@ -19,6 +19,8 @@ from typing import Any
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A third less CPU time for a job of a few small batches than with the compiler and the collector for long runs."""
 FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "java"
+JARS = Path(__file__).parents[1] / "buckets" / "java"
+"""What says which jars there are: the lock file, and the sources of our own."""
 
 
 def archive_path() -> Path:
@@ -26,7 +28,9 @@ def archive_path() -> Path:
     home = os.environ.get("JAVA_HOME")
     java = Path(shutil.which("java", path=f"{home}/bin" if home else None) or "java").resolve()
     parts = (str(java), str(java.stat().st_mtime_ns) if java.exists() else "", sys.prefix, version("pyspark"))
-    return FOLDER / f"classes-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}.jsa"
+    jars = [JARS / "jars.lock", *sorted((JARS / "bulk").iterdir())]
+    digest = hashlib.sha256(repr((*parts, *(path.read_bytes() for path in jars))).encode())
+    return FOLDER / f"classes-{digest.hexdigest()[:12]}.jsa"
 
 
 def java_options() -> str:
