@@ -65,4 +65,7 @@ def _here(state: Path, written: str) -> str:
     path = state / within
     if not found or not path.is_file():
         return written
-    return str(path) if isinstance(path, StorePath) else f"file:{path.absolute()}"
+    if isinstance(path, StorePath):
+        return str(path)
+    named = Path(written.removeprefix("file:"))
+    return written if named.is_file() and named.samefile(path) else f"file:{path.absolute()}"

@@ -59,6 +59,15 @@ def test_one_that_is_where_it_was_or_has_no_state_yet_stays_as_it_is(checkpoint,
     assert not (tmp_path / "none").exists()
 
 
+def test_one_that_is_named_by_a_way_round_has_not_been_moved(checkpoint):
+    metadata = metadata_of(checkpoint)
+    metadata.write_text(metadata.read_text().replace("/old place/cp/", "/old place/../old place/cp/"))
+    before = metadata.read_bytes()
+    check_found(checkpoint)
+    find_state(checkpoint)
+    assert metadata.read_bytes() == before
+
+
 def test_a_schema_that_is_not_here_is_left_to_spark_to_miss(checkpoint):
     (checkpoint / "spark" / SCHEMA).unlink()
     moved = checkpoint.rename(checkpoint.with_name("moved"))
