@@ -209,7 +209,7 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         {"stall_patience": "0s"},
         {"checkpoint": "file:///tmp/checkpoint"},
         {"output": {"path": "dbfs:/tables"}},
-        {"source": {"kind": "json", "path": "abfss://c@a/x"}},
+        {"source": {"kind": "json", "path": "hdfs://a/x"}},
         {"archive": {"path": "gs://bucket/../archive"}},
     ],
 )
