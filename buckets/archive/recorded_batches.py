@@ -38,8 +38,7 @@ class RecordedBatches:
         self.before = next((cut for cut in cuts if cut.ruleset_version == UNKNOWN), None)
         if not self.cuts:
             message = (
-                f"checkpoint {checkpoint} has no record of where the stream was cut into batches; run the job with "
-                "this release first"
+                f"checkpoint {checkpoint} has no record of a batch of this release yet; let the job score a first one"
             )
             raise BucketsError(message)
         terms = self._checkpoint.batches.all_terms()

@@ -14,9 +14,10 @@ from buckets.archive.topic_source import lost_messages, topic_arrivals
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.unread_files import UnreadFiles
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
@@ -74,6 +75,7 @@ def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms])
 def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
     taken = TakenFiles(spark_folder(job.checkpoint))
     taken.read()
+    unread = UnreadFiles(job.checkpoint).read()
     files = sorted((file.batch, file.modified_ms, path) for path, file in taken.files.items())
     read = -1 if wanted.before is None else _log_offset(wanted.before)
     for cut in wanted.cuts:
@@ -81,7 +83,7 @@ def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Ma
         of_batch = [
             (path, Taken(modified_ms, number))
             for number, modified_ms, path in files
-            if read < number <= until and _is_read(location(path), source)
+            if read < number <= until and unread.get(path) != number and _is_read(location(path), source)
         ]
         for rows in _in_order(of_batch, source, schemas[cut.batch_id]):
             yield cut.batch_id, rows
@@ -125,6 +127,8 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
     if modified_ms(path) != taken.modified_ms:
         message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
         raise BucketsError(message)
+    if not path.stat().st_size:  # Spark passes over it, whatever its format
+        return iter(())
     if source.file_format == "parquet":
         return read_arrivals(path, taken.modified_ms, schema, source.arrival)
     return line_reader(source.file_format, schema, None)(_lines(path, taken.modified_ms))
@@ -134,7 +138,20 @@ def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a text file, which may be compressed."""
     compression = _COMPRESSED.get(path.suffix)
     with io.BufferedReader(pa.input_stream(as_input(path), compression=compression)) as file:
-        while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
+        while lines := _next_lines(file, path):
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
             source = pa.repeat(pa.scalar(str(path)), len(lines))
             yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})
+
+
+def _next_lines(file: io.BufferedReader, path: Path) -> list[bytes]:
+    """Return some lines, without what ends them; none at the end.
+
+    Raises:
+        BucketsError: the file is damaged.
+    """
+    try:
+        return [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]
+    except OSError as error:
+        message = f"events {path}: cannot be read ({first_line(error)}); put the file back as the job has read it"
+        raise BucketsError(message) from None

@@ -20,6 +20,7 @@ from buckets.cli.watch_view import (
     process_lines,
     rules_line,
     rules_table,
+    webhook_words,
 )
 from buckets.clock import epoch_ms
 from buckets.config.job import load_job
@@ -142,6 +143,8 @@ class WatchedJob:
             *self.fill_lines(),
             figures_line(data),
         ]
+        webhook = webhook_words(data)
+        head += [f"webhook: {webhook}"] if webhook else []
         lines = [*head, *process_lines(data), f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 

@@ -29,11 +29,8 @@ def figures_table(data: Status) -> Table:
     since_start += f", {totals['skipped']:,} skipped" if totals.get("skipped") else ""
     table.add_row("since start", since_start)
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
-    if webhook := data["query"].get("webhook") if "query" in data else None:
-        table.add_row(
-            "webhook",
-            f"{webhook['delivered']:,} delivered, {webhook['waiting']:,} waiting, {webhook['undelivered']:,} given up",
-        )
+    if webhook := webhook_words(data):
+        table.add_row("webhook", webhook)
     unjudged = [f"{total['unjudged']:,} by {name}" for name, total in data["groups"].items() if total.get("unjudged")]
     if unjudged:
         table.add_row("not judged", ", ".join(unjudged))
@@ -109,6 +106,14 @@ def figures_line(data: Status) -> str:
         _alerts(data["totals"]),
     ]
     return " | ".join(parts)
+
+
+def webhook_words(data: Status) -> str:
+    """Say what became of alerts for the webhook; nothing where there is none."""
+    counts = data["query"].get("webhook") if "query" in data else None
+    if not counts:
+        return ""
+    return f"{counts['delivered']:,} delivered, {counts['waiting']:,} waiting, {counts['undelivered']:,} given up"
 
 
 def _alerts(totals: dict[str, int]) -> str:

@@ -2,7 +2,8 @@
 
 import base64
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -223,19 +224,22 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
         yield partial(check, file)
-    source = settings.source.folder
-    if source is None:
-        return
-    yield partial(_check_no_pattern, path, source)
-    written = {
+    given = {
         "checkpoint": location(settings.checkpoint, path.resolve().parent),
         "output.path": settings.output.folder,
         "verdicts.table": settings.verdicts.table,
         "archive.path": None if settings.archive is None else settings.archive.path,
+        "audit.path": None if settings.audit is None else settings.audit.path,
+        "audit.checkpoint": None if settings.audit is None else settings.audit.checkpoint,
     }
+    written = {name: location(str(folder)) for name, folder in given.items() if folder is not None}
+    yield partial(_check_not_the_same, path, written)
+    source = settings.source.folder
+    if source is None:
+        return
+    yield partial(_check_no_pattern, path, source)
     for name, folder in written.items():
-        if folder is not None:
-            yield partial(_check_apart, path, source, name, location(str(folder)))
+        yield partial(_check_apart, path, source, name, folder)
 
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
@@ -379,6 +383,14 @@ def _check_no_pattern(path: Path, folder: Path) -> None:
             "many paths; rename the folder"
         )
         raise BucketsError(message)
+
+
+def _check_not_the_same(path: Path, written: Mapping[str, Path]) -> None:
+    """See that nothing that a job writes lies in the very folder of something else."""
+    for (name, folder), (other, there) in itertools.combinations(written.items(), 2):
+        if folder.resolve() == there.resolve():
+            message = f"configuration {path}: {name} and {other} are the same folder, {folder}; give each its own"
+            raise BucketsError(message)
 
 
 def _check_apart(path: Path, source: Path, name: str, folder: Path) -> None:

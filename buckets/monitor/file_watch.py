@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.unread_files import UnreadFiles
 from buckets.clock import epoch_ms
 from buckets.events.source_files import modified_files, modified_ms, passed_over, plain_path, readable_files
 from buckets.stores.location import location
@@ -62,26 +64,25 @@ class TakenFiles:
             if file.suffix in ("", ".compact") and file.stem.isdecimal():
                 yield int(file.stem), file
 
-    def unfinished(self) -> list[Path]:
-        """Return the files whose batch has not ended; right as long as nothing runs."""
+    def ended(self) -> int:
+        """Return the number of the last batch that has ended, -1 for none; right as long as nothing runs."""
         commits = [int(file.name) for file in self._commits.glob("[0-9]*") if file.name.isdecimal()]
-        done = -1
-        if commits:
-            last = self._commits.parent / "offsets" / str(max(commits))
-            done = json.loads(last.read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
-        return [location(path) for path, taken in self.files.items() if taken.batch > done]
+        if not commits:
+            return -1
+        last = self._commits.parent / "offsets" / str(max(commits))
+        return int(json.loads(last.read_text(encoding="utf-8").splitlines()[-1])["logOffset"])
 
 
 class FileWatch:
     """Names the files of a source that are not read, while a job runs; a context manager."""
 
     def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
-        """Begin with nothing said; the checkpoint is Spark's, and a line is said for each file that is not read."""
+        """Begin with nothing said; a line is said for each file that is not read."""
         in_store = isinstance(folder, StorePath)
         self._folder = folder if in_store else Path(os.path.normpath(folder))  # as Spark writes it
         self._look_every_s = LOOK_INTO_STORE_EVERY_S if in_store else LOOK_EVERY_S
         self._subfolders = subfolders
-        self._taken = TakenFiles(checkpoint)
+        self._taken, self._unread = TakenFiles(spark_folder(checkpoint)), UnreadFiles(checkpoint)
         self._say = say
         self._named: set[tuple[Path, str]] = set()
         self._closing = threading.Event()
@@ -95,9 +96,12 @@ class FileWatch:
     def __enter__(self) -> Self:
         """Name what is not read from the start, and go on to look; before the query starts."""
         self._taken.read()
-        for path in self._taken.unfinished():
-            if not path.exists():
-                self._name(path, "it was listed for a batch that has not ended, and is gone")
+        ended = self._taken.ended()
+        unfinished = {path: taken.batch for path, taken in self._taken.files.items() if taken.batch > ended}
+        gone = {path: batch for path, batch in unfinished.items() if not location(path).exists()}
+        for path in gone:
+            self._name(location(path), "it was listed for a batch that has not ended, and is gone")
+        self._unread.note(gone, ended)
         self._look(settled_ms=0)
         self._thread.start()
         return self

@@ -15,7 +15,7 @@ from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.moved_state import find_state
@@ -181,7 +181,7 @@ class PreparedJob:
         source = self.job.settings.source
         if source.folder is None:
             return None
-        return FileWatch(source.folder, source.subfolders, spark_folder(self.job.checkpoint), say)
+        return FileWatch(source.folder, source.subfolders, self.job.checkpoint, say)
 
     @property
     def terms(self) -> Terms:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from buckets.config.settings import SHUTDOWN_WITHIN_MS, STALL_PATIENCE_MS, START_PATIENCE_MS, STORE_PATIENCE_MS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, Outage
+from buckets.events.source_files import plain_path
 from buckets.monitor.query_news import QueryNews
 from buckets.spark.java_errors import last_error, missing_python
 from buckets.spark.jvm import check_not_ended
@@ -45,6 +46,7 @@ _DAMAGED_STATE = (
     "RocksDBException: Corruption",
 )
 """What Spark says where a file of the state is not as it was written."""
+_UNREADABLE = re.compile(r"Encountered error while reading file (.+?)\.\s+SQLSTATE")
 _NO_DESCRIPTORS = "Too many open files"
 LONGEST_RETRY_S = 60.0
 """The longest pause between two starts of a query; each is twice as long as the one before."""
@@ -287,6 +289,13 @@ class Running:
             message = (
                 f"a process has reached the limit of {descriptors:,} open files, and the batch could not go on: "
                 f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
+            )
+            return BucketsError(message)
+        unreadable = _UNREADABLE.search(text)
+        if unreadable is not None:
+            message = (
+                f"events {plain_path(unreadable[1])}: cannot be read ({last_error(cause)}); replace it by a whole "
+                f"file, or remove it, and start again; details are in {log_path()}"
             )
             return BucketsError(message)
         missing = missing_python(f"{text} {cause}")

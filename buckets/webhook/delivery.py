@@ -18,11 +18,12 @@ from buckets.clock import epoch_ms
 from buckets.config.webhook import WebhookSettings
 from buckets.errors import kind_and_line
 from buckets.outputs.messages import Message
+from buckets.printable import counted
 from buckets.webhook.receiver import Attempt, Receiver
 from buckets.webhook.spool import Spool, WaitingAlert
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
-_KEEP_EVERY_S = 1.0
+_KEEP_EVERY_S, _TELL_EVERY_S = 1.0, 60.0
 _END_WITHIN_S = 10.0
 """How long a job waits at its end for alerts that are still there, while the receiver takes them."""
 
@@ -56,8 +57,12 @@ class Delivery:
         self._counts: Counter[str] = Counter()
         self._put = self._spool.count()
         self._settled = 0
+        self._kept_s = time.monotonic()
         self._due, self._closing = threading.Event(), threading.Event()
-        self._fault: str | None = None
+        self._stuck: set[Receiver] = set()
+        """Over which connections an alert is not taken."""
+        self._told_s, self._is_told = -_TELL_EVERY_S, False
+        self._gave_up_s, self._untold = -_TELL_EVERY_S, 0
         self._end_s = float("inf")
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> None:
@@ -74,6 +79,7 @@ class Delivery:
     def running(self) -> Iterator[None]:
         """Hand over alerts until the end of the `with`, and what is there then as long as the receiver takes it."""
         self._closing.clear()
+        self._stuck.clear()
         self._end_s = float("inf")
         thread = threading.Thread(target=self._run, name="webhook", daemon=True)
         thread.start()
@@ -99,23 +105,21 @@ class Delivery:
                 try:
                     self._hand_over(connections)
                 except Exception as error:  # no fault of this thread may end the job
-                    self._tell(f"alerts are not handed over: {kind_and_line(error)}")
+                    self._say(f"alerts are not handed over: {kind_and_line(error)}")
                     self._closing.wait(LONGEST_PAUSE_S)
                     self._due.set()
-                if is_last or (self._closing.is_set() and self._fault is not None):
+                if is_last or (self._closing.is_set() and self._stuck):
                     return
                 self._due.wait()
 
     def _hand_over(self, connections: ThreadPoolExecutor) -> None:
         """Hand over what waits, batch by batch; ends early where the job ends and an alert is not taken."""
         for batch_id in self._spool.batches():
-            alerts = list(self._spool.waiting(batch_id))
             lanes: list[list[WaitingAlert]] = [[] for _ in self._receivers]
-            for alert in alerts:
+            for alert in self._spool.begin(batch_id):
                 lanes[zlib.crc32(alert.key.encode()) % len(lanes)].append(alert)
-            progress = _Progress(self._spool, alerts)
             done = [
-                connections.submit(self._hand_over_lane, *each, progress)
+                connections.submit(self._hand_over_lane, *each)
                 for each in zip(self._receivers, lanes, strict=True)
                 if each[1]
             ]
@@ -125,14 +129,17 @@ class Delivery:
                 return
             self._spool.remove(batch_id)
 
-    def _hand_over_lane(self, receiver: Receiver, alerts: Sequence[WaitingAlert], progress: "_Progress") -> bool:
+    def _hand_over_lane(self, receiver: Receiver, alerts: Sequence[WaitingAlert]) -> bool:
         """Hand over alerts over one connection, in order; returns whether all are settled."""
         for alert in alerts:
             if not self._is_settled(receiver, alert):
                 return False
             with self._lock:
                 self._settled += 1
-                progress.settle(alert)
+                self._spool.settle(alert)
+                if time.monotonic() - self._kept_s >= _KEEP_EVERY_S:
+                    self._spool.keep()
+                    self._kept_s = time.monotonic()
         return True
 
     def _is_settled(self, receiver: Receiver, alert: WaitingAlert) -> bool:
@@ -143,12 +150,10 @@ class Delivery:
             answer = receiver.post(alert.message_id, now_ms // 1000, alert.body.encode())
             if answer.outcome == "taken":
                 self._count("delivered")
-                self._tell(None)
+                self._tell_of(receiver, None)
                 return True
             self._count("failed_attempts")
-            self._tell(
-                f"webhook {self._settings.place} {answer.reason}; alerts wait in the checkpoint, and batches go on"
-            )
+            self._tell_of(receiver, None if answer.outcome == "refused" else answer.reason)
             if answer.outcome == "refused" or now_ms - alert.decided_ms >= self._settings.give_up_after:
                 self._give_up(alert, answer, now_ms)
                 return True
@@ -162,38 +167,30 @@ class Delivery:
             self._counts[name] += 1
 
     def _give_up(self, alert: WaitingAlert, answer: Attempt, now_ms: int) -> None:
+        """Keep an alert apart, and say so: at most once a minute, with how many there were since."""
+        self._count("undelivered")
         with self._lock:
             self._spool.give_up(alert, answer.reason, now_ms)
-        self._count("undelivered")
-        self._say(f"alert {alert.message_id} was given up: webhook {answer.reason}; it is in {self._spool.undelivered}")
+            if time.monotonic() - self._gave_up_s < _TELL_EVERY_S:
+                self._untold += 1
+                return
+            since = f", with {counted(self._untold, 'other')} since" if self._untold else ""
+            self._gave_up_s, self._untold = time.monotonic(), 0
+            self._say(
+                f"alert {alert.message_id} was given up: webhook {answer.reason}; it is in "
+                f"{self._spool.undelivered}{since}"
+            )
 
-    def _tell(self, fault: str | None) -> None:
-        """Say what is wrong, once as long as it is the same, and that it is over."""
+    def _tell_of(self, receiver: Receiver, fault: str | None) -> None:
+        """Say that alerts are not taken, and that they are again: at most once a minute, whatever comes between."""
         with self._lock:
-            if fault is None and self._fault is not None:
-                self._say(f"webhook {self._settings.place} takes alerts again")
-            elif fault is not None and fault != self._fault:
-                self._say(fault)
-            self._fault = fault
-
-
-class _Progress:
-    """How far the alerts of a batch are settled, which connections do out of order: up to the first that is not."""
-
-    def __init__(self, spool: Spool, alerts: Sequence[WaitingAlert]) -> None:
-        self._spool, self._alerts = spool, alerts
-        self._done: set[int] = set()
-        self._end = 0
-        self._kept_s = time.monotonic()
-
-    def settle(self, alert: WaitingAlert) -> None:
-        """Note that an alert needs nothing more, and write how far they are about once a second."""
-        self._done.add(alert.line)
-        begun = self._end
-        while self._end < len(self._alerts) and self._alerts[self._end].line in self._done:
-            self._end += 1
-        if self._end > begun:
-            self._spool.settle(self._alerts[self._end - 1])
-        if time.monotonic() - self._kept_s >= _KEEP_EVERY_S:
-            self._spool.keep()
-            self._kept_s = time.monotonic()
+            if fault is None:
+                self._stuck.discard(receiver)
+                if self._is_told and not self._stuck:
+                    self._is_told = False
+                    self._say(f"webhook {self._settings.place} takes alerts again")
+                return
+            self._stuck.add(receiver)
+            if not self._is_told and time.monotonic() - self._told_s >= _TELL_EVERY_S:
+                self._told_s, self._is_told = time.monotonic(), True
+                self._say(f"webhook {self._settings.place} {fault}; alerts wait in the checkpoint, and batches go on")

@@ -1,7 +1,8 @@
 """Alerts that wait to be handed over, in the checkpoint: a file a batch, and how far they have been.
 
     CHECKPOINT/buckets/webhook/00000000000000000017.jsonl   the alerts of a batch, a line each
-    CHECKPOINT/buckets/webhook/position.json                the batch of the last one that was settled, and its line
+    CHECKPOINT/buckets/webhook/position.json                the batch that is handed over, up to which line all of its
+                                                            alerts are settled, and which ones behind that line
     CHECKPOINT/buckets/webhook/undelivered.jsonl            those that were given up, each with the reason
 
 A batch is there before it counts as written, and an alert is settled once it was taken, or is in the last file. So a
@@ -9,7 +10,7 @@ process that is killed loses none, and may hand over some again.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Spool:
         self._folder = self._records.folder / "webhook"
         self._file = self._folder / "position.json"
         self.undelivered = self._folder / "undelivered.jsonl"
-        self._settled = self._records.read_if_there(self._file, _position) or (-1, 0, "")
+        self._settled, self._beyond = self._records.read_if_there(self._file, _position) or ((-1, 0, ""), {})
 
     def put(self, batch_id: int, decided_ms: int, alerts: Iterable[Message]) -> int:
         """Keep the alerts of a batch, and return how many; once more if the batch is run again."""
@@ -71,34 +72,55 @@ class Spool:
         """Return the batches that have alerts, in order."""
         return sorted(int(file.stem) for file in self._folder.glob("[0-9]*.jsonl"))
 
-    def waiting(self, batch_id: int) -> Iterator[WaitingAlert]:
-        """Yield the alerts of a batch that are not settled."""
+    def begin(self, batch_id: int) -> list[WaitingAlert]:
+        """Return the alerts of a batch that are not settled, which are settled from now on."""
+        alerts = self._alerts(batch_id)
+        if not self._is_of(batch_id, alerts):
+            self._settled, self._beyond = (batch_id, 0, ""), {}
+        return self._unsettled(batch_id, alerts)
+
+    def count(self) -> int:
+        """Return how many alerts wait."""
+        return sum(len(self._unsettled(batch_id, self._alerts(batch_id))) for batch_id in self.batches())
+
+    def _alerts(self, batch_id: int) -> list[WaitingAlert]:
         file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
         with self._records.reading(file):
             written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-            alerts = [
+            return [
                 # The release before had no keys: its alerts stay in order among each other.
                 WaitingAlert(batch_id, number, alert["id"], alert.get("key", ""), alert["decided_ms"], alert["body"])
                 for number, alert in enumerate(written)
             ]
-        batch, end, last_id = self._settled
-        # A batch that was given up with its topic has left its number to another one, whose alerts are others.
-        is_of_batch = batch == batch_id and 0 < end <= len(alerts) and alerts[end - 1].message_id == last_id
-        yield from alerts[end if is_of_batch else 0 :]
 
-    def count(self) -> int:
-        """Return how many alerts wait."""
-        return sum(1 for batch_id in self.batches() for _ in self.waiting(batch_id))
+    def _is_of(self, batch_id: int, alerts: Sequence[WaitingAlert]) -> bool:
+        """Return whether it is these alerts of which some are settled.
+
+        A batch that was given up with its topic has left its number to another one, whose alerts are others.
+        """
+        batch, end, last_id = self._settled
+        return batch == batch_id and (end == 0 or (end <= len(alerts) and alerts[end - 1].message_id == last_id))
+
+    def _unsettled(self, batch_id: int, alerts: Sequence[WaitingAlert]) -> list[WaitingAlert]:
+        if not self._is_of(batch_id, alerts):
+            return list(alerts)
+        _, end, _ = self._settled
+        return [alert for alert in alerts[end:] if self._beyond.get(alert.line) != alert.message_id]
 
     def settle(self, alert: WaitingAlert) -> None:
-        """Note that an alert needs nothing more; it is written with the next `keep`."""
-        self._settled = alert.batch_id, alert.line + 1, alert.message_id
+        """Note that an alert of the batch that was begun needs nothing more; it is written with the next `keep`."""
+        self._beyond[alert.line] = alert.message_id
+        batch_id, end, last_id = self._settled
+        while end in self._beyond:
+            last_id, end = self._beyond.pop(end), end + 1
+        self._settled = batch_id, end, last_id
 
     def keep(self) -> None:
         """Write which alerts are settled."""
         batch_id, line, last_id = self._settled
         if batch_id >= 0:
-            self._records.write(self._file, {"batch": batch_id, "line": line, "alert_id": last_id})
+            record = {"batch": batch_id, "line": line, "alert_id": last_id, "beyond": self._beyond}
+            self._records.write(self._file, record)
 
     def remove(self, batch_id: int) -> None:
         """Remove a batch whose alerts are all settled, and kept so."""
@@ -110,5 +132,7 @@ class Spool:
         append_whole(self.undelivered, (json.dumps(record, ensure_ascii=False) + "\n").encode())
 
 
-def _position(record: dict[str, Any]) -> tuple[int, int, str]:
-    return int(record["batch"]), int(record["line"]), str(record["alert_id"])
+def _position(record: dict[str, Any]) -> tuple[tuple[int, int, str], dict[int, str]]:
+    """Return what a record says; one of the release before knows nothing behind its line."""
+    beyond = {int(line): str(alert_id) for line, alert_id in record.get("beyond", {}).items()}
+    return (int(record["batch"]), int(record["line"]), str(record["alert_id"])), beyond

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from buckets.checkpoint.unread_files import UnreadFiles
 from buckets.events.source_files import passed_over, readable_files
 from buckets.monitor.file_watch import FileWatch, TakenFiles
 
@@ -18,7 +19,7 @@ class Source:
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "source"
-        self.checkpoint = root / "checkpoint"
+        self.checkpoint = root / "checkpoint" / "spark"
         for folder in (self.folder, *(self.checkpoint / name for name in ("sources/0", "offsets", "commits"))):
             folder.mkdir(parents=True)
         self.said: list[str] = []
@@ -45,7 +46,7 @@ class Source:
         (self.checkpoint / "sources" / "0" / name).write_text("\n".join(["v1", *lines]))
 
     def watch(self, subfolders: bool = True) -> FileWatch:
-        return FileWatch(self.folder, subfolders, self.checkpoint, self.said.append)
+        return FileWatch(self.folder, subfolders, self.checkpoint.parent, self.said.append)
 
     def named(self) -> dict[str, str]:
         """What was said of each file, by its path in the source."""
@@ -110,6 +111,18 @@ def test_a_file_of_a_batch_that_has_not_ended_and_is_gone_is_named(source, as_wo
     ((name, reason),) = source.named().items()
     assert name == "gone.jsonl"
     assert as_worded(reason)
+    unread = UnreadFiles(source.checkpoint.parent)
+    assert unread.read() == {str(source.folder / "gone.jsonl"): 1}
+    source.add("gone.jsonl")  # back before the batch is run again
+    with source.watch():
+        pass
+    assert unread.read() == {}
+    (source.folder / "gone.jsonl").unlink()
+    with source.watch():
+        source.take(1, "here.jsonl", "gone.jsonl")
+    with source.watch():  # its batch has ended without it
+        source.add("gone.jsonl")
+    assert unread.read() == {str(source.folder / "gone.jsonl"): 1}
 
 
 def test_files_that_have_been_read_may_go(source):

@@ -143,7 +143,7 @@ def test_an_alert_that_is_refused_is_given_up_at_once_and_kept_with_the_reason(d
     assert given_up["reason"] == f"answers {code}"
     assert given_up["alert"] == {"alert_id": "a1", "rule": "Zoë"}
     assert delivery.counts() == {"delivered": 1, "failed_attempts": 1, "undelivered": 1, "waiting": 0}
-    assert said[1] == f"alert a1 was given up: webhook answers {code}; it is in {Spool(tmp_path).undelivered}"
+    assert said == [f"alert a1 was given up: webhook answers {code}; it is in {Spool(tmp_path).undelivered}"]
 
 
 def test_an_alert_that_is_too_old_is_given_up_and_the_next_ones_are_not_held_up(tmp_path, webhook, said):
@@ -186,7 +186,7 @@ def test_a_process_that_is_killed_loses_none_and_delivers_again_what_was_not_not
     killed = Delivery(tmp_path, settings(webhook.url), said.append)
     killed.put(1, epoch_ms(), alerts(*range(50)))
     spool = Spool(tmp_path)
-    for alert in [*spool.waiting(1)][:10]:  # taken by the receiver, and only the first ones noted
+    for alert in spool.begin(1)[:10]:  # taken by the receiver, and only the first ones noted
         spool.settle(alert)
     spool.keep()
     after = Delivery(tmp_path, settings(webhook.url), said.append)
@@ -248,7 +248,30 @@ def test_of_several_connections_one_that_is_stuck_holds_up_its_own_keys_and_noth
     with second.running():
         pass
     assert set(webhook.ids) == {row.identity for row in rows}
-    assert webhook.ids.count("a0") == 1  # settled before the one that was stuck
+    assert len(webhook.ids) == len(rows)  # also those that were settled behind the one that was stuck
+
+
+def test_an_alert_is_given_up_once_and_of_many_a_line_says_how_many(tmp_path, webhook, said, monkeypatch):
+    rows = [alert(number, f"key {number % 16}") for number in range(64)]
+    refused = {"a5", "a9", "a41", "a61"}
+    webhook.behave = lambda request: (
+        422 if request.headers["webhook-id"] in refused else 503 if request.headers["webhook-id"] == "a3" else 200
+    )
+    first = Delivery(tmp_path, settings(webhook.url, connections=8), said.append, first_pause_s=WITHIN_S)
+    first.put(1, epoch_ms(), rows)
+    with first.running():
+        wait_until(lambda: refused <= {request.headers["webhook-id"] for request in webhook.asked})
+    assert [" ".join(line.split()[2:5]) for line in said if line.startswith("alert")] == ["was given up:"]
+    assert len([line for line in said if "alerts wait" in line]) == 1
+    monkeypatch.setattr("buckets.webhook.delivery._TELL_EVERY_S", 0.0)
+    webhook.behave = lambda request: 422 if request.headers["webhook-id"] in refused | {"a3"} else 200
+    second = Delivery(tmp_path, settings(webhook.url, connections=2), said.append)
+    with second.running():
+        pass
+    given_up = [json.loads(line)["alert_id"] for line in Spool(tmp_path).undelivered.read_text().splitlines()]
+    assert sorted(given_up) == sorted(refused | {"a3"})
+    assert sorted({*webhook.ids, *given_up}) == sorted(row.identity for row in rows)
+    assert len(webhook.ids) == len(rows) - len(given_up)
 
 
 def test_alerts_that_the_release_before_has_left_are_delivered(tmp_path, webhook, said):

@@ -1,5 +1,6 @@
 """The archive of real jobs: each kind of source, cut into batches, a restart with other rules in between."""
 
+import gzip
 import json
 import os
 import re
@@ -15,8 +16,10 @@ from deltalake import write_deltalake
 from buckets.archive.archive import by_batch
 from buckets.archive.history import History
 from buckets.config.job import load_job
+from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import EVALUATIONS
+from buckets.spark.prepared_job import Listener, prepare
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table
 from tests.spark.payments import RULES, SCHEMA, payments
 
@@ -119,3 +122,26 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
     recorded = [{name: row[name] for name in names} for row in read_table(job.tables / EVALUATIONS)]
     assert sorted(map(str, found)) == sorted(map(str, recorded))
     assert len({batch["batch_id"] for batch in read_table(job.tables / "batches")}) >= FILES
+
+
+def test_a_file_that_cannot_be_read_is_named_and_once_taken_out_is_in_no_archive(spark, tmp_path):
+    job = JobFolder(tmp_path, archive={"path": "archive"})
+    job.add_events(payments(40), files=2)
+    broken = job.source / "broken.jsonl.gz"
+    broken.write_bytes(gzip.compress(b"".join(b'{"id": "x%d"}\n' % number for number in range(5000)))[:900])
+    (job.source / "empty.jsonl").touch()
+    with pytest.raises(BucketsError, match=re.escape(f"events {broken}: cannot be read (java.io.EOFException")):
+        job.run(spark)
+    kept = broken.read_bytes()
+    broken.unlink()
+    prepared = prepare(load_job(job.conf))
+    said: list[str] = []
+    with prepared.file_watch(said.append):
+        prepared.query(spark, Listener(lambda report: None)).run(None)
+    assert said == [f"events {broken}: is not read: it was listed for a batch that has not ended, and is gone"]
+    history = History.open(load_job(job.conf))
+    assert history.archive.end() == 40
+    broken.write_bytes(kept)  # put back: it has never been read
+    job.add_events(payments(60)[40:], files=1, first=2)
+    job.run(spark)
+    assert History.open(load_job(job.conf)).archive.end() == 60

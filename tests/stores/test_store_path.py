@@ -82,7 +82,7 @@ def test_of_a_source_in_a_store_what_is_not_read_is_named(bucket: str, tmp_path:
     folder, said = location(f"s3://{bucket}/source"), []
     for name in ("a b.jsonl", "_b.jsonl", "_c/d.jsonl", "late.jsonl"):
         (folder / name).write_bytes(b"{}")
-    (log := tmp_path / "sources" / "0").mkdir(parents=True)
+    (log := tmp_path / "spark" / "sources" / "0").mkdir(parents=True)
     entry = {"path": f"s3a://{bucket}/source/a%20b.jsonl", "timestamp": modified_ms(folder / "a b.jsonl") + 123}
     (log / "0").write_text(f"v1\n{json.dumps(entry | {'batchId': 0})}")
 
