@@ -16,6 +16,7 @@ from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
+from buckets.stores.location import location
 
 
 def open_events(
@@ -35,6 +36,7 @@ def open_events(
     Raises:
         BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
     """
+    path = location(str(path))
     if is_table(path):
         return _delta_arrivals(path, schema, needed, arrival)
     if arrival is not None:

@@ -117,12 +117,14 @@ def test_a_job_is_looked_at_and_nothing_is_written(buckets, conf):
 def test_each_thing_that_cannot_be_used_is_named(buckets, conf, as_worded):
     folder = conf.parent
     (folder / "file").touch()
+    (folder / "other").mkdir()
+    (folder / "other" / "notes.txt").touch()
     (folder / "payroll.csv").write_text("key\np1\np1\n")
     changed(
         conf,
         source={"kind": "json", "path": "nowhere"},
         checkpoint="file/checkpoint",
-        output={"path": "archive"},
+        output={"path": "other"},
         archive={"path": "archive", "cluster_by": "colour"},
         lists={"payroll": {"kind": "file", "path": "payroll.csv"}, "gone": {"kind": "delta", "path": "no-table"}},
     )
@@ -141,6 +143,7 @@ def test_each_thing_that_cannot_be_used_is_named(buckets, conf, as_worded):
         ({"source": {"kind": "csv", "path": "gone"}}, "checkpoint"),
         ({"engine": {"precision": {"tail": "1h", "groups": [{"group_by": ["colour"]}]}}}, "configuration"),
         ({"archive": {"path": "gone/archive"}}, "configuration"),
+        ({"archive": {"path": "../there/tables/"}, "output": {"path": "../there/tables"}}, "configuration"),
     ],
 )
 def test_what_does_not_fit_together_is_named(buckets, conf, changes, thing, as_worded):

@@ -91,7 +91,7 @@ def test_filters_are_in_the_address(page, shown):
     assert "rule=often" in page.url
     assert "key=p2" in page.url
     rows = page.locator("tbody tr")
-    assert rows.count() > 0
+    expect(rows.first).to_be_visible()
     assert set(page.locator("tbody tr td:nth-child(4)").all_inner_texts()) == {"often"}
     assert set(page.locator("tbody tr td:nth-child(5)").all_inner_texts()) == {"payer p2"}
     page.goto(shown.url + "/alerts?kind=trial")

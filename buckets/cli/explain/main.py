@@ -17,6 +17,7 @@ from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.explanation import as_json as to_json
 from buckets.moment import parse_moment_ms
 from buckets.questions.explainer import explained_alert, explainer
+from buckets.stores.location import location
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000
 """How many events of a window are shown as text, and how many as data or on a page."""
@@ -60,7 +61,7 @@ def explain(
     elif html is None:
         show(explanation)
     else:
-        echo(f"written to {html}")
+        echo(f"written to {location(str(html))}")
     return 1 if explanation.is_faulty else 0
 
 
