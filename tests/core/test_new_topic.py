@@ -98,7 +98,8 @@ def test_a_topic_that_is_gone_is_another_generation_when_it_comes_again(tmp_path
     topics.adopt({"t": "one", "u": "two"})
     topics.end({"t": {0: 20}})
     topics.let_go("t")
-    assert (topics.live, sorted(topics.by_topic), topics.numbers(["v"])) == (["u"], ["t", "u"], {"v": 1, "t": 2, "u": 1})
+    expected = (["u"], ["t", "u"], {"v": 1, "t": 2, "u": 1})
+    assert (topics.live, sorted(topics.by_topic), topics.numbers(["v"])) == expected
     topics.check({"t": "three", "u": "two"})
     topics.adopt({"t": "three", "u": "two"}, 9)
     assert topics.of("t") == (TopicGeneration("one", 0, {}, {0: 20}, is_gone=True), TopicGeneration("three", 9))
