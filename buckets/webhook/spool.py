@@ -79,9 +79,13 @@ class Spool:
             self._settled, self._beyond = (batch_id, 0, ""), {}
         return self._unsettled(batch_id, alerts)
 
+    def waiting(self, batch_id: int) -> list[WaitingAlert]:
+        """Return the alerts of a batch that are not settled."""
+        return self._unsettled(batch_id, self._alerts(batch_id))
+
     def count(self) -> int:
         """Return how many alerts wait."""
-        return sum(len(self._unsettled(batch_id, self._alerts(batch_id))) for batch_id in self.batches())
+        return sum(len(self.waiting(batch_id)) for batch_id in self.batches())
 
     def _alerts(self, batch_id: int) -> list[WaitingAlert]:
         file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
