@@ -20,7 +20,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from buckets.spark.session import start_session
-from buckets.spark.store_settings import S3A
 from buckets.stores.location import location
 from tests.kafka.broker import TestBroker
 from tests.stores.server import in_environment, object_store
@@ -57,8 +56,7 @@ def walk_all(options: argparse.Namespace, stack: contextlib.ExitStack) -> int:
     if options.store:
         store = stack.enter_context(object_store(Path(tempfile.mkdtemp(prefix="walk-store-"))))
         stack.enter_context(in_environment(store))
-    stores, checkpoint = (frozenset({S3A}), location("s3://walk")) if options.store else (frozenset(), None)
-    spark = start_session("bench/walk.py", shards=2, stores=stores, checkpoint=checkpoint)
+    spark = start_session("bench/walk.py", shards=2, checkpoint=location("s3://walk") if options.store else None)
     began_s, failed, rare = time.monotonic(), [], RarePaths(options.kafka)
     for seed in options.seeds:
         if options.minutes is not None and time.monotonic() - began_s > options.minutes * 60:

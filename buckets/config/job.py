@@ -2,10 +2,9 @@
 
 import base64
 import contextlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -387,7 +386,7 @@ def _check_no_pattern(path: Path, folder: Path) -> None:
 
 def _check_not_the_same(path: Path, written: Mapping[str, Path]) -> None:
     """See that nothing that a job writes lies in the very folder of something else."""
-    for (name, folder), (other, there) in itertools.combinations(written.items(), 2):
+    for (name, folder), (other, there) in combinations(written.items(), 2):
         if folder.resolve() == there.resolve():
             message = f"configuration {path}: {name} and {other} are the same folder, {folder}; give each its own"
             raise BucketsError(message)

@@ -52,7 +52,6 @@ from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_faults import java_in_one_line
-from buckets.spark.store_settings import schemes_of
 from buckets.spark.webhook_sink import WebhookSink
 from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
@@ -310,8 +309,8 @@ def job_session(
     logs = None if checkpoint is None or isinstance(checkpoint, StorePath) else records_folder(checkpoint) / "logs"
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
-    stores = schemes_of([job.checkpoint, *places_of(settings)])
-    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, stores, job.checkpoint)
+    places = places_of(settings)
+    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, job.checkpoint, places)
     is_fixed = PARTITIONS in settings_of_user(settings.spark)
     make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
     return session

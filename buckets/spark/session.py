@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -47,8 +47,8 @@ def start_session(
     extra: Mapping[str, str | int | bool] | None = None,
     logs: Path | None = None,
     patience_ms: int = START_PATIENCE_MS,
-    stores: frozenset[str] = frozenset(),
     checkpoint: Path | None = None,
+    places: Iterable[Path] = (),
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -58,8 +58,8 @@ def start_session(
         extra: Spark settings of the user, which win.
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
         patience_ms: how long the start may take.
-        stores: the schemes of the object stores that it reads or writes, see `store_settings`.
         checkpoint: of its query, if there is one.
+        places: where else it reads or writes; what lies in object stores decides on settings, see `store_settings`.
 
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
@@ -75,12 +75,12 @@ def start_session(
     os.environ["PYSPARK_PYTHON"] = named or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_local(own.get("spark.master", "local")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    places = open_places(logs)
+    session_places = open_places(logs)
     builder = SparkSession.builder.appName(name)
-    for key, value in session_settings(places, shards, extra or {}, stores, checkpoint).items():
+    for key, value in session_settings(session_places, shards, extra or {}, checkpoint, places).items():
         builder = builder.config(key, value)
     try:
-        with watched_start(patience_ms), places.inherited(), _own_interrupts():
+        with watched_start(patience_ms), session_places.inherited(), _own_interrupts():
             session = builder.getOrCreate()
             if not under_spark_submit():
                 take_signals()

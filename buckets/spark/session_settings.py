@@ -1,7 +1,7 @@
 """Every setting of a session that is not Spark's default, each with its reason."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyspark import SparkConf
@@ -10,7 +10,7 @@ from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.spark.cluster import EXECUTOR_SETTINGS, PARTITIONS, is_local
 from buckets.spark.jvm import has_class, under_spark_submit
 from buckets.spark.session_places import SessionPlaces
-from buckets.spark.store_settings import S3A, STORE_FILE_MANAGER, store_settings
+from buckets.spark.store_settings import S3A, STORE_FILE_MANAGER, schemes_of, store_settings
 from buckets.stores.store_path import StorePath
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -106,21 +106,22 @@ def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
 
 
 def session_settings(
-    places: SessionPlaces,
+    session_places: SessionPlaces,
     shards: int,
     extra: Mapping[str, str | int | bool],
-    stores: frozenset[str],
     checkpoint: Path | None,
+    places: Iterable[Path],
 ) -> dict[str, str]:
     """Return all settings of a session; those of the user win.
 
     Args:
-        places: where it has its files.
+        session_places: where it has its own files.
         shards: of the engine.
         extra: settings of the user.
-        stores: the schemes of the object stores that it uses.
         checkpoint: of its query, if there is one.
+        places: where else it reads or writes.
     """
+    stores = schemes_of([checkpoint, *places])
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     has_executors = not is_local(own.get("spark.master", "local"))
@@ -142,7 +143,7 @@ def session_settings(
         **own,
         **{
             key: value
-            for key, value in places.settings(
+            for key, value in session_places.settings(
                 " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, ""))), has_executors
             ).items()
             if key not in own or key == _JAVA_OPTIONS

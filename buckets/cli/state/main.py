@@ -49,12 +49,11 @@ def stats(
     groups = RuleVersions(checkpoint).timelines()
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_stats
-    from buckets.spark.store_settings import schemes_of
 
     console = Terminal()
     with console.status("Reading the state…"):
         state = read_stats(
-            start_session("buckets state stats", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint),
+            start_session("buckets state stats", shards=2, checkpoint=checkpoint),
             checkpoint.resolve(),
             largest,
         )
@@ -106,11 +105,10 @@ def show(
     encoded = encode_key(chosen, key, schema)
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_timeline
-    from buckets.spark.store_settings import schemes_of
 
     console = Terminal()
     with console.status("Reading the state…"):
-        spark = start_session("buckets state show", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint)
+        spark = start_session("buckets state show", shards=2, checkpoint=checkpoint)
         timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
     if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"

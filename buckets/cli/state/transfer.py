@@ -43,10 +43,9 @@ def export_command(
     check_free(checkpoint)
     from buckets.spark.session import start_session
     from buckets.spark.state_export import export_state
-    from buckets.spark.store_settings import schemes_of
 
     with StatusLine(Terminal(stderr=True)) as progress:
-        spark = start_session("buckets state export", shards=2, stores=schemes_of([checkpoint]), checkpoint=checkpoint)
+        spark = start_session("buckets state export", shards=2, checkpoint=checkpoint)
         manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
     if as_json:
         written = manifest.model_dump(mode="json", exclude={"made_ms"})
