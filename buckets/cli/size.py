@@ -109,7 +109,7 @@ def _needs(found: Forecast) -> list[tuple[str, str]]:
         ("State", f"{size_text(found.state.state_bytes)} of {amount_text(found.living_keys)} keys"),
         (
             "Keys in memory",
-            f"{percent_text(found.state.warm)}, the others are cold when they come; "
+            f"{percent_text(found.remembered)} of those that come, the others are cold; "
             f"all would take {size_text(found.state.memory_bytes)}",
         ),
         (
@@ -177,7 +177,7 @@ def _report(found: Forecast, notes: list[str]) -> dict[str, Any]:
         "memory_bytes": found.memory_bytes,
         "state_bytes": found.state.state_bytes,
         "keys": found.living_keys,
-        "keys_in_memory": found.state.warm,
+        "keys_in_memory": found.remembered,
         "put_bytes_per_second": found.put_bytes_s,
         "batch_events": found.batch.rows,
         "batch_every_ms": found.period_s * SECOND_MS,

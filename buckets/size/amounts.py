@@ -1,9 +1,9 @@
 """What a micro-batch does: how many of each thing that costs something, from its events and the keys of the job.
 
 Keys are taken to be alike, so of `n` events over `k` keys there are `k * (1 - (1 - 1/k)**n)` different ones. The same
-says how many shards they touch. An entry lies in memory as long as log and cache have room for it, so of the keys of a
-batch that share is warm which has room; all others are asked of the store, and for each that comes into a full log
-another one is moved out of it.
+says how many shards they touch. An entry lies in memory as long as log and cache have room for it; all other keys of a
+batch, those without a timeline among them, are asked of the store, and for each that comes into a full log another one
+is moved out of it.
 """
 
 from collections.abc import Sequence
@@ -94,14 +94,18 @@ def different(keys: float, events: float) -> float:
     return -keys * expm1(events * log1p(-1 / keys))
 
 
+def is_paged(kept: Kept) -> bool:
+    """Return whether timelines are so long that part of them lies in pages of the store."""
+    return kept.raw + kept.buckets > HEAD_CELLS + PAGE_CELLS
+
+
 def key_bytes(grouping: Grouping, kept: Kept, text_bytes: int, stored: StoredBytes) -> KeyBytes:
     """Return what a key of a grouping takes."""
     key = GROUP_BYTES + grouping.fields * (text_bytes + 1)
     cell = stored.cell + text_bytes + grouping.tracks * stored.track
     bucket = stored.bucket + grouping.tracks * stored.bucket_track
-    cells = kept.raw + kept.buckets
     events = kept.raw * cell + kept.buckets * bucket
-    in_head = min(1.0, (HEAD_CELLS + PAGE_CELLS / 2) / cells) if cells > HEAD_CELLS + PAGE_CELLS else 1.0
+    in_head = (HEAD_CELLS + PAGE_CELLS / 2) / (kept.raw + kept.buckets) if is_paged(kept) else 1.0
     entry = key + stored.head + events * in_head
     slot = key - GROUP_BYTES + stored.slot
     return KeyBytes(entry, entry + stored.entry + slot, key + stored.head + events + slot)
@@ -114,15 +118,15 @@ class State:
     Attributes:
         kept: of each grouping, what its timelines hold.
         keys: of each grouping, what a key takes.
-        warm: the share of keys of events that are in log and cache; all of them while nothing has left the log, since
-            it is known then that there is no other.
-        logged: the share that is in the log.
+        remembered: of each grouping, the share of its keys that are in log and cache, or are known to have no timeline;
+            all of them while nothing has left the log, since it is known then that there is no other.
+        logged: of each grouping, the share of its keys that are in the log.
     """
 
     kept: tuple[Kept, ...]
     keys: tuple[KeyBytes, ...]
-    warm: float
-    logged: float
+    remembered: tuple[float, ...]
+    logged: tuple[float, ...]
 
     @classmethod
     def of(cls, workload: Workload, stored: StoredBytes, kept: Sequence[Kept]) -> "State":
@@ -131,12 +135,18 @@ class State:
             key_bytes(grouping, held, workload.text_bytes, stored)
             for grouping, held in zip(workload.groupings, kept, strict=True)
         )
-        found = cls(tuple(kept), keys, 1.0, 1.0)
-        known, log = found.memory_bytes, workload.log_bytes
+        all_of_them = (1.0,) * len(keys)
+        found = cls(tuple(kept), keys, all_of_them, all_of_them)
+        log, known = workload.log_bytes, found.memory_bytes
         if known <= log:
             return found
-        of_all = sum(grouping.keys * each.memory for grouping, each in zip(workload.groupings, keys, strict=True))
-        return replace(found, warm=min(known, log + workload.cache_bytes) / of_all, logged=log / of_all)
+        living = [held.keys / grouping.keys for grouping, held in zip(workload.groupings, kept, strict=True)]
+        room = min(1.0, (log + workload.cache_bytes) / known)
+        return replace(
+            found,
+            remembered=tuple(share * room for share in living),
+            logged=tuple(share * (log / known) for share in living),
+        )
 
     @property
     def state_bytes(self) -> float:
@@ -159,7 +169,7 @@ def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
         for grouping, held in zip(groupings, state.kept, strict=True)
     )
     copies = rows * different(workload.shards, len(groupings))
-    paged = sum(held.raw + held.buckets > HEAD_CELLS + PAGE_CELLS for held in state.kept)
+    paged = sum(map(is_paged, state.kept))
     return Amounts(
         batches=1,
         tasks=workload.tasks,
@@ -174,8 +184,8 @@ def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
         kilobytes=sum(each * size.entry for each, size in zip(keys, state.keys, strict=True)) / KIBIBYTE,
         features=rows * sum(grouping.features for grouping in groupings),
         conditions=rows * workload.conditions,
-        cold=sum(keys) * (1 - state.warm),
-        moved=sum(keys) * (1 - state.logged),
+        cold=sum(each * (1 - share) for each, share in zip(keys, state.remembered, strict=True)),
+        moved=sum(each * (1 - share) for each, share in zip(keys, state.logged, strict=True)),
         visits=rows * visits,
         pages=rows * paged / PAGE_CELLS,
     )

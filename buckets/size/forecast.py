@@ -185,6 +185,11 @@ class Forecast:
         return sum(held.keys for held in self.state.kept)
 
     @property
+    def remembered(self) -> float:
+        """The share of the keys of a batch that are not cold."""
+        return 1 - self.batch.amounts.cold / self.batch.amounts.keys
+
+    @property
     def known_bytes(self) -> float:
         """What is remembered of keys, in memory."""
         return min(self.state.memory_bytes, self.workload.log_bytes + self.workload.cache_bytes)
