@@ -4,7 +4,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from buckets.events.field_paths import array_path
 from buckets.expressions.expression import is_array
@@ -176,6 +185,12 @@ class EventSchema(BaseModel):
             message = f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
             raise ValueError(message)
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without arrays and origins where there are none, so that releases that do not know them read it."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value or name not in ("arrays", "origins")}
 
     @property
     def field_names(self) -> list[str]:

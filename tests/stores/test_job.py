@@ -64,14 +64,20 @@ def on_disk(tmp_path_factory) -> JobFolder:
     return job
 
 
-def test_a_job_in_a_store_that_is_killed_and_goes_on_has_the_results_of_one_on_a_disk(
+def test_of_two_starts_one_runs_and_killed_it_goes_on_to_the_results_of_a_job_on_a_disk(
     store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
 ):
     """The start after the kill takes the lease of the dead at once, and the batch is run again as it began."""
     job = in_store(tmp_path, store, bucket, on_disk.source)
-    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
-        command.wait_until(lambda: len(written_batches(job.tables / "batches")) >= 2)
-        command.kill_all()
+    logs = [tmp_path / "one.log", tmp_path / "two.log"]
+    with RunningCommand("run", job.conf, log=logs[0]) as one, RunningCommand("run", job.conf, log=logs[1]) as two:
+        one.wait_until(lambda: not (one.is_running and two.is_running))
+        refused, running = (two, one) if one.is_running else (one, two)
+        assert refused.wait() != 0
+        assert "is in use by process" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        running.wait_until(lambda: len(written_batches(job.tables / "batches")) >= 2)
+        running.kill_all()
     assert run_command("check", job.conf).returncode == 0
 
     ran = run_command("run", job.conf)
@@ -90,21 +96,6 @@ def test_a_job_in_a_store_that_is_killed_and_goes_on_has_the_results_of_one_on_a
     stats = run_command("state", "stats", f"s3://{bucket}/job/checkpoint")
     assert stats.returncode == 0, stats.stderr
     assert "Largest keys" in stats.stdout
-
-
-def test_of_two_starts_at_one_moment_on_a_new_checkpoint_in_a_store_one_runs(
-    store: Store, bucket: str, on_disk: JobFolder, tmp_path: Path
-):
-    job = in_store(tmp_path, store, bucket, on_disk.source)
-    logs = [tmp_path / "one.log", tmp_path / "two.log"]
-    with RunningCommand("run", job.conf, log=logs[0]) as one, RunningCommand("run", job.conf, log=logs[1]) as two:
-        codes = [one.wait(), two.wait()]
-    assert sorted(codes)[0] == 0
-    assert sorted(codes)[1] != 0
-    refused = logs[0 if codes[0] else 1].read_text(encoding="utf-8")
-    assert "is in use by process" in refused
-    assert "Traceback" not in refused
-    assert rows_of(job) == rows_of(on_disk)
 
 
 def test_a_checkpoint_on_a_disk_goes_with_files_and_tables_in_a_store(
