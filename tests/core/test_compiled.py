@@ -64,7 +64,7 @@ def test_the_name_of_the_folder_covers_every_module_that_is_compiled_or_whose_co
 @pytest.fixture
 def package(tmp_path, monkeypatch) -> Path:
     """A package that the user may write, in which the module seems to be; the user's caches are beside it."""
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # not removed: what is set in its place has to go again
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(compiled.atexit, "register", lambda function: None)
