@@ -66,7 +66,8 @@ def clock(monkeypatch) -> Clock:
     monkeypatch.setattr(start_over, "_end_children", lambda: None)
     monkeypatch.setattr(start_over.os, "execv", replaced)
     monkeypatch.setattr(start_over.os, "_exit", left)
-    monkeypatch.delenv(start_over.WAITS, raising=False)
+    monkeypatch.setenv(start_over.WAITS, "")  # so that what is set in its place goes with the test
+    monkeypatch.delenv(start_over.WAITS)
     return ticking
 
 
