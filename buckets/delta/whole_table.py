@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from buckets.errors import BucketsError, first_line
 from buckets.stores.retries import PATIENCE_S, retried
-from buckets.stores.store_path import StoreError, store_error
+from buckets.stores.store_path import StoreError, is_mistaken, store_error
 
 T = TypeVar("T")
 _ADDRESS = re.compile(r"(s3a?|gs|abfss?):/")
@@ -135,7 +135,7 @@ def through_store(path: Path | str, ask: Callable[[], T]) -> T:
         StoreError: the store does not do it.
     """
     try:
-        return retried(ask, lambda error: PATIENCE_S if _is_of_store(path, error) else 0.0)
+        return retried(ask, lambda error: PATIENCE_S if _is_of_store(path, error) and not is_mistaken(error) else 0.0)
     except Exception as error:
         if _is_of_store(path, error):
             raise store_error(path, error) from error

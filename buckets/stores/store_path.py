@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
+from html import unescape
 from pathlib import PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -326,6 +327,8 @@ def _as_os_error(path: StorePath) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        if _fault(str(error))[0] not in _NOT_THERE:  # no bucket, or no such user
+            raise store_error(path, error) from error
         message = f"{path} is not there"
         raise FileNotFoundError(message) from error
     except Exception as error:
@@ -336,11 +339,14 @@ def _as_os_error(path: StorePath) -> Iterator[None]:
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
-_NO_BUCKET = "NoSuchBucket"
-_REFUSED_ANSWER = re.compile(r"status code: 40[13]\b")
-"""What says that a store refuses a request: the kind of error, or that of a server that is asked for keys."""
-_MISTAKEN = re.compile(r"status(?: code)?: [34]\d\d\b")
-"""What says that a request is not right, so that the same one gets the same answer."""
+_STATUS = re.compile(r"status(?: code)?[:\s↳]+([34]\d\d)\b")
+_OF_KEYS = ("401", "403")
+"""Answers of a store that does not do it for everybody, or of a server that is asked for keys."""
+_PASSING = ("408", "409", "412", "425", "429")
+"""Those to another of which a later try may lead."""
+_FAULT = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*)</Message>)?")
+_NOT_THERE = ("", "NoSuchKey")
+_NO_BUCKET, _NO_NAME, _TOO_SLOW = "NoSuchBucket", "InvalidBucketName", "RequestTimeout"
 
 
 class StoreError(BucketsError, OSError):
@@ -370,13 +376,18 @@ def away_behind(error: BaseException | None) -> StoreAway | None:
 
 def store_error(path: PurePath | str, error: Exception) -> StoreError:
     """Return what has gone wrong with a path, given the error of a library."""
-    text = str(error)
-    if _NO_BUCKET in text:
-        why = f"there is no bucket {str(path).split('/')[2]}"
-        return StoreError(f"{path}: {why}; create it, or correct the name", why)
-    if type(error).__name__ in _REFUSED or _REFUSED_ANSWER.search(text):
+    code, told = _fault(str(error))
+    if code in (_NO_BUCKET, _NO_NAME):
+        bucket = str(path).split("/")[2]
+        why = f"there is no bucket {bucket}" if code == _NO_BUCKET else f"no bucket can be called {bucket}"
+        remedy = "create it, or correct the name" if code == _NO_BUCKET else "correct the name"
+        return StoreError(f"{path}: {why}; {remedy}", why)
+    if type(error).__name__ in _REFUSED or _status(error) in _OF_KEYS:
         why = "the store refuses it"
         return StoreError(f"{path}: {why}; see who may, and which keys are in the environment", why)
+    if is_mistaken(error):
+        why = f"the store refuses it ({told or _reason(error)})"
+        return StoreError(f"{path}: {why}; see the keys, AWS_ENDPOINT_URL and AWS_REGION in the environment", why)
     return store_away(path, _reason(error))
 
 
@@ -386,10 +397,26 @@ def store_away(path: PurePath | str, reason: str) -> StoreAway:
     return StoreAway(f"{path}: {why}; see that it runs, and AWS_ENDPOINT_URL and AWS_REGION in the environment", why)
 
 
+def is_mistaken(error: Exception) -> bool:
+    """Return whether a store says that a request is not right, so that the same one gets the same answer."""
+    return _status(error) not in ("", *_PASSING) and _fault(str(error))[0] != _TOO_SLOW
+
+
+def _status(error: Exception) -> str:
+    """Return the number of an answer by which a store does not do what it is asked; empty where it has not said so."""
+    found = _STATUS.search(_COLOURS.sub("", str(error)))
+    return "" if found is None else found[1]
+
+
+def _fault(text: str) -> tuple[str, str]:
+    """Return the code of what a store has answered, and what it says of it to people; empty where it says nothing."""
+    found = _FAULT.search(text)
+    return ("", "") if found is None else (found[1], unescape(found[2] or "").split("\n")[0][:200].rstrip("."))
+
+
 def _may_pass(error: Exception) -> bool:
     """Return whether a later try may succeed."""
-    text = str(error)
-    return type(error).__name__ == "GenericError" and _NO_BUCKET not in text and not _MISTAKEN.search(text)
+    return type(error).__name__ == "GenericError" and not is_mistaken(error)
 
 
 def _reason(error: Exception) -> str:

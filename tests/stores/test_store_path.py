@@ -3,8 +3,10 @@
 import itertools
 import json
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,15 +14,17 @@ from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.record_files import RecordFiles
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.source_files import modified_files, modified_ms, passed_over, readable_files
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
 from buckets.kafka.port import free_port
 from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
+from buckets.stores import retries
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
-from buckets.stores.store_path import StoreError, StorePath, store_error
+from buckets.stores.store_path import StoreAway, StoreError, StorePath, _store_of, store_error
 from tests.stores.server import KEYS, Harm, harmful, in_environment
 
 NAMES = ("a.json", "b.json", "of/1.json", "of/2.json", "of/more/3.arrow", "öß ü%20.json")
@@ -174,6 +178,34 @@ def test_a_store_that_is_not_there_or_refuses_is_said_in_a_line(bucket: str, mon
         location("s3://not-there/x").exists()
     assert "\n" not in gone.value.message
     assert isinstance(gone.value, OSError)
+
+
+@pytest.mark.parametrize("ask", [StorePath.read_bytes, StorePath.iterdir, open_table])
+@pytest.mark.parametrize(
+    ("named", "changes", "said"),
+    [
+        ("No_Name", {}, "no bucket can be called No_Name; correct the name"),
+        ("not-there", {}, "there is no bucket not-there; create it"),
+        ("", {"AWS_ACCESS_KEY_ID": "nobody"}, "the store refuses it (No user exists with the provided access key ID)"),
+        ("", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "the store refuses it; see who may"),
+        ("", {"AWS_REGION": "eu-west-9"}, 'the region "eu-west-9" is wrong; expecting "us-east-1"); see the keys'),
+    ],
+)
+def test_what_is_mistaken_is_said_at_once_as_the_store_says_it(
+    bucket: str, monkeypatch, ask, named, changes, said: str
+):
+    path = location(f"s3://{named or bucket}/x")
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    _store_of.cache_clear()
+    pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it is tried again"))
+    monkeypatch.setattr(retries, "time", pauses)
+    with pytest.raises(StoreError) as refused:
+        list(ask(path))
+    _store_of.cache_clear()
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+    assert not isinstance(refused.value, StoreAway)
 
 
 @pytest.mark.parametrize(
