@@ -229,6 +229,7 @@ def test_tables_of_an_earlier_release_get_the_constraints_of_this_one(broker, sp
     assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
 
 
+@pytest.mark.nightly
 def test_columns_that_took_no_null_in_an_earlier_release_take_it(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
     job.audit(spark)

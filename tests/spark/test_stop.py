@@ -78,7 +78,7 @@ def test_the_batch_that_is_running_ends(tmp_path, kind, sent):
     assert "stopped after 20 events; start it again to go on" in command.stderr
 
 
-@pytest.mark.parametrize("kind", ["buckets run", "spark-submit"])
+@pytest.mark.parametrize("kind", ["buckets run", pytest.param("spark-submit", marks=pytest.mark.nightly)])
 def test_a_batch_that_does_not_end_in_time_is_abandoned_and_done_at_the_next_start(spark, tmp_path, kind):
     job = running_job(tmp_path, shutdown_within="1s")
     with command_of(kind, job, tmp_path / "log") as command:
