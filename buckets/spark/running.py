@@ -84,7 +84,7 @@ class Patience:
         stall_s: for how long nothing may get done in a batch.
         shutdown_s: how long the running batch may take to end once a signal asks for it.
         store_s: for how long an object store that does not answer is waited for.
-        say: told a line when a start is tried again, and when a batch is abandoned.
+        say: told a line when a start is tried again, when nothing gets done, and when a batch is abandoned.
     """
 
     outage_s: float = 0.0
@@ -116,7 +116,7 @@ class Running:
         self._slow_since_s: float | None = None
         self._retry_s = RETRY_S
         self._reopened = 0
-        self._watch = StallWatch(patience.stall_s)
+        self._watch = StallWatch(patience.stall_s, patience.say)
         self._shutdown = Shutdown(patience.shutdown_s, lambda: self._watch.doing, patience.say)
         self._stopping = threading.Event()
         self._error: BaseException | None = None

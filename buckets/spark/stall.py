@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -26,18 +26,23 @@ from buckets.spark.shutdown import LEAVE_WITHIN_S
 
 LOOKS = 20
 """How often progress is looked at in the time in which there has to be some."""
+_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0
+"""In what share of that time a stall is told, and how soon at the most."""
 
 
 class StallWatch:
     """Watches over a query while it runs; a context manager."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, say: Callable[[str], None] = lambda line: None) -> None:
         """Begin with all well.
 
         Args:
             patience_s: for how long nothing may get done.
+            say: told a line when nothing has got done for some time.
         """
         self._patience_s = patience_s
+        self._told_after_s = max(_TOLD_AFTER * patience_s, _LEAST_TOLD_S)
+        self._say = say
         self.may_exit = False
         """Whether this process is the query's own, and may be ended with it."""
         self._marked_s = time.monotonic()
@@ -78,13 +83,27 @@ class StallWatch:
         return self._marked_s + self._patience_s - time.monotonic()
 
     def _watch(self) -> None:
+        told_s = 0.0
         while (left_s := self._left_s()) > 0:
-            if self._closing.wait(left_s):
+            marked_s = self._marked_s
+            untold_s = marked_s + self._told_after_s - time.monotonic()
+            if untold_s <= 0:
+                if told_s != marked_s:
+                    self._tell()
+                told_s, untold_s = marked_s, self._told_after_s
+            if self._closing.wait(min(untold_s, left_s)):
                 return
         stalled = self._stalled()
         end_jvm(stalled)
         if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
             _leave(stalled)
+
+    def _tell(self) -> None:
+        so_far, limit = (format_duration(round(seconds * 1000)) for seconds in (self._told_after_s, self._patience_s))
+        self._say(
+            f"{self.doing} has made no progress for {so_far}: no task has ended; Kafka or an object store may not "
+            f"answer Spark, or the machine is too slow; it is ended after {limit} (stall_patience)"
+        )
 
     def _stalled(self) -> BucketsError:
         message = (

@@ -18,6 +18,8 @@ _OF_CLIENT = re.compile(
     r"|s3a.*\b(?:Status Code: 5\d\d|Connection re(?:fused|set)|Premature end|EOFException|NoHttpResponse)"
 )
 """What Spark's client of S3 says of a server that does not answer, or not as it should."""
+_REASON = re.compile(r"\bon s3a://\S+: (?:[\w.$]+: )*(.+)")
+"""What it says of the request, behind the place and the kinds of errors."""
 
 
 def explain_store(text: str) -> StoreAway | None:
@@ -32,7 +34,8 @@ def explain_store(text: str) -> StoreAway | None:
     place = _PLACE.search(text)
     if place is None or _OF_CLIENT.search(text) is None:
         return None
-    return store_away(place[0], last_error(Exception(text))[:200])
+    reason = _REASON.search(text)
+    return store_away(place[0], (last_error(Exception(text)) if reason is None else reason[1])[:200])
 
 
 @contextmanager

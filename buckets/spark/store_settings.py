@@ -26,6 +26,9 @@ _S3A: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.connection.expect.continue": "false",
     # Files of a batch are small; they need not go over this machine's disk.
     "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
+    # A request that is not answered fails after a minute and a half, and not after eight: we wait for the store.
+    "spark.hadoop.fs.s3a.connection.request.timeout": "30s",
+    "spark.hadoop.fs.s3a.retry.limit": "2",
     # Without this a jar is wanted that only its own, other stream needs.
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.hadoop.fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",

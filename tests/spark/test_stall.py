@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from buckets.exit_codes import FAILED, INTERRUPTED
+from buckets.spark import stall
 from buckets.spark.shutdown import ONE_SIGNAL_S
 from tests.spark.command import PHASES, RunningCommand, one_line
 from tests.spark.job_folder import JobFolder
@@ -151,6 +152,21 @@ def alone(work: str, patience_s: float) -> subprocess.CompletedProcess[str]:
 
 def test_a_process_that_does_not_even_leave_once_its_jvm_is_dead_is_ended_with_that_line(as_worded):
     assert as_worded(one_line(alone(FOR_EVER, patience_s=0.5)))
+
+
+def test_what_takes_long_is_told_once_until_something_gets_done(monkeypatch):
+    monkeypatch.setattr(stall, "_TOLD_AFTER", 0.0)
+    monkeypatch.setattr(stall, "_LEAST_TOLD_S", 0.1)
+    said: list[str] = []
+    with stall.StallWatch(60, said.append) as watch:
+        for batch in (7, 8):
+            watch.mark(f"batch {batch}")
+            time.sleep(0.5)
+    ends = "the machine is too slow; it is ended after 1m (stall_patience)"
+    assert [(line.split(" has made no progress for ")[0], line.endswith(ends)) for line in said] == [
+        ("batch 7", True),
+        ("batch 8", True),
+    ]
 
 
 def test_what_gets_something_done_again_and_again_is_left_alone():

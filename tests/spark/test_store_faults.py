@@ -6,18 +6,23 @@ from buckets.spark.store_faults import explain_store
 
 AWAY = [
     (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: listObjects() on s3a://b/2.json: "
+        "software.amazon.awssdk.core.exception.ApiCallTimeoutException: Client execution did not complete SQLSTATE: X",
+        "s3a://b/2.json: the store does not answer as it should (Client execution did not complete",
+    ),
+    (
         "java.net.ConnectException: getFileStatus on s3a://b/cp/spark/offsets/3: software.amazon.awssdk.core.exception."
         "SdkClientException: Unable to execute HTTP request: Connect to 127.0.0.1:9 failed: Connection refused",
-        "s3a://b/cp/spark/offsets/3: the store does not answer",
+        "s3a://b/cp/spark/offsets/3: the store does not answer as it should (Unable to execute HTTP request: Connect",
     ),
     (
         "org.apache.hadoop.fs.s3a.AWSServiceThrottledException: PUT 0-byte object on s3a://b/cp/x: software.amazon."
         "awssdk.services.s3.model.S3Exception: Slow down (Service: S3, Status Code: 503)",
-        "s3a://b/cp/x: the store does not answer",
+        "s3a://b/cp/x: the store does not answer as it should (Slow down (",
     ),
     (
         "org.apache.hadoop.fs.s3a.AWSStatus500Exception: open s3a://b/cp/x at 0 on s3a://b/cp/x: Status Code: 500",
-        "s3a://b/cp/x: the store does not answer",
+        "s3a://b/cp/x: the store does not answer as it should (Status Code: 500)",
     ),
     (
         "PythonException: Traceback\nbuckets.stores.store_path.StoreAway: s3a://b/x: the store does not answer as it "
