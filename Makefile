@@ -1,6 +1,6 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka docs wheel image image-files chart release check test test-long messages lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka docs wheel image image-files chart release check classes test test-long messages lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
@@ -38,12 +38,13 @@ release: wheel ## put together in dist what is released, with a bill of material
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
 
-test: setup ## run all tests, e.g. make test ARGS="-k java"
+classes: setup ## keep Java's classes for the tests, so that every JVM of theirs starts sooner
 	@.venv/bin/python -m tests.class_archive
+
+test: classes ## run all tests, e.g. make test ARGS="-k java"
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
-	@.venv/bin/python -m tests.class_archive
+test-long: classes ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
 	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
 	@.venv/bin/python bench/fuzz.py --messages 5000000
