@@ -14,6 +14,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
+from buckets.stores.location import in_file_system
 from buckets.stores.store_path import StorePath
 from buckets.validation import VARIABLE, Location, faults_of, field_name
 from buckets.yaml_dialect import read_yaml
@@ -76,7 +77,7 @@ def _read_bytes(path: Path, what: str) -> bytes:
         with path.open("rb") as object_file:
             content = bytes(object_file.read(LARGEST_BYTES + 1))
     else:
-        with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
+        with open(in_file_system(path), "rb", opener=_open_at_once) as file:  # Path.open takes no opener
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 message = f"{what} {path}: is a pipe or a device; name a file"
                 raise BucketsError(message)

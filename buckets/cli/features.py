@@ -26,11 +26,15 @@ from buckets.history.features.output import check_output, write_features
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet
+from buckets.stores.location import in_file_system
 
 
 def features(
     rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
-    out: Annotated[Path, typer.Option(help="What is written: a file that ends in .parquet, or a Delta table.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="What is written: a file that ends in .parquet, or a Delta table.", callback=in_file_system),
+    ],
     events: Annotated[
         Path | None, typer.Option(help="A Delta table, a .parquet, .csv or .jsonl file, or a folder of such files.")
     ] = None,

@@ -12,13 +12,17 @@ from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.kafka.local_broker import LocalBroker
 from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
+from buckets.stores.location import in_file_system
 
 kafka_app = typer.Typer(
     help="Run a Kafka broker on this machine, make topics, and send events to them.", rich_markup_mode=None
 )
 
 kafka_app.command()(send)
-Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.")]
+Folder = Annotated[
+    Path,
+    typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.", callback=in_file_system),
+]
 FOLDER = Path("buckets-kafka")
 
 

@@ -9,6 +9,7 @@ from buckets.errors import BucketsError
 from buckets.expressions.expression import LIST_NAME
 from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list
+from buckets.stores.location import location
 
 ListOption = Annotated[
     list[str] | None,
@@ -40,5 +41,5 @@ def list_files(options: list[str] | None) -> dict[str, Path]:
         if name in files:
             message = f"--list {option}: list {name!r} is given twice; leave one of them out"
             raise BucketsError(message)
-        files[name] = Path(file)
+        files[name] = location(file)
     return files

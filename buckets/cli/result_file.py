@@ -17,7 +17,7 @@ def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path
     Raises:
         BucketsError: a result is an input.
     """
-    read = {path.resolve() for path in inputs if path is not None}
+    read = {location(str(path)).resolve() for path in inputs if path is not None}
     for option, given in results.items():
         path = None if given is None else location(str(given))
         if path is not None and path.exists():

@@ -18,6 +18,7 @@ from pydantic import (
 from buckets.events.field_paths import array_path
 from buckets.expressions.expression import is_array
 from buckets.moment import moment_ms
+from buckets.stores.location import location
 from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
@@ -232,4 +233,4 @@ def load_event_schema(path: Path) -> EventSchema:
     Raises:
         BucketsError: the file cannot be read, or is not a valid schema; says which line and field.
     """
-    return load_model(path, EventSchema, "event schema")
+    return load_model(location(str(path)), EventSchema, "event schema")

@@ -14,6 +14,7 @@ from buckets.lists.base import ListBase, entries_table
 from buckets.lists.entry import RESERVED
 from buckets.lists.index import ListIndex
 from buckets.moment import moment_ms
+from buckets.stores.location import location
 from buckets.stores.opened_files import as_input
 from buckets.yaml_file import parse_yaml, read_text
 
@@ -33,7 +34,7 @@ def load_list(path: Path | str, key: str = "key") -> ListIndex:
     Raises:
         BucketsError: the file cannot be read, or is no such list; says where and why.
     """
-    return ListIndex(read_list(Path(path), key))
+    return ListIndex(read_list(location(str(path)), key))
 
 
 def read_list(path: Path, key: str = "key") -> ListBase:

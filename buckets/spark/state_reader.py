@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.folders import check_readable, spark_folder
 from buckets.checkpoint.moved_state import check_found
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
@@ -80,8 +80,9 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
         section: which map.
 
     Raises:
-        BucketsError: the checkpoint was moved, see `check_found`.
+        BucketsError: see `check_readable` and `check_found`.
     """
+    check_readable(checkpoint)
     check_found(checkpoint)
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active

@@ -82,7 +82,7 @@ class StorePath(PosixPath):
     def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
         """Ask the bucket, and again for so long, in s, as it does not answer."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        store = _store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
+        store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
         return retried(lambda: ask(store), lambda error: patience_s if _may_pass(error) else 0.0)
 
     @property
@@ -428,7 +428,7 @@ def _reason(error: Exception) -> str:
 
 
 @lru_cache(maxsize=16)
-def _store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
+def store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
     """Return a bucket, as the environment says how it is reached.
 
     Args:

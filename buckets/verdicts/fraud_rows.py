@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from buckets.delta.query import is_table, query
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
+from buckets.stores.location import location
+from buckets.stores.opened_files import as_input
 
 EVENT_ID, EVENT_IDS, AMOUNT = "event_id", "event_ids", "amount"
 _VERDICT, _FRAUD, _MADE_AT = "verdict", "fraud", "made_at"
@@ -50,6 +52,7 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
     Raises:
         BucketsError: it cannot be read, or has no ids of events.
     """
+    path = location(str(path))
     rows = list(_rows(path))
     if rows and all(row.get(_MADE_AT) is not None for row in rows):
         rows.sort(key=lambda row: row[_MADE_AT])
@@ -82,7 +85,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         if is_table(path):
             yield from query(path, "select * from rows", f"fraud {path}").to_pylist()
         elif path.suffix.lower() == ".parquet":
-            yield from pq.read_table(path).to_pylist()
+            yield from pq.read_table(as_input(path)).to_pylist()
         elif path.suffix.lower() == ".csv":
             yield from _csv_rows(path)
         elif path.suffix.lower() in (".jsonl", ".json", ".ndjson"):
@@ -99,11 +102,11 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield rows as texts: an id of digits keeps its zeros."""
-    header = pyarrow.csv.open_csv(path).schema.names
+    header = pyarrow.csv.open_csv(as_input(path)).schema.names
     texts = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
     )
-    yield from pyarrow.csv.read_csv(path, convert_options=texts).to_pylist()
+    yield from pyarrow.csv.read_csv(as_input(path), convert_options=texts).to_pylist()
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:

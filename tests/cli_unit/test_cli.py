@@ -594,6 +594,11 @@ def test_an_alert_of_features_shows_between_what_its_numbers_lie():
         ["generate", "--out", "s3://bucket/day.jsonl"],
         ["evaluate", "--events", "day.jsonl", "--rules", "rules.yaml", "--out", "hdfs://host/folder"],
         ["state", "export", "job.yaml", "--to", "s3a://bucket/export"],
+        ["features", "rules.yaml", "--events", "day.jsonl", "--out", "s3://bucket/features"],
+        ["demo", "--out", "s3://bucket/demo"],
+        ["demo-kafka", "--out", "s3://bucket/demo"],
+        ["kafka", "start", "--dir", "s3://bucket/broker"],
+        ["rules", "import", "s3://bucket/messages.txt"],
     ],
 )
 def test_an_address_makes_no_folder_of_that_name(buckets, tmp_path, monkeypatch, command):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from buckets.checkpoint.folders import check_readable
 from buckets.checkpoint.moved_state import check_found, find_state
 from buckets.errors import BucketsError
+from buckets.stores.location import location
 
 SCHEMA = "state/0/_stateSchema/default/0_7c6fea86"
 
@@ -73,3 +75,15 @@ def test_a_schema_that_is_not_here_is_left_to_spark_to_miss(checkpoint):
     moved = checkpoint.rename(checkpoint.with_name("moved"))
     find_state(moved)
     assert schemas_of(moved) == [f"file:{checkpoint}/spark/{SCHEMA}"]
+
+
+@pytest.mark.parametrize("path", ["/a b/cp", "/a%b/cp", "/a[1]/cp", "s3a://bucket/a b/cp"])
+def test_a_path_that_spark_quotes_is_refused_before_its_state_is_read(path):
+    with pytest.raises(BucketsError, match="Spark reads the state of no checkpoint with") as refused:
+        check_readable(location(path))
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("path", ["/tmp/öß-1.2_(x)/cp", "s3a://bucket/day=1/cp"])
+def test_any_other_path_is_not(path):
+    check_readable(location(path))

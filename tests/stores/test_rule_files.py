@@ -1,5 +1,6 @@
 """Rules and lists in files, the event schema and results of commands lie in an object store as they do on a disk."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 from tests.cli_unit.conftest import buckets
 from tests.spark.job_folder import JobFolder
-from tests.spark.payments import RULES, SCHEMA
+from tests.spark.payments import RULES, SCHEMA, payments
 
 __all__ = ["buckets"]
 PATIENCE_S = 20
@@ -145,3 +146,20 @@ def test_a_file_that_is_not_in_the_store_is_said_in_a_line(job: JobFolder, bucke
         job.configure_also(**changes)
         with pytest.raises(BucketsError, match=r"none\.yaml: no such file; check the path"):
             load_job(job.conf)
+
+
+def test_options_that_name_what_is_read_take_an_address(job: JobFolder, bucket: str, buckets, tmp_path: Path):
+    events = location(f"s3://{bucket}/events.jsonl")
+    events.write_text("".join(f"{json.dumps(event)}\n" for event in payments(100)))
+    location(f"s3://{bucket}/fraud.csv").write_text("event_id\n" + "".join(f"p{number}\n" for number in range(100)))
+    rules, schema, fraud = f"s3://{bucket}/rules", f"s3://{bucket}/schema.yaml", f"s3://{bucket}/fraud.csv"
+    listed = f"blocked=s3://{bucket}/blocked.csv"
+    size = ("size", job.conf, "--rules", rules, "--rate", "1", "--keys", "1")
+
+    assert buckets("rules", "check", rules, "--schema", schema, "--list", listed).code == 0
+    assert buckets(*size).code == 0
+    assert buckets("backtest", rules, "--events", events, "--schema", schema, "--fraud", fraud).code == 0
+    replaced = buckets("backtest", rules, "--events", events, "--schema", schema, "--html", events)
+    assert (
+        replaced.err == f"error: --html {events}: is read by this command, and would be replaced; name another file\n"
+    )

@@ -37,6 +37,7 @@ from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
+from buckets.stores.location import location
 
 _ON_TRIAL = ("DRAFT", "SHADOW", "ACTIVE")
 _STANDARD_OUTPUT = "-"
@@ -113,6 +114,7 @@ def backtest(
         written = load_rule_files(rules, origin.schema)
     chosen = tuple(map(_as_active, written)) if active else written
     measure = amount or next(iter(origin.schema.measures), None)
+    recorded = None if recorded is None else location(str(recorded))
     if recorded is not None and not has_alerts(recorded):
         message = f"--recorded {recorded}: has no tables or files of alerts; name an output folder of buckets"
         raise BucketsError(message)

@@ -7,15 +7,16 @@ from pathlib import Path
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.resources import DEFAULT_SCHEMA, resource
+from buckets.stores.location import in_file_system
 
 
 def check_demo_folder(out: Path, mark: str) -> None:
     """See that a folder is empty, or holds an earlier demo by its mark.
 
     Raises:
-        BucketsError: it holds something else.
+        BucketsError: it holds something else, or is an address.
     """
-    if out.exists() and not (out / mark).exists() and (not out.is_dir() or any(out.iterdir())):
+    if in_file_system(out).exists() and not (out / mark).exists() and (not out.is_dir() or any(out.iterdir())):
         message = f"output {out} holds something that is no earlier demo; name another folder with --out"
         raise BucketsError(message)
 

@@ -18,6 +18,7 @@ from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.outputs.rule_alerts import has_alerts, rules_with_alerts
 from buckets.printable import key_words
 from buckets.rules.revision import names
+from buckets.stores.location import location
 
 RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
 RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
@@ -59,8 +60,7 @@ def compare_rules(
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
     job = None if conf is None else load_job(conf)
-    folder = results_folder(job) if job is not None else output
-    assert folder is not None
+    folder = results_folder(job) if job is not None else location(str(output))
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
         raise BucketsError(message)
