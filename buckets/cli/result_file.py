@@ -58,8 +58,9 @@ def write_result(option: str, path: Path, text: str) -> None:
     Raises:
         BucketsError: it cannot be written.
     """
+    path = location(str(path))
     try:
-        write_whole(location(str(path)), text)
+        write_whole(path, text)
     except OSError as error:
         message = f"{option} {path}: cannot be written ({error.strerror}); name a file in a folder that is yours"
         raise BucketsError(message) from None

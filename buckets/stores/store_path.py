@@ -9,6 +9,7 @@ An endpoint, a region and keys come from the environment, under the names that t
 (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, …).
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -79,6 +80,17 @@ class StorePath(PosixPath):
         """The name of the object in its bucket."""
         return "/".join(self.parts[2:])
 
+    @property
+    def _object(self) -> str:
+        """Its name, which a bucket itself does not have: asked for an object without one, a server lists the bucket.
+
+        Raises:
+            IsADirectoryError: it is a bucket.
+        """
+        if not self.key:
+            raise IsADirectoryError(errno.EISDIR, "is a bucket", str(self))
+        return self.key
+
     def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
         """Ask the bucket, and again for so long, in s, as it does not answer."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
@@ -102,14 +114,14 @@ class StorePath(PosixPath):
             return self._get()
 
     def _get(self) -> bytes:
-        return self._asked(lambda store: bytes(store.get(self.key).bytes()))
+        return self._asked(lambda store: bytes(store.get(self._object).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
         """Return what an object holds, and the tag by which `write_over` knows it."""
         with _as_os_error(self):
 
             def ask(store: "ObjectStore") -> tuple[bytes, str]:
-                found = store.get(self.key)
+                found = store.get(self._object)
                 return bytes(found.bytes()), str(found.meta["e_tag"])
 
             return self._asked(ask, patience_s)
@@ -121,12 +133,12 @@ class StorePath(PosixPath):
     def tag(self) -> str:
         """Return the tag of an object, which another one in its place does not have."""
         with _as_os_error(self):
-            return str(self._asked(lambda store: store.head(self.key))["e_tag"])
+            return str(self._asked(lambda store: store.head(self._object))["e_tag"])
 
     def write_bytes(self, data: Any) -> int:
         """Write an object, or another one in its place."""
         with _as_os_error(self):
-            self._asked(lambda store: store.put(self.key, bytes(data)))
+            self._asked(lambda store: store.put(self._object, bytes(data)))
         if (owner := self._owner) is not None:
             owner.wrote(self.name, bytes(data))
         return len(data)
@@ -162,7 +174,8 @@ class StorePath(PosixPath):
         """Write an object on a condition; return its tag, None where another writer has been there."""
         with _as_os_error(self):
             try:
-                put = self._asked(lambda store: store.put(self.key, data, mode=mode, use_multipart=False), patience_s)
+                key = self._object
+                put = self._asked(lambda store: store.put(key, data, mode=mode, use_multipart=False), patience_s)
                 return str(put["e_tag"])
             except Exception as error:
                 if type(error).__name__ not in _TAKEN:
@@ -181,7 +194,7 @@ class StorePath(PosixPath):
         """Remove an object, if it is there."""
         with _as_os_error(self):
             if (owner := self._owner) is None or owner.removed(self.name):
-                self._asked(lambda store: store.delete(self.key))
+                self._asked(lambda store: store.delete(self._object))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there with the first object in it."""
@@ -192,7 +205,7 @@ class StorePath(PosixPath):
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return how large an object is, and when it was written; in place of an inode what stands for its tag."""
         with _as_os_error(self):
-            meta = self._asked(lambda store: store.head(self.key))
+            meta = self._asked(lambda store: store.head(self._object))
         number = int.from_bytes(hashlib.blake2b(str(meta["e_tag"]).encode(), digest_size=7).digest(), "big")
         written_s = meta["last_modified"].timestamp()
         times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000, "st_ctime_ns": 0}
@@ -289,7 +302,7 @@ class StorePath(PosixPath):
     def read_part(self, start: int, length: int) -> memoryview:
         """Return some bytes of an object."""
         with _as_os_error(self):
-            return memoryview(self._asked(lambda store: store.get_range(self.key, start=start, length=length)))
+            return memoryview(self._asked(lambda store: store.get_range(self._object, start=start, length=length)))
 
 
 class _Reader(io.RawIOBase):
@@ -424,7 +437,7 @@ def _reason(error: Exception) -> str:
     # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
     steps = [line.strip(" \t↳") for line in _COLOURS.sub("", str(error)).splitlines() if "↳" in line]
     told = [part for part in (steps[-1] if steps else first_line(error)).split(" - ") if part]
-    return told[-1].split(": <")[0][:200]
+    return told[-1].split(": <")[0][:200].rstrip(": ")
 
 
 @lru_cache(maxsize=16)

@@ -22,6 +22,7 @@ from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, 
 from buckets.kafka.port import free_port
 from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
+from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.stores import retries
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
@@ -150,6 +151,16 @@ def test_an_address_that_names_nothing_is_refused_in_a_line(written: str, said: 
     with pytest.raises(BucketsError, match=re.escape(said)) as refused:
         location(written)
     assert "\n" not in refused.value.message
+
+
+def test_a_bucket_is_no_object_and_that_is_said_at_once(bucket: str):
+    path = location(f"s3://{bucket}")
+
+    for act in (path.read_bytes, path.stat, path.tag, lambda: path.open("rb"), lambda: path.write_first(b"")):
+        with pytest.raises(IsADirectoryError, match="is a bucket"):
+            act()
+    with pytest.raises(BucketsError, match=f"rule file {path}: is a directory; name a file"):
+        load_rule_files(path)
 
 
 def test_what_only_a_file_can_do_is_refused_and_makes_no_folder_of_that_name(bucket: str, tmp_path: Path, monkeypatch):
