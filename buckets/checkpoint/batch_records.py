@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
 from buckets.rules.completeness import Stretch, Stretches
 from buckets.rules.fill import Filled
+from buckets.validation import faults_of
 
 _SINGLE = ("topics.json",)
 """Records of which there is one or none, and whose absence would say that nothing has been kept yet."""
@@ -210,13 +213,21 @@ class BatchRecords:
         """Return all terms there ever were, by the first batch that each was in force for, ascending.
 
         Raises:
-            BucketsError: one of them is gone, or damaged.
+            BucketsError: one of them is gone or damaged, or has something that this release does not know.
         """
         terms, number = {}, self._terms.newest()
         self._check_terms(number, self._newest())
         while number is not None:
             written, before = self._terms.read(number, _read_terms)
-            terms[number] = Terms.model_validate(written)
+            try:
+                terms[number] = Terms.model_validate(written)
+            except ValidationError as error:
+                fault = faults_of(error)[0][1]
+                message = (
+                    f"checkpoint {self._checkpoint}: the terms of batch {number:,} are of another release ({fault}); "
+                    "go on with the release that wrote them"
+                )
+                raise BucketsError(message) from None
             # Earlier releases did not write which ones came before.
             number = self._terms.newest(number - 1) if before is None else None if before == _NONE else before
         return dict(sorted(terms.items()))

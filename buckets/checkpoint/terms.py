@@ -6,7 +6,7 @@ run again therefore gives what it has half written already, whatever the configu
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
@@ -72,6 +72,13 @@ class Terms(BaseModel):
         """Take terms of earlier releases as strict: they did not write what is done with nulls."""
         engine = written.get("engine") if isinstance(written, dict) else None
         return written | {"engine": {"nulls": "strict"} | engine} if isinstance(engine, dict) else written
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without keys that are text, and topics that are not judged if there are none: earlier releases know neither."""
+        written: dict[str, Any] = write(self)
+        usual = {"key_format"} if self.key_format == "text" else set()
+        return {name: value for name, value in written.items() if name not in usual and (name != "unjudged" or value)}
 
     def conflict(self, begun: "Terms") -> str | None:
         """Return why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
 from tests.core.checkpoints import ONE, book_of, files, ran, schema_with, terms, with_attributes, with_time
@@ -51,6 +53,21 @@ def test_terms_of_releases_that_did_not_write_what_is_done_with_nulls_were_stric
     assert written["engine"].pop("nulls") == "leave_out"
     assert Terms.model_validate_json(json.dumps(written)) == terms(nulls="strict")
     assert Terms.model_validate_json(terms().model_dump_json()) == terms()
+
+
+def test_terms_that_earlier_releases_can_read_are_written_as_they_wrote_them():
+    assert not {"key_format", "unjudged"} & terms().model_dump(mode="json").keys()
+    others = terms().model_copy(update={"key_format": "json", "unjudged": ("atm",)})
+    assert Terms.model_validate_json(others.model_dump_json()) == others
+
+
+def test_terms_of_a_later_release_are_one_line(checkpoint):
+    begun(checkpoint, 0, terms())
+    records, file = RecordFiles(checkpoint.path), next((records_folder(checkpoint.path) / "terms").iterdir())
+    records.replace(file, records.read(file, dict) | {"colour": "red"})
+    with pytest.raises(BucketsError, match=r"of another release \(colour: unknown field\)") as refused:
+        checkpoint.batches.all_terms()
+    assert "\n" not in refused.value.message
 
 
 def test_terms_are_written_when_they_change_and_before_the_batch_is_recorded(checkpoint):
