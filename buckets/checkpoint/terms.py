@@ -75,7 +75,7 @@ class Terms(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without keys that are text, and topics that are not judged if there are none: earlier releases know neither."""
+        """Without keys that are text, and topics to fill from if there are none: earlier releases know neither."""
         written: dict[str, Any] = write(self)
         usual = {"key_format"} if self.key_format == "text" else set()
         return {name: value for name, value in written.items() if name not in usual and (name != "unjudged" or value)}
