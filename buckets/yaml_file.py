@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
 from buckets.stores.location import in_file_system
-from buckets.stores.store_path import StorePath
+from buckets.stores.store_path import StoreError, StorePath
 from buckets.validation import VARIABLE, Location, faults_of, field_name
 from buckets.yaml_dialect import read_yaml
 
@@ -60,6 +60,8 @@ def read_content(path: Path, what: str) -> bytes:
     except FileNotFoundError:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
+    except StoreError:  # it says what is to be done
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"

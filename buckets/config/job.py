@@ -16,7 +16,7 @@ from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import KeyFormat, SourceSettings
-from buckets.errors import BucketsError, ConfigurationError
+from buckets.errors import BucketsError, ConfigurationError, Outage
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
 from buckets.events.protobuf.pinned import PinnedProtobuf
@@ -128,9 +128,12 @@ def of_configuration() -> Iterator[None]:
 
     Raises:
         ConfigurationError: something is wrong.
+        Outage: a store does not answer, of which the configuration is not to blame.
     """
     try:
         yield
+    except Outage:
+        raise
     except BucketsError as error:
         raise ConfigurationError(error.message) from error
 

@@ -16,6 +16,7 @@ from buckets.lists.index import ListIndex
 from buckets.moment import moment_ms
 from buckets.stores.location import location
 from buckets.stores.opened_files import as_input
+from buckets.stores.store_path import StoreError
 from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
@@ -152,6 +153,8 @@ def _csv_rows(path: Path) -> pa.Table:
     except FileNotFoundError:
         message = f"list {path}: no such file; check the path"
         raise BucketsError(message) from None
+    except StoreError:  # it says what is to be done
+        raise
     except (pa.ArrowInvalid, OSError) as error:
         message = f"list {path}: cannot be read as CSV ({first_line(error)}); write a header and a line for each entry"
         raise BucketsError(message) from None

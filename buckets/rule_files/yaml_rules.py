@@ -22,6 +22,7 @@ from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
 from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.stores.location import location
+from buckets.stores.store_path import StoreError
 from buckets.validation import Location, field_name
 from buckets.yaml_file import first_of, invalid, line_of, node_at, parse_yaml, read_text
 
@@ -96,6 +97,8 @@ def rule_files(path: Path) -> list[Path]:
         if not path.is_dir():
             return [path]
         return sorted(file for file in path.iterdir() if _is_rule_file(file.name))
+    except StoreError:  # it says what is to be done
+        raise
     except OSError as error:
         message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
         raise BucketsError(message) from None

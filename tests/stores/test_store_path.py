@@ -15,11 +15,14 @@ from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.record_files import RecordFiles
+from buckets.config.job import load_job
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.source_files import modified_files, modified_ms, passed_over, readable_files
+from buckets.exit_codes import FAILED
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
 from buckets.kafka.port import free_port
+from buckets.lists.list_file import load_list
 from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -27,6 +30,7 @@ from buckets.stores import retries
 from buckets.stores.known_folders import OWNED
 from buckets.stores.location import location
 from buckets.stores.store_path import StoreAway, StoreError, StorePath, store_error, store_of
+from tests.spark.job_folder import JobFolder
 from tests.stores.server import KEYS, Harm, harmful, in_environment
 
 NAMES = ("a.json", "b.json", "of/1.json", "of/2.json", "of/more/3.arrow", "öß ü%20.json")
@@ -256,6 +260,21 @@ def test_a_record_in_a_store_that_does_not_answer_is_not_called_damaged(monkeypa
         RecordFiles(checkpoint).read(records_folder(checkpoint) / "job.json", dict)
     with pytest.raises(StoreError, match="see that it runs"):
         read_live(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["schema", "rules"])
+def test_a_store_that_does_not_answer_is_no_fault_of_the_configuration(monkeypatch, tmp_path: Path, name: str):
+    """Else a supervisor, which sees that in the code, would not start the job again after an outage."""
+    for variable, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr("buckets.stores.store_path.PATIENCE_S", 0.1)
+    job = JobFolder(tmp_path, **{name: f"s3://bucket/{name}.yaml"})
+
+    with pytest.raises(StoreAway, match="see that it runs") as away:
+        load_job(job.conf)
+    assert away.value.exit_code == FAILED
+    with pytest.raises(StoreAway, match="see that it runs"):
+        load_list("s3://bucket/list.csv")
 
 
 def test_writes_arrive_once_through_a_server_that_refuses_loses_and_cuts(store, bucket: str):
