@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from buckets.events.text_lines import BYTE_ORDER_MARK
+
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
 _LOGICAL = {
@@ -99,7 +101,7 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
     try:
         for reference in references:
             _read(json.loads(reference), names)
-        return _read(json.loads(text), names)
+        return _read(json.loads(text.removeprefix(BYTE_ORDER_MARK)), names)
     except json.JSONDecodeError as error:
         message = f"is no JSON ({error.msg} at character {error.pos + 1})"
         raise AvroSchemaError(message) from None
