@@ -308,6 +308,19 @@ def test_a_decimal_has_every_digit_of_its_type_and_no_more(precision):
     assert dead == {2: f"amount: a decimal has more than the {precision} digits of its type"}
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale", "bits", "size"),
+    [(10_000, 0, 15_000, 2000), (10_000, 0, 4000, 501), (2000, 1001, 0, 1), (90_000, 90_000, 0, 1)],
+)
+def test_a_decimal_that_is_too_long_to_be_written_out_is_a_dead_letter(precision, scale, bits, size):
+    schema = avro(amount={"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale})
+    amount = (2**bits).to_bytes(size, signed=True)
+    record = {"id": "e", "at": AT_MS, "country": "DE", "amount": amount}
+    rows = [b"\0\0\0\0\1" + encoded(without_logical(schema), record), message(PLAIN, 2)]
+    found, dead = read(*rows, s1=schema, s2=PLAIN)
+    assert (found, dead) == ([PAID], {0: f"amount: a decimal has {size:,} bytes and a scale of {scale:,}"})
+
+
 def test_binary_floating_point_is_read_by_its_shortest_text():
     schema = avro(amount="float")
     assert read(message(schema, amount=0.1), s1=schema)[0] == [PAID | {"amount": 10}]
@@ -384,6 +397,8 @@ def test_a_schema_that_contains_itself_is_read_to_a_depth():
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "unknown"}]}',
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
         '{"type": "enum", "name": "e"}',
+        json.dumps(avro(id={"type": "fixed", "name": "f", "size": 2**63})),
+        "1" * 5000,
         "[" * 100_000,
     ],
 )

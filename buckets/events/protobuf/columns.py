@@ -17,15 +17,13 @@ from buckets.events.moment_text import Faults
 from buckets.events.protobuf.program import NO_SLOT, Slots
 from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, fitted
+from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, decimal_text, fitted
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NANOS_OF_MS = 1_000_000
 _NANOS_OF_UNIT, _DIGITS_OF_NANOS, _MOST_NANOS = 1_000_000_000, 9, 999_999_999
-_LARGEST_SCALE, _MOST_BYTES = 1000, 500
-"""Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
 
 @dataclass(frozen=True)
@@ -228,12 +226,12 @@ def _decimals(rows: ValueRows) -> tuple[pa.Array, Faults]:
     texts: list[str | None] = []
     faults: Faults = {}
     for row, (content, scale) in enumerate(zip(written.bytes.to_pylist(), scales.numbers.tolist(), strict=True)):
-        if abs(scale) > _LARGEST_SCALE or len(content) > _MOST_BYTES:
-            faults[row] = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
-            texts.append(None)
-        else:
-            number = int.from_bytes(content, signed=True)
-            texts.append(format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
+        text = None
+        try:
+            text = decimal_text(content, scale)
+        except ValueError as error:
+            faults[row] = str(error)
+        texts.append(text)
     return pa.array(texts, pa.string()), faults
 
 
