@@ -315,8 +315,9 @@ def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
         times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
     absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
     if absurd.any():
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(absurd & ~nulls):
-            given = _shown(python_value(column[int(row)]))
-            faults.setdefault(int(row), f"{given} is an absurd time: outside {declared.limits}")
+        rows = np.flatnonzero(absurd & ~column.is_null().to_numpy(zero_copy_only=False))
+        written, _ = _as_text(column.take(pa.array(rows)))
+        for row, text in zip(rows.tolist(), written.to_pylist(), strict=True):
+            given = _shown(python_value(column[row]) if text is None else text)
+            faults.setdefault(row, f"{given} is an absurd time: outside {declared.limits}")
     return times, faults

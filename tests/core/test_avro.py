@@ -236,6 +236,14 @@ def test_a_path_leads_into_records_also_where_these_may_be_null():
     assert [list(row.values())[2:] for row in found] == [["DE", None, None, None], [None, 9, "FR", None]]
 
 
+def test_what_is_said_of_an_absurd_time_does_not_depend_on_the_schemas_of_other_messages():
+    other = avro(at="string")
+    rows = [message(PLAIN, at=10**13), message(other, 2, at="1" * 16)]
+    absurd = "is an absurd time: outside 1900-01-01 to 2200-01-01"
+    for read_together in (rows, rows[:1]):
+        assert read(*read_together, s1=PLAIN, s2=other)[1][0] == f"at: '{10**13}' {absurd}"
+
+
 def test_a_boolean_is_no_text():
     schema = avro(country="boolean")
     assert read(message(schema, country=True), s1=schema) == ([], {0: "country: is true, and must be text"})
