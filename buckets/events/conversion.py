@@ -32,6 +32,7 @@ MOST_ELEMENTS = 10_000
 """Elements of an array in one event."""
 NO_LIST = "is one value, and must be a list"
 _MOST_S = INT64_MAX // 1000
+_YEAR_1_US = -62_135_596_800_000_000
 
 
 def _shown(value: Any) -> str:
@@ -78,6 +79,8 @@ def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
         return column, {}
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type) or pa.types.is_date(column.type):
         return moment_text(column)
+    if pa.types.is_decimal(column.type):
+        return _decimal_text(column), {}
     if not pa.types.is_duration(column.type):  # Its text would be a number without its unit.
         try:
             return pc.cast(column, pa.string()), {}
@@ -85,6 +88,14 @@ def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
             pass
     values, faults = _each(map(python_value, column), _text_of, None)
     return pa.array(values, pa.string()), faults
+
+
+def _decimal_text(column: pa.Array) -> pa.Array:
+    """Write decimals with all of the digits of their scale; Arrow writes those near 0 with an exponent."""
+    text = pc.cast(column, pa.string())
+    if pc.any(pc.match_substring(text, "E")).as_py():
+        text = pa.array([None if number is None else format(number, "f") for number in column.to_pylist()], pa.string())
+    return text
 
 
 def _text_of(value: Any) -> str:
@@ -270,6 +281,8 @@ def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
             column = pc.cast(column, pa.timestamp("us", "UTC"))
         except pa.ArrowInvalid:
             return None
+        if bool((_integers(pc.cast(column, pa.int64())) < _YEAR_1_US).any()):
+            return None  # Arrow reads the year 0, which ISO 8601 has and Python has not.
     if pa.types.is_date(column.type):
         column = pc.cast(column, pa.timestamp("ms"))
     if pa.types.is_timestamp(column.type):
@@ -302,8 +315,9 @@ def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
         times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
     absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
     if absurd.any():
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(absurd & ~nulls):
-            given = _shown(python_value(column[int(row)]))
-            faults.setdefault(int(row), f"{given} is an absurd time: outside {declared.limits}")
+        rows = np.flatnonzero(absurd & ~column.is_null().to_numpy(zero_copy_only=False))
+        written, _ = _as_text(column.take(pa.array(rows)))
+        for row, text in zip(rows.tolist(), written.to_pylist(), strict=True):
+            given = _shown(python_value(column[row]) if text is None else text)
+            faults.setdefault(row, f"{given} is an absurd time: outside {declared.limits}")
     return times, faults

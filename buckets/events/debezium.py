@@ -114,7 +114,9 @@ def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) ->
     for index in range(len(columns)):
         del found[field_column(index)]
     reasons = [
-        TOMBSTONE if is_null else (reason.removeprefix(AFTER) if reason else _reason_of(operation))
+        TOMBSTONE
+        if is_null
+        else _SKIPPED.get(operation) or (reason.removeprefix(AFTER) if reason else _reason_of(operation))
         for reason, operation, is_null in zip(
             found[BROKEN].to_pylist(), columns[_OP].cast(pa.string()).to_pylist(), is_tombstone.tolist(), strict=True
         )

@@ -22,6 +22,7 @@ class ImportedField:
         scale: the digits of a measure; None for none.
         reason: why it is neither, as text.
         unit: what it is in as the time of an event.
+        is_single: whether it is one value, as the id and the time of an event must be.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ImportedField:
     scale: int | None = None
     reason: str = ""
     unit: Literal["ms", "iso8601"] = "ms"
+    is_single: bool = True
 
 
 def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedField]:
@@ -44,9 +46,9 @@ def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedFiel
             reason = "is a list in a list" if is_array(field.name) else field.reason or "is an amount"
             # What a measure would need does not help here.
             reason = reason.partition(";")[0]
-            yield ImportedField(called, reason=reason)
+            yield ImportedField(called, reason=reason, is_single=False)
         else:
-            yield ImportedField(called, field.attribute)
+            yield ImportedField(called, field.attribute, is_single=False)
 
 
 def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str, event_time: str) -> str:
@@ -59,7 +61,7 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
         event_time: the field that says when it happened.
 
     Raises:
-        BucketsError: there are no such fields, or one is both.
+        BucketsError: there are no such fields, one is both, or none that is one value.
     """
     known = {field.name: field for field in fields}
     for option, chosen in (("--id", event_id), ("--time", event_time)):
@@ -67,6 +69,10 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
             hint = "; for changes as Debezium writes them say --envelope debezium" if f"after.{chosen}" in known else ""
             near = hint or did_you_mean(chosen, known)
             message = f"{option}: {name} has no field {chosen}{near}; fields: {', '.join(known)}"
+            raise BucketsError(message)
+        if not known[chosen].is_single:
+            what = "lies in a list" if is_array(chosen) else known[chosen].reason
+            message = f"{option}: {chosen} {what}, and must be one value"
             raise BucketsError(message)
     if event_id == event_time:
         message = f"--id and --time are both {event_id}; name two fields"

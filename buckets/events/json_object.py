@@ -41,7 +41,8 @@ def read_object(text: str) -> Fields:
     """
     value = read_value(text)
     if not isinstance(value, Fields):
-        message = "broken JSON: not an object"
+        kind = "null" if value is None else "a list" if isinstance(value, list) else "one value"
+        message = f"is {kind}, and must be an object"
         raise ValueError(message)
     return value
 

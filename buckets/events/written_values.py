@@ -23,6 +23,9 @@ PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
+_LARGEST_SCALE, MOST_DECIMAL_BYTES = 1000, 500
+"""Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
+
 NO_OBJECT = "is in something that is no object, and must be in one"
 """What is wrong with a field whose path leads into a value."""
 
@@ -94,6 +97,19 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
             before += len(part)
         parts = texts
     return pa.concat_arrays([part.cast(kind) for part in parts]), faults
+
+
+def decimal_text(content: bytes, scale: int) -> str:
+    """Return a decimal to the digit, of the bytes of its whole number in two's complement.
+
+    Raises:
+        ValueError: it is too long to be written out; says how long it is.
+    """
+    number = int.from_bytes(content, signed=True)
+    if abs(scale) > _LARGEST_SCALE or number.bit_length() > 8 * MOST_DECIMAL_BYTES:
+        message = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
+        raise ValueError(message)
+    return format_scaled(number * 10 ** max(0, -scale), max(0, scale))
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:

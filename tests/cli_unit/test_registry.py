@@ -361,6 +361,8 @@ def test_an_event_schema_is_made_of_a_subject_or_a_file(served, buckets, tmp_pat
         ["other-value", "--conf", "job.yaml", "--id", "id", "--time", "at"],
         ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "att"],
         ["payment-value", "--conf", "job.yaml", "--id", "id", "--time", "id"],
+        ["payment-value", "--conf", "job.yaml", "--id", "lines[]", "--time", "at"],
+        ["payment-value", "--conf", "job.yaml", "--id", "labels", "--time", "at"],
         ["payment-value", "--conf", "bare.yaml", "--id", "id", "--time", "at"],
         ["--file", "text.avsc", "--id", "id", "--time", "at"],
         ["--file", "broken.avsc", "--id", "id", "--time", "at"],
@@ -443,6 +445,8 @@ TWICE = "message A { string id = 1; string at = 2; } message B { string id = 1; 
     [
         (TWICE, ["--id", "id", "--time", "at"]),
         (TWICE, ["--id", "id", "--time", "att"]),
+        ("message A { map<string, int32> id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
+        ("message A { A id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
         (TWICE, ["--message", "D", "--id", "id", "--time", "at"]),
         (TWICE, ["--message", "C", "--id", "id", "--time", "at"]),
         ("enum E { X = 0; }", ["--id", "id", "--time", "at"]),

@@ -236,6 +236,14 @@ def test_a_path_leads_into_records_also_where_these_may_be_null():
     assert [list(row.values())[2:] for row in found] == [["DE", None, None, None], [None, 9, "FR", None]]
 
 
+def test_what_is_said_of_an_absurd_time_does_not_depend_on_the_schemas_of_other_messages():
+    other = avro(at="string")
+    rows = [message(PLAIN, at=10**13), message(other, 2, at="1" * 16)]
+    absurd = "is an absurd time: outside 1900-01-01 to 2200-01-01"
+    for read_together in (rows, rows[:1]):
+        assert read(*read_together, s1=PLAIN, s2=other)[1][0] == f"at: '{10**13}' {absurd}"
+
+
 def test_a_boolean_is_no_text():
     schema = avro(country="boolean")
     assert read(message(schema, country=True), s1=schema) == ([], {0: "country: is true, and must be text"})
@@ -306,6 +314,19 @@ def test_a_decimal_has_every_digit_of_its_type_and_no_more(precision):
     digits = f"{most // 100}.99"
     assert [row["amount"] for row in found] == [digits, f"-{digits}", "0.00"]
     assert dead == {2: f"amount: a decimal has more than the {precision} digits of its type"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "bits", "size"),
+    [(10_000, 0, 15_000, 2000), (10_000, 0, 4000, 501), (2000, 1001, 0, 1), (90_000, 90_000, 0, 1)],
+)
+def test_a_decimal_that_is_too_long_to_be_written_out_is_a_dead_letter(precision, scale, bits, size):
+    schema = avro(amount={"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale})
+    amount = (2**bits).to_bytes(size, signed=True)
+    record = {"id": "e", "at": AT_MS, "country": "DE", "amount": amount}
+    rows = [b"\0\0\0\0\1" + encoded(without_logical(schema), record), message(PLAIN, 2)]
+    found, dead = read(*rows, s1=schema, s2=PLAIN)
+    assert (found, dead) == ([PAID], {0: f"amount: a decimal has {size:,} bytes and a scale of {scale:,}"})
 
 
 def test_binary_floating_point_is_read_by_its_shortest_text():
@@ -384,6 +405,8 @@ def test_a_schema_that_contains_itself_is_read_to_a_depth():
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "unknown"}]}',
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}',
         '{"type": "enum", "name": "e"}',
+        json.dumps(avro(id={"type": "fixed", "name": "f", "size": 2**63})),
+        "1" * 5000,
         "[" * 100_000,
     ],
 )

@@ -162,6 +162,10 @@ def test_the_published_changes_are_read_from_protobuf_too(tmp_path):
         7: "id: is missing or null",
     }
     assert read.skipped == {"deleted": 1, "tombstone": 1}
+    whole_source = {"attributes": {"source": "string"}, "origins": {"source": "envelope.source"}}
+    read = read_messages(tmp_path, messages[:3], CUSTOMERS | whole_source, source, pinned)
+    assert read.dead == dict.fromkeys((0, 1), "source: is an object, and must be one value")
+    assert read.skipped == {"deleted": 1}
 
 
 def _field(name, kind="string"):
@@ -191,7 +195,7 @@ def test_a_change_that_is_broken_is_one_dead_letter_and_its_neighbours_are_read(
     assert read.dead == {
         1: "broken JSON: Expecting value at character 1",
         2: "broken JSON: Expecting ',' delimiter at character 433",
-        3: "broken JSON: not an object",
+        3: "is a list, and must be an object",
         4: "op: is missing or null, and Debezium says there what has changed",
         5: "op: 'x' is no operation of Debezium",
         6: "op: is given twice",
@@ -304,7 +308,7 @@ def test_published_events_whose_data_are_no_object_in_json_are_dead_letters(tmp_
         0: "data_base64: bytes are not read, only data in JSON is",
         1: "data: is one value, and must be an object",
         2: "data: is one value, and must be an object",
-        3: "broken JSON: not an object",
+        3: "is one value, and must be an object",
         4: "content-type: 'application/xml' is not read, only JSON is",
         5: "content-type: 'application/cloudevents+avro' is not read, only application/cloudevents+json is",
         6: "content-type: 'application/cloudevents-batch+json' is not read, only application/cloudevents+json is",

@@ -59,7 +59,9 @@ def test_there_may_be_no_rows():
     ("text", "reason"),
     [
         ("", "broken JSON: Expecting value at character 1"),
-        ("[1]", "broken JSON: not an object"),
+        ("[1]", "is a list, and must be an object"),
+        (" 1", "is one value, and must be an object"),
+        ("null", "is null, and must be an object"),
         (EVENT + " " + EVENT, "broken JSON: there is more after the first value, at character 54"),
         (EVENT.replace('"1.50"', "NaN"), "broken JSON: NaN is not a number in JSON"),
         (EVENT.replace('"1.50"', "01"), "broken JSON: Expecting ',' delimiter at character 47"),

@@ -135,7 +135,7 @@ def test_fields_in_keys_in_json_are_read_by_their_paths(tmp_path):
         2: "key.card: is given twice",
         3: "key.card: is an object, and must be one value",
         4: "key.place: is one value, and must be an object",
-        5: "key: broken JSON: not an object",
+        5: "key: is one value, and must be an object",
         6: "key: broken JSON: Expecting property name enclosed in double quotes at character 2",
         7: "limit: 0.125 has more than 2 digits after the point",
     }

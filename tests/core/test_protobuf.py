@@ -101,6 +101,22 @@ def test_a_field_of_proto2_has_the_default_that_its_schema_names_and_is_missing_
     assert found[1] == {"id": "x", "at": 1, "country": "FR", "vip": True, "visits": None, "amount": 250}
 
 
+def test_a_default_of_proto2_changes_nothing_about_the_values_of_other_messages():
+    schema = 'syntax = "proto2"; message Payment { required string id = 1; required int64 at = 2; \
+        optional bytes country = 3 [default = "FR"]; optional uint64 visits = 5 [default = 18446744073709551615]; \
+        optional bool vip = 4 [default = true]; }'
+    declared = EventSchema.model_validate(EVENTS | {"attributes": {"country": "string", "vip": "string"}})
+    absent, whole = b"\0\0\0\0\1\0\n\1x\x10\1", b"\0\0\0\0\1\0\n\1y\x10\1\x28\x07\x20\1"
+    found, dead = read(absent + b"\x20\0", whole + b"\x1a\1\xff", absent, s1=schema, schema=declared)
+    assert found == []
+    texts = {0: "vip: is false, and must be text", 2: "vip: is true, and must be text"}
+    assert dead == texts | {1: "vip: is true, and must be text"}
+    declared = EventSchema.model_validate(EVENTS | {"attributes": {"country": "string", "visits": "string"}})
+    found, dead = read(absent, whole + b"\x1a\1\xff", whole, s1=schema, schema=declared)
+    assert [(row["country"], row["visits"]) for row in found] == [("FR", str(2**64 - 1)), ("FR", "7")]
+    assert dead == {1: "country: b'\\xff' is no text"}
+
+
 def test_a_wrapper_is_its_value_or_missing():
     schema = proto(visits="google.protobuf.Int64Value visits = 5", country="google.protobuf.StringValue country = 3")
     found, _ = read(message(schema, visits="0", country=""), message(schema, country=None), s1=schema)
@@ -509,6 +525,27 @@ def test_an_edition_is_read_with_its_features():
     found, dead = read(*rows, s1=schema, schema=declared)
     assert dead == {}
     assert [(row["country"], row["customer.age"]) for row in found] == [(None, None), ("DE", 7)]
+
+
+def test_features_in_braces_are_those_of_their_field():
+    before = 'edition = "2024"; option features.(pb.cpp).string_type = VIEW; export message Payment {'
+    fields = "string id = 1; int64 at = 2; int64 visits = 5 [features = {field_presence: IMPLICIT [pb.java]: {a: 1}}];"
+    found, dead = read(WHOLE, s1=f"{before} {fields} local enum Kind {{ NONE = 0; }} }}")
+    assert ([row["visits"] for row in found], dead) == ([0], {})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "option (bank.rules).(bank.of).most = -1.5;",
+        'option (bank.rules) = { text: "}" list: [1, {a: 2}] <b: 3> };',
+        "option bank.(of).a.(most) = 1;",
+    ],
+)
+def test_options_that_no_decoder_needs_are_passed_over(option):
+    field = option.removeprefix("option ").removesuffix(";")
+    text = f"\ufeff{option} message A {{ {option} string id = 1 [{field}, packed = false]; }}"
+    assert [each.name for each in message_named(read_schema(ProtobufText(text)), "A").fields] == ["id"]
 
 
 # Schemas that a checkpoint knows

@@ -141,7 +141,8 @@ def test_broken_messages_are_dead_letters_with_their_position_and_the_others_are
     assert [dead_letter["position"] for dead_letter in dead_letters] == list(range(len(broken)))
     assert {dead_letter["source"] for dead_letter in dead_letters} == {f"{job.topic}[0]"}
     assert [dead_letter["reason"].split(":")[0] for dead_letter in dead_letters] == [
-        "broken JSON", "broken JSON", "broken JSON", "broken JSON", "is not valid UTF-8", "broken JSON", "t", "amount",
+        "broken JSON", "broken JSON", "broken JSON", "is a list, and must be an object", "is not valid UTF-8",
+        "broken JSON", "t", "amount",
     ]  # fmt: skip
     assert dead_letters[0]["raw"] == "{"
     assert (report.account.events_in, report.account.malformed) == (len(broken) + 1, len(broken))

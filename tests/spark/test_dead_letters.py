@@ -30,6 +30,7 @@ RULE = Rule.model_validate(
     }
 )
 BROKEN_JSON, GOOD, SKIPPED, NO_KEY = "broken JSON", "good", "skipped", "no key"
+NO_OBJECT = "and must be an object"
 
 
 def event(**changes) -> bytes:
@@ -46,10 +47,10 @@ JSON_LINES: list[tuple[bytes, str]] = [
     (b"\xef\xbb\xbf" + event(id="after a byte order mark"), GOOD),
     (event(id="good"), GOOD),
     (b'{"id": "cut", "t": 1', BROKEN_JSON),
-    (b"[" + event(id="array") + b"]", BROKEN_JSON),
-    (b'"text"', BROKEN_JSON),
-    (b"17", BROKEN_JSON),
-    (b"null", BROKEN_JSON),
+    (b"[" + event(id="array") + b"]", NO_OBJECT),
+    (b'"text"', NO_OBJECT),
+    (b"17", NO_OBJECT),
+    (b"null", NO_OBJECT),
     (b"{'id': 'quotes'}", BROKEN_JSON),
     (event(id="first of two") + b" " + event(id="second of two"), BROKEN_JSON),
     (event(id="text after") + b" and more", BROKEN_JSON),

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from buckets.events.text_lines import BYTE_ORDER_MARK
+
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
 _LOGICAL = {
@@ -26,6 +28,7 @@ _LOGICAL = {
 }
 """By logical type, the types that may carry it; on any other it means nothing, as the specification has it."""
 _BYTES_OF_UUID = 16
+_MOST_BYTES = 2**31 - 1
 
 
 class AvroSchemaError(ValueError):
@@ -99,9 +102,14 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
     try:
         for reference in references:
             _read(json.loads(reference), names)
-        return _read(json.loads(text), names)
+        return _read(json.loads(text.removeprefix(BYTE_ORDER_MARK)), names)
     except json.JSONDecodeError as error:
         message = f"is no JSON ({error.msg} at character {error.pos + 1})"
+        raise AvroSchemaError(message) from None
+    except AvroSchemaError:
+        raise
+    except ValueError as error:
+        message = f"is no JSON ({error})"  # A number has thousands of digits.
         raise AvroSchemaError(message) from None
     except RecursionError:
         message = "is nested too deep"
@@ -222,7 +230,7 @@ def _list(written: Mapping[str, Any], name: str) -> list[Any]:
 
 def _count(written: Mapping[str, Any], name: str) -> int:
     part = _part(written, name)
-    if not isinstance(part, int) or isinstance(part, bool) or part < 0:
+    if not isinstance(part, int) or isinstance(part, bool) or not 0 <= part <= _MOST_BYTES:
         message = f"{name} of {_shown(written.get('name'))} is no number of bytes"
         raise AvroSchemaError(message)
     return part

@@ -18,9 +18,18 @@ from buckets.events.avro.avro_type import NO_RECORD, AvroType
 from buckets.events.avro.scan import NO_LEAF, read_big_endian
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import NO_OBJECT, PER_SECOND, YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
+from buckets.events.written_values import (
+    MOST_DECIMAL_BYTES,
+    NO_OBJECT,
+    PER_SECOND,
+    YEAR_1_S,
+    YEAR_10000_S,
+    WrittenValues,
+    decimal_text,
+    fitted,
+    joined,
+)
 from buckets.numbers.decimal128 import MOST_DIGITS
-from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
@@ -164,11 +173,16 @@ def _decimal(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
         return pa.Array.from_buffers(whole, len(words), [None, pa.py_buffer(words)]), {}
     texts = list[str | None]()
     faults: Faults = {}
+    most = 10 ** min(kind.precision, 3 * MOST_DECIMAL_BYTES)  # A byte has less than three digits.
     for row, written in enumerate(values.bytes.to_pylist()):
-        number = int.from_bytes(written, signed=True)
-        texts.append(None if abs(number) >= 10**kind.precision else format_scaled(number, kind.scale))
-        if texts[-1] is None:
-            faults[row] = f"a decimal has more than the {kind.precision} digits of its type"
+        text = None
+        try:
+            text = decimal_text(written, kind.scale)
+        except ValueError as error:
+            faults[row] = str(error)
+        if text is not None and abs(int.from_bytes(written, signed=True)) >= most:
+            text, faults[row] = None, f"a decimal has more than the {kind.precision} digits of its type"
+        texts.append(text)
     return pa.array(texts, pa.string()), faults
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from buckets.errors import BucketsError
 from buckets.events.avro.avro_type import AvroType, RecordField
+from buckets.events.avro.columns import NO_VALUES
 from buckets.events.imported_schema import ImportedField, in_list
 from buckets.events.schema import LARGEST_SCALE, AttributeType
 
@@ -61,7 +62,7 @@ def _imported(name: str, kind: AvroType) -> ImportedField:
         return ImportedField(name, _KINDS[kind.kind], unit="iso8601" if kind.kind == "string" else "ms")
     if kind.kind in ("float", "double"):
         return ImportedField(name, reason=f"is a {kind.kind}; as a measure it needs a scale, as in {{scale: 2}}")
-    return ImportedField(name, reason=f"is of type {kind.kind}")
+    return ImportedField(name, reason=f"is of type {kind.kind}", is_single=kind.kind not in NO_VALUES)
 
 
 def _plain(kind: AvroType) -> AvroType:

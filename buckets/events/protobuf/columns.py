@@ -17,15 +17,13 @@ from buckets.events.moment_text import Faults
 from buckets.events.protobuf.program import NO_SLOT, Slots
 from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, fitted, joined
+from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, decimal_text, fitted
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NANOS_OF_MS = 1_000_000
 _NANOS_OF_UNIT, _DIGITS_OF_NANOS, _MOST_NANOS = 1_000_000_000, 9, 999_999_999
-_LARGEST_SCALE, _MOST_BYTES = 1000, 500
-"""Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +75,20 @@ def field_values(
     if not field.last.has_presence:
         # What is not written has the default of its type: zeros, or no bytes, as all slots have from the beginning.
         has_value = in_parent
-    column, faults = _chosen(name, field, slots, found, has_value, schema)
-    if field.last.has_presence and field.last.has_default_value:
-        column = _with_default(column, field.last, in_parent & ~has_value)
-    return column, faults
+    has_default = in_parent & ~has_value & field.last.has_default_value
+    return _chosen(name, field, slots, found, has_value, has_default, schema)
 
 
 def _chosen(
-    name: str, field: WantedField, slots: Slots, found: FoundValues, has_value: Bools, schema: EventSchema
+    name: str,
+    field: WantedField,
+    slots: Slots,
+    found: FoundValues,
+    has_value: Bools,
+    has_default: Bools,
+    schema: EventSchema,
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of the rows that have a value, null elsewhere."""
+    """Return the column of the rows that have a value or the default that their schema names, null elsewhere."""
     is_all = bool(has_value.all())
     rows = np.flatnonzero(has_value)
 
@@ -95,27 +97,28 @@ def _chosen(
         return values if is_all else values.of(rows)
 
     chosen = ValueRows(of(slots.value), tuple(map(of, slots.parts)))
-    is_event_time = name == schema.event_time.field
-    column, faults = fitted(name, *column_of(field.last, chosen, is_event_time), schema)
+    column, faults = column_of(field.last, chosen, name == schema.event_time.field)
+    if has_default.any():
+        # One default, behind the values, stands for all.
+        column = pa.concat_arrays([column, _default(field.last, column.type)])
+    column, faults = fitted(name, column, faults, schema)
     if is_all:
         return column, faults
-    at = np.cumsum(has_value) - 1
-    return column.take(pa.array(at, mask=~has_value)), {int(rows[row]): reason for row, reason in faults.items()}
+    at = np.where(has_default, len(rows), np.cumsum(has_value) - 1)
+    of_rows = {int(rows[row]): reason for row, reason in faults.items() if row < len(rows)}
+    if len(rows) in faults:
+        of_rows |= dict.fromkeys(np.flatnonzero(has_default).tolist(), faults[len(rows)])
+    return column.take(pa.array(at, mask=~(has_value | has_default))), of_rows
 
 
-def _with_default(column: pa.Array, field: FieldDescriptor, rows: Bools) -> pa.Array:
-    """Return a column with the default that its schema names in some rows."""
-    if not rows.any():
-        return column
+def _default(field: FieldDescriptor, kind: pa.DataType) -> pa.Array:
+    """Return the default that a schema names for a field, as its column has values."""
     value = field.default_value
     if field.enum_type is not None:
         value = field.enum_type.values_by_number[value].name
     if isinstance(value, float):
-        value = _shortest(np.array([value], np.float32 if field.type == FieldDescriptor.TYPE_FLOAT else np.float64))[0]
-    default = pa.array([value])
-    (both, _) = joined([column, default])
-    at = np.where(rows, len(column), np.arange(len(column)))
-    return both.take(pa.array(at))
+        return _shortest(np.array([value], np.float32 if field.type == FieldDescriptor.TYPE_FLOAT else np.float64))
+    return pa.array([value], kind)
 
 
 def column_of(field: FieldDescriptor, rows: ValueRows, is_event_time: bool) -> tuple[pa.Array, Faults]:
@@ -223,12 +226,12 @@ def _decimals(rows: ValueRows) -> tuple[pa.Array, Faults]:
     texts: list[str | None] = []
     faults: Faults = {}
     for row, (content, scale) in enumerate(zip(written.bytes.to_pylist(), scales.numbers.tolist(), strict=True)):
-        if abs(scale) > _LARGEST_SCALE or len(content) > _MOST_BYTES:
-            faults[row] = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
-            texts.append(None)
-        else:
-            number = int.from_bytes(content, signed=True)
-            texts.append(format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
+        text = None
+        try:
+            text = decimal_text(content, scale)
+        except ValueError as error:
+            faults[row] = str(error)
+        texts.append(text)
     return pa.array(texts, pa.string()), faults
 
 

@@ -55,7 +55,7 @@ def _fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterato
         inside = field.message_type
         if field.is_repeated:
             if is_map(field):
-                yield ImportedField(name, reason="is a map")
+                yield ImportedField(name, reason="is a map", is_single=False)
             else:
                 yield from in_list(name, _of_element(field, (*outer, message.full_name)))
         elif inside is None:
@@ -70,7 +70,7 @@ def _fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterato
         elif inside.full_name == CONFLUENT_DECIMAL:
             yield ImportedField(name, reason=f"is a decimal; {_SCALE}")
         elif inside.full_name in (*outer, message.full_name) or not inside.fields:
-            yield ImportedField(name, reason=f"is of type {inside.full_name}")
+            yield ImportedField(name, reason=f"is of type {inside.full_name}", is_single=False)
         else:
             yield from _fields(inside, f"{name}.", (*outer, message.full_name))
 

@@ -135,6 +135,7 @@ class _Parser:
         while self._word.kind != "end":
             if self._take(";"):
                 continue
+            self._visibility()
             read = statements.get(self._word.text)
             if read is None or self._word.kind != "name":
                 self._fail("a statement such as message")
@@ -184,6 +185,11 @@ class _Parser:
             self._next()
         self._skip("}")
 
+    def _visibility(self) -> None:
+        """Go over the word with which edition 2024 says who may name a message or an enum."""
+        if self._word.text in ("export", "local") and self._words[self._at + 1].text in ("message", "enum"):
+            self._next()
+
     def _message(self, made: DescriptorProto) -> None:
         made.name = self._name()
         self._body(made)
@@ -193,6 +199,7 @@ class _Parser:
         while not self._take("}"):
             if self._take(";"):
                 continue
+            self._visibility()
             if self._take("message"):
                 self._message(made.nested_type.add())
             elif self._take("enum"):
@@ -300,6 +307,9 @@ class _Parser:
 
     def _option(self, options: Any) -> None:
         """Read an option of a file, message or enum: what decoding needs of it."""
+        if self._are_features(options):
+            self._expect(";")
+            return
         at = self._at
         name, value = self._assigned()
         if name == "allow_alias":
@@ -315,32 +325,35 @@ class _Parser:
         if not self._take("["):
             return
         while True:
-            is_text = self._is_text_assigned()
-            name, value = self._assigned()
-            if name == "default":
-                field.default_value = _default(value, field, is_text)
-            elif name == "packed":
-                field.options.packed = value == "true"
-            else:
-                self._is_feature(field.options, name, value)
+            if not self._are_features(field.options):
+                self._option_of(field)
             if self._take("]"):
                 return
             self._expect(",")
+
+    def _option_of(self, field: FieldDescriptorProto) -> None:
+        is_text = self._is_text_assigned()
+        name, value = self._assigned()
+        if name == "default":
+            field.default_value = _default(value, field, is_text)
+        elif name == "packed":
+            field.options.packed = value == "true"
+        else:
+            self._is_feature(field.options, name, value)
 
     def _is_text_assigned(self) -> bool:
         return len(self._words) > self._at + 2 and self._words[self._at + 2].kind == "text"
 
     def _assigned(self) -> tuple[str, str]:
-        """Read `name = value`; the name is empty where it is in brackets, the value of braces is."""
-        name = ""
-        if self._take("("):
-            self._skip(")")
-            while self._word.kind == "name" or self._take("("):
+        """Read `name = value`; the name is empty where some of it is in brackets, the value of braces is."""
+        name = "" if self._word.text == "(" else self._name()
+        while not self._take("="):
+            name = ""
+            if self._word.kind == "name":
                 self._next()
-                self._take(")")
-        else:
-            name = self._name()
-        self._expect("=")
+            elif not self._take("."):
+                self._expect("(")
+                self._skip(")")
         if self._take("{"):
             self._skip("}")
             return name, ""
@@ -349,6 +362,25 @@ class _Parser:
         sign = "-" if self._take("-") else ""
         self._take("+")
         return name, sign + self._next().text
+
+    def _are_features(self, options: Any) -> bool:
+        """Set the features of an edition that stand in braces; returns whether such come next."""
+        if [word.text for word in self._words[self._at : self._at + 3]] != ["features", "=", "{"]:
+            return False
+        self._at += 3
+        while not self._take("}"):
+            name = ""
+            if self._take("["):
+                self._skip("]")
+            else:
+                name = f"features.{self._name()}"
+            self._take(":")
+            if self._take("{"):
+                self._skip("}")
+            else:
+                self._is_feature(options, name, self._next().text)
+            self._take(",") or self._take(";")
+        return True
 
     def _is_feature(self, options: Any, name: str, value: str) -> bool:
         """Set a feature of an edition; returns whether it is one that is known."""

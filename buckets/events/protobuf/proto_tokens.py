@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 
+from buckets.events.text_lines import BYTE_ORDER_MARK
+
 _WORD = re.compile(
     r"""(?P<gap>\s+|//[^\n]*|/\*.*?\*/)
     |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     |(?P<number>0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
     |(?P<name>\.?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-    |(?P<sign>[{}\[\]()<>=;,:+/-])""",
+    |(?P<sign>[{}\[\]()<>=;,:+/.-])""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
@@ -34,7 +36,7 @@ def words_of(text: str) -> list[Word]:
     Raises:
         ProtobufSchemaError: something in it is none.
     """
-    words, at, line = [], 0, 1
+    text, words, at, line = text.removeprefix(BYTE_ORDER_MARK), [], 0, 1
     while at < len(text):
         match = _WORD.match(text, at)
         if match is None:
