@@ -103,7 +103,7 @@ def test_a_checkpoint_on_a_disk_goes_with_files_and_tables_in_a_store(
 ):
     rows = [json.loads(line) for file in sorted(on_disk.source.iterdir()) for line in file.read_text().splitlines()]
     for number, part in enumerate((rows[:80], rows[80:])):
-        with as_output(location(f"s3://{bucket}/parquet/day={number}/rows ü%20.parquet")) as file:
+        with as_output(location(f"s3://{bucket}/parquet/day={number}") / "rows ü%20.parquet") as file:
             pq.write_table(pa.Table.from_pylist(part), file)
     source = {"kind": "parquet", "path": f"s3://{bucket}/parquet", "subfolders": True}
     job = JobFolder(tmp_path, source=source, output={"path": f"s3://{bucket}/tables"}, archive={"path": "archive"})
