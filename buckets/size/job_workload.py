@@ -17,8 +17,8 @@ from buckets.rules.rule_set import RuleSet
 from buckets.size.numbers import DifferentKeys
 from buckets.size.workload import Cluster, Grouping, Width, Workload
 
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(\d+) *, *(\d+) *, *\d+ *\]")
+_LOCAL = re.compile(r"local(?:\[(0*[1-9]\d*|\*)(?:, *\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(0*[1-9]\d*) *, *(0*[1-9]\d*) *, *\d+ *\]")
 _SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _LEAST_BESIDES_BYTES = 384 << 20

@@ -127,6 +127,12 @@ def test_a_cluster_that_does_not_say_how_large_it_is_is_asked_for(as_worded):
         cluster_of({"spark.master": "yarn", "spark.executor.cores": 4}, asked())
 
 
+@pytest.mark.parametrize("master", ["local[0]", "local-cluster[0,1,1024]", "local-cluster[2,0,1024]"])
+def test_no_cores_are_no_cluster(master):
+    with pytest.raises(ConfigurationError, match="does not say how many cores"):
+        cluster_of({"spark.master": master}, asked())
+
+
 @pytest.mark.parametrize("keys", [["card=5", "1k"], ["payerId=5"]])
 def test_keys_must_fit_the_groupings(keys, tmp_path, as_worded):
     with pytest.raises(ConfigurationError, check=as_worded):
