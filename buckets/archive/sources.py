@@ -24,7 +24,7 @@ from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import is_hidden, modified_ms
 from buckets.monitor.file_watch import Taken, TakenFiles
-from buckets.stores.location import location
+from buckets.stores.location import found_location
 from buckets.stores.opened_files import as_input
 
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
@@ -83,7 +83,7 @@ def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Ma
         of_batch = [
             (path, Taken(modified_ms, number))
             for number, modified_ms, path in files
-            if read < number <= until and unread.get(path) != number and _is_read(location(path), source)
+            if read < number <= until and unread.get(path) != number and _is_read(found_location(path), source)
         ]
         for rows in _in_order(of_batch, source, schemas[cut.batch_id]):
             yield cut.batch_id, rows
@@ -105,7 +105,7 @@ def _is_read(path: Path, source: FileSource) -> bool:
 def _in_order(files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files of a batch, in the order of arrival."""
     by_time = sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
-    pieces = (rows for path, taken in by_time for rows in _rows(location(path), taken, source, schema))
+    pieces = (rows for path, taken in by_time for rows in _rows(found_location(path), taken, source, schema))
     if source.arrival is None:
         yield from pieces
         return

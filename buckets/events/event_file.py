@@ -18,7 +18,7 @@ from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
 from buckets.printable import short_line
-from buckets.stores.location import location
+from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
 
 KINDS: dict[str, FileFormat] = {
@@ -49,7 +49,7 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     Raises:
         BucketsError: no such file, a directory, empty, of an unknown kind, or without the declared columns.
     """
-    path = location(str(path))
+    path = found_location(str(path))
     if path.is_dir():
         message = f"events {path}: is a directory; name one .jsonl, .csv or .parquet file"
         raise BucketsError(message)

@@ -17,7 +17,7 @@ from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.unread_files import UnreadFiles
 from buckets.clock import epoch_ms
 from buckets.events.source_files import modified_files, modified_ms, passed_over, plain_path, readable_files
-from buckets.stores.location import location
+from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
 
 LOOK_EVERY_S, LOOK_INTO_STORE_EVERY_S = 10.0, 60.0
@@ -98,9 +98,9 @@ class FileWatch:
         self._taken.read()
         ended = self._taken.ended()
         unfinished = {path: taken.batch for path, taken in self._taken.files.items() if taken.batch > ended}
-        gone = {path: batch for path, batch in unfinished.items() if not location(path).exists()}
+        gone = {path: batch for path, batch in unfinished.items() if not found_location(path).exists()}
         for path in gone:
-            self._name(location(path), "it was listed for a batch that has not ended, and is gone")
+            self._name(found_location(path), "it was listed for a batch that has not ended, and is gone")
         self._unread.note(gone, ended)
         self._look(settled_ms=0)
         self._thread.start()

@@ -21,7 +21,7 @@ from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
 from buckets.rules.rule_faults import check_against_schema, check_new
-from buckets.stores.location import location
+from buckets.stores.location import found_location, location
 from buckets.stores.store_path import StoreError
 from buckets.validation import Location, field_name
 from buckets.yaml_file import first_of, invalid, line_of, node_at, parse_yaml, read_text
@@ -155,7 +155,7 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
 
 def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
     """Read a rule file with its tests; see `load_rules`. A file of the Flink demo's messages has none."""
-    path = location(str(path))
+    path = found_location(str(path))
     text = read_text(path, _WHAT)
     if holds_flink_rules(path, text):
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)

@@ -17,7 +17,7 @@ from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path, readable_files
 from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
 from buckets.spark.file_stream import file_columns, file_reader, of_source
-from buckets.stores.location import location
+from buckets.stores.location import found_location
 
 ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
@@ -59,6 +59,6 @@ def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
     def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
         for batch in batches:
             for file in batch.to_pylist():
-                yield from read(location(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
+                yield from read(found_location(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
 
     return ArrivalStream(files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows)

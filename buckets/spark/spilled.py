@@ -25,7 +25,7 @@ from buckets.engine.stages.shard import COUNTS, Produced
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import spill_of_task
-from buckets.stores.location import location
+from buckets.stores.location import found_location
 from buckets.stores.opened_files import as_output
 
 MESSAGE_BYTES = 3_000
@@ -51,7 +51,7 @@ class Spilled:
 
     def payloads(self, pieces: Iterable[int] | None = None) -> Iterator[bytes]:
         """Yield its pieces, or those of some numbers, without empty ones; each is a payload."""
-        with location(self.path).open("rb") as file:
+        with found_location(self.path).open("rb") as file:
             for number in range(len(self.ends) - 1) if pieces is None else pieces:
                 start, end = self.ends[number : number + 2]
                 if end > start:

@@ -10,19 +10,36 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
 _STORES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
 """By the scheme as it may be written, the one that Spark and Delta know."""
 _NOT_TAKEN = re.compile(r"[%#?\[\]\\|^\x00-\x1f\x7f]")
-"""In names of a store: Spark and Delta read an address in two ways, and would not mean the same object by it."""
+"""In an address that is written: Spark and Delta read it in two ways, and would not mean the same folder by it."""
 
 
 def location(text: str, base: Path = Path()) -> Path:
-    """Return where a path, or an address in an object store, points to.
+    """Return where a path, or an address in an object store, points to that somebody has written.
 
     Args:
         text: as it is written.
         base: where relative paths begin.
 
     Raises:
-        BucketsError: it begins with a scheme of no object store, such as `file:/`, names no bucket, or has a character
-            that is not taken in names of a store.
+        BucketsError: as `found_location`, or it is an address with a character that is not taken there.
+    """
+    path = found_location(text, base)
+    wrong = _NOT_TAKEN.search(text) if isinstance(path, StorePath) else None
+    if wrong is not None:
+        message = f"{path}: {wrong[0]!r} is not taken in an address; name it without, and a space as it is, not %20"
+        raise BucketsError(message)
+    return path
+
+
+def found_location(text: str, base: Path = Path()) -> Path:
+    """Return where a path, or an address in an object store, points to that was found there, whatever its names have.
+
+    Args:
+        text: of the path.
+        base: where relative paths begin.
+
+    Raises:
+        BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket.
     """
     # A path that was read as one of a file system has one slash less.
     scheme = _SCHEME.match(text)
@@ -38,10 +55,6 @@ def location(text: str, base: Path = Path()) -> Path:
     parts = rest.strip("/").split("/")
     if not parts[0] or any(part in ("", ".", "..") for part in parts):
         message = f"{text}: write it as {kind}://BUCKET/FOLDER, without empty names, `.` and `..`"
-        raise BucketsError(message)
-    if (wrong := _NOT_TAKEN.search(rest)) is not None:
-        address = f"{kind}://{rest.lstrip('/')}"
-        message = f"{address}: {wrong[0]!r} is not taken in an address; name it without, and a space as it is, not %20"
         raise BucketsError(message)
     return StorePath(f"{kind}:", *parts)
 
