@@ -76,9 +76,9 @@ class Terms(BaseModel):
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without keys that are text, and topics to fill from if there are none: earlier releases know neither."""
+        usual = {name for name in ("key_format", "unjudged") if getattr(self, name) == Terms.model_fields[name].default}
         written: dict[str, Any] = write(self)
-        usual = {"key_format"} if self.key_format == "text" else set()
-        return {name: value for name, value in written.items() if name not in usual and (name != "unjudged" or value)}
+        return {name: value for name, value in written.items() if name not in usual}
 
     def conflict(self, begun: "Terms") -> str | None:
         """Return why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""

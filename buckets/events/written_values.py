@@ -23,7 +23,7 @@ PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
-_LARGEST_SCALE, MOST_DECIMAL_BYTES = 1000, 500
+_LARGEST_SCALE, _MOST_BYTES = 1000, 500
 """Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
 NO_OBJECT = "is in something that is no object, and must be in one"
@@ -99,17 +99,28 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
     return pa.concat_arrays([part.cast(kind) for part in parts]), faults
 
 
-def decimal_text(content: bytes, scale: int) -> str:
-    """Return a decimal to the digit, of the bytes of its whole number in two's complement.
+def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | None = None) -> tuple[pa.Array, Faults]:
+    """Return decimals to the digit, as text.
 
-    Raises:
-        ValueError: it is too long to be written out; says how long it is.
+    Args:
+        contents: of each its whole number, in two's complement.
+        scales: how many of its digits are behind the point; below 0, how many zeros follow them.
+        precision: how many digits they may have; None where that is open.
+
+    Returns:
+        The texts, and what is wrong with those that are too long to be written out, or have more digits.
     """
-    number = int.from_bytes(content, signed=True)
-    if abs(scale) > _LARGEST_SCALE or number.bit_length() > 8 * MOST_DECIMAL_BYTES:
-        message = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
-        raise ValueError(message)
-    return format_scaled(number * 10 ** max(0, -scale), max(0, scale))
+    most = None if precision is None else 10 ** min(precision, 3 * _MOST_BYTES)  # A byte has less than three digits.
+    texts: list[str | None] = []
+    faults: Faults = {}
+    for row, (content, scale) in enumerate(zip(contents, scales, strict=True)):
+        number = int.from_bytes(content, signed=True)
+        if abs(scale) > _LARGEST_SCALE or number.bit_length() > 8 * _MOST_BYTES:
+            faults[row] = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
+        elif most is not None and abs(number) >= most:
+            faults[row] = f"a decimal has more than the {precision} digits of its type"
+        texts.append(None if row in faults else format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
+    return pa.array(texts, pa.string()), faults
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:

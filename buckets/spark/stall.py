@@ -86,12 +86,10 @@ class StallWatch:
         told_s = 0.0
         while (left_s := self._left_s()) > 0:
             marked_s = self._marked_s
-            untold_s = marked_s + self._told_after_s - time.monotonic()
-            if untold_s <= 0:
-                if told_s != marked_s:
-                    self._tell()
-                told_s, untold_s = marked_s, self._told_after_s
-            if self._closing.wait(min(untold_s, left_s)):
+            if marked_s != told_s and time.monotonic() - marked_s >= self._told_after_s:
+                self._tell()
+                told_s = marked_s
+            if self._closing.wait(min(left_s, self._told_after_s / LOOKS)):
                 return
         stalled = self._stalled()
         end_jvm(stalled)

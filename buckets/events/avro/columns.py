@@ -19,13 +19,12 @@ from buckets.events.avro.scan import NO_LEAF, read_big_endian
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.events.written_values import (
-    MOST_DECIMAL_BYTES,
     NO_OBJECT,
     PER_SECOND,
     YEAR_1_S,
     YEAR_10000_S,
     WrittenValues,
-    decimal_text,
+    decimals,
     fitted,
     joined,
 )
@@ -171,19 +170,8 @@ def _decimal(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
     if fits.all() and kind.precision <= MOST_DIGITS and _has_digits(words, kind.precision):
         whole = pa.decimal128(MOST_DIGITS, kind.scale)
         return pa.Array.from_buffers(whole, len(words), [None, pa.py_buffer(words)]), {}
-    texts = list[str | None]()
-    faults: Faults = {}
-    most = 10 ** min(kind.precision, 3 * MOST_DECIMAL_BYTES)  # A byte has less than three digits.
-    for row, written in enumerate(values.bytes.to_pylist()):
-        text = None
-        try:
-            text = decimal_text(written, kind.scale)
-        except ValueError as error:
-            faults[row] = str(error)
-        if text is not None and abs(int.from_bytes(written, signed=True)) >= most:
-            text, faults[row] = None, f"a decimal has more than the {kind.precision} digits of its type"
-        texts.append(text)
-    return pa.array(texts, pa.string()), faults
+    contents = values.bytes.to_pylist()
+    return decimals(contents, [kind.scale] * len(contents), kind.precision)
 
 
 def _has_digits(words: Int64s, precision: int) -> bool:

@@ -17,7 +17,7 @@ from buckets.events.moment_text import Faults
 from buckets.events.protobuf.program import NO_SLOT, Slots
 from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, TIMESTAMP, WantedField
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, decimal_text, fitted
+from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, WrittenValues, decimals, fitted
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
@@ -223,16 +223,7 @@ def _fraction(nanos: int) -> str:
 def _decimals(rows: ValueRows) -> tuple[pa.Array, Faults]:
     """Return decimals to the digit; each has a scale of its own."""
     written, scales = rows.parts
-    texts: list[str | None] = []
-    faults: Faults = {}
-    for row, (content, scale) in enumerate(zip(written.bytes.to_pylist(), scales.numbers.tolist(), strict=True)):
-        text = None
-        try:
-            text = decimal_text(content, scale)
-        except ValueError as error:
-            faults[row] = str(error)
-        texts.append(text)
-    return pa.array(texts, pa.string()), faults
+    return decimals(written.bytes.to_pylist(), scales.numbers.tolist())
 
 
 def _money(rows: ValueRows) -> tuple[pa.Array, Faults]:
