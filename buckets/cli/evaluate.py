@@ -22,6 +22,7 @@ from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
+from buckets.events.arrivals import without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
@@ -69,7 +70,10 @@ def evaluate(
         rule_list = load_rule_files(rules, of_events)
         check_lists("--list", rule_list, known_lists)
         engine = load_engine_settings(conf) if conf else engine
-        file = open_event_file(events, of_events, first_rule_set(rule_list).named_fields)
+        file = open_event_file(events, of_events)
+    gone = without_column(file.fields, of_events, first_rule_set(rule_list).named_fields)
+    if gone:
+        echo(f"events {events}: {gone}", err=True)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
     _check_out(out)
