@@ -141,9 +141,6 @@ def _summary(
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
     file = open_event_file(path, schema)
     console = Terminal(stderr=True)
-    gone = without_column(file.fields, schema, first_rule_set(tried).named_fields)
-    if gone:
-        console.say(f"--events {path}: {gone}")
     with Status(f"Reading {path}…", console=console) as status:
 
         def on_rows(rows: int) -> None:
@@ -153,6 +150,9 @@ def _summary(
     summary.bad.check(f"--events {path}")
     if summary.bad.bad:
         console.say(f"--events {path}: {summary.bad.text}")
+    gone = without_column(file.fields, schema, first_rule_set(tried).named_fields)
+    if gone:
+        console.say(f"--events {path}: {gone}")
     return summary
 
 
