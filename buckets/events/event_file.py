@@ -2,7 +2,7 @@
 
 import codecs
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -86,7 +86,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         if not parquet.metadata.num_rows:
             message = f"events {path}: is empty"
             raise BucketsError(message)
-        return EventFile(path, kind, fields=frozenset(reachable(schema.field_names, parquet.schema_arrow)))
+        return EventFile(path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema))
     first = next(_lines(path), None)
     if first is None:
         message = f"events {path}: is empty"
@@ -99,7 +99,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
     if next(islice(_lines(path), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
-    return EventFile(path, kind, header, frozenset(header))
+    return EventFile(path, kind, header, _declared(header, schema))
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -123,6 +123,10 @@ def _check_utf8(path: Path) -> None:
         if is_utf16(file.read(2)):
             message = f"events {path}: is UTF-16; save it as UTF-8"
             raise BucketsError(message)
+
+
+def _declared(names: Iterable[str], schema: EventSchema) -> frozenset[str]:
+    return frozenset(schema.field_names).intersection(names)
 
 
 def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.expressions.expression import ELEMENTS, is_array
-from buckets.list_columns import element_type, list_of, plain_list
+from buckets.list_columns import element_type, list_of, plain_list, without_views
 
 Step = str | int
 Path = tuple[Step, ...]
@@ -146,7 +146,9 @@ def _stepped(column: pa.Array, steps: Sequence[Step]) -> pa.Array:
 def element_at(lists: pa.ListArray, index: int) -> pa.Array:
     """Return one element of each list, null where a list is shorter or missing."""
     there = pc.fill_null(pc.greater(pc.list_value_length(lists), index), False).to_numpy(zero_copy_only=False)
-    return lists.values.take(pa.array(lists.offsets.to_numpy()[:-1] + index, mask=~there))
+    plain = without_views(lists.type.value_type)
+    values = lists.values if lists.type.value_type == plain else lists.values.cast(plain)
+    return values.take(pa.array(lists.offsets.to_numpy()[:-1] + index, mask=~there))
 
 
 def _is_inside(name: str, columns: pa.Schema) -> bool:

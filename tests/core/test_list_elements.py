@@ -1,4 +1,4 @@
-"""Fields in one element of a list, by a path with its number: the same from every reader, and as the event laid flat."""
+"""Fields in one element of a list, by a path with its number: from every reader as the event laid flat."""
 
 import json
 from collections.abc import Mapping, Sequence
