@@ -31,12 +31,12 @@ _INDEX = re.compile(r"\[(\d+)\]")
 class ArrayPath(NamedTuple):
     """The path of an array: to its list, and from there in each element; nothing where elements are the values.
 
-    With an index it is the path to a single value, in that element of the list.
+    With the number of an element it is the path to a single value in that one.
     """
 
     outer: str
     inner: str
-    index: int | None = None
+    element: int | None = None
 
     @property
     def steps(self) -> Path:

@@ -153,7 +153,8 @@ def _in_lists(
                     0 if values is None else len(values) - values.count(None) for values in column
                 ]
         found[name] = column
-    return found, [(way[-1], of_rows) for (_, way), of_rows in counts.items()], odd
+    named = [(way[-1], of_rows) for (_, way), of_rows in counts.items()]
+    return found, [(name, of_rows) for name, of_rows in named if isinstance(name, str)], odd
 
 
 def _elements(lists: _Column, way: Path) -> tuple[_Column, set[int]]:

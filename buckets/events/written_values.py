@@ -156,12 +156,12 @@ def of_lists_or_items(
         schema: the event schema.
     """
     in_list = list_path(name)
-    if in_list is None or in_list.index is None:
+    if in_list is None or in_list.element is None:
         faults = conversion.of_rows(of_elements, counts)
         column, of_kind = conversion.arrays(list_of(elements, counts, is_there), schema.arrays[name])
         return column, of_kind | faults
-    at = np.cumsum(counts) - counts + in_list.index
-    has_one = counts > in_list.index
+    at = np.cumsum(counts) - counts + in_list.element
+    has_one = counts > in_list.element
     faults = {row: of_elements[int(at[row])] for row in np.flatnonzero(has_one).tolist() if int(at[row]) in of_elements}
     return elements.take(pa.array(at, mask=~has_one)), faults
 
