@@ -174,7 +174,7 @@ class Evaluator:
         if not isinstance(events, pa.Table):
             message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
             raise BucketsError(message)
-        return table_arrivals(events, self._schema, self._rule_set.named_fields)
+        return table_arrivals(events, self._schema)
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """Return an output in arrival order, with the columns that it has in a job but for those of its source."""

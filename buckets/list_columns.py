@@ -41,6 +41,18 @@ def list_of(elements: pa.Array, lengths: Int64s | Sequence[int], valid: Flags) -
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=mask)
 
 
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain texts, bytes and lists in the place of views, of which Arrow cannot take single ones."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(without_views(field.type)) for field in kind.fields])
+    of_elements = element_type(kind)
+    return kind if of_elements is None else pa.list_(without_views(of_elements))
+
+
 def rows_of_elements(lists: pa.ListArray) -> Int64s:
     """Return the row of each element of `lists.flatten()`."""
     return np.repeat(np.arange(len(lists)), pc.list_value_length(lists).fill_null(0).to_numpy())

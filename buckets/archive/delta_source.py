@@ -12,7 +12,7 @@ from buckets.config.source import DeltaSource
 from buckets.delta.query import query, quoted_column, sql_text
 from buckets.delta.whole_table import is_made, open_table
 from buckets.errors import BucketsError
-from buckets.events.field_paths import containers, path_of
+from buckets.events.field_paths import containers, path_of, type_of
 from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
@@ -71,11 +71,9 @@ class OrderedRows:
         """Read the order of all rows: by the column `arrival`, and those that share a value of it by `event_id`."""
         self._table, self._named = open_table(path), f"events {path}"
         columns = pa.schema(self._table.schema().to_arrow())
-        outermost, *inside = [event_id] if event_id in columns.names else path_of(event_id)
-        self._event_id = quoted_column(outermost) + "".join(f"[{sql_text(step)}]" for step in inside)
-        name = quoted_column(arrival)
-        kind = columns.field(arrival).type
-        self._order = _order_sql(name, kind)
+        self._event_id = _field_sql(event_id, columns)
+        name = _field_sql(arrival, columns)
+        self._order = _order_sql(name, type_of(arrival, columns))
         ordered = f"select {self._order} as o from rows where {name} is not null order by o"
         self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
 
@@ -104,9 +102,16 @@ class OrderedRows:
             first = int(np.searchsorted(self._orders, last, "right"))
 
 
-def _order_sql(name: str, kind: pa.DataType) -> str:
+def _field_sql(name: str, columns: pa.Schema) -> str:
+    """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
+    outermost, *inside = [name] if name in columns.names else path_of(name)
+    steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
+    return quoted_column(str(outermost)) + "".join(steps)
+
+
+def _order_sql(name: str, kind: pa.DataType | None) -> str:
     """Return the order of rows, as Spark has it: whole numbers, or microseconds."""
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+    if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return f"arrow_cast(arrow_cast({name}, 'Timestamp(Microsecond, Some(\"UTC\"))'), 'Int64')"
     return f"arrow_cast({name}, 'Int64')"
 

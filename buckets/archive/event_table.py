@@ -12,6 +12,7 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.field_paths import reachable, type_of
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
@@ -19,9 +20,7 @@ from buckets.events.source_files import readable_files
 from buckets.stores.location import location
 
 
-def open_events(
-    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
-) -> Iterator[pa.RecordBatch]:
+def open_events(path: Path, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
     """Return events in arrival order; all that can be checked before the first is read has been checked.
 
     The rows of a file come as they stand, those of a folder file by file as these were modified, those of a Delta table
@@ -30,7 +29,6 @@ def open_events(
     Args:
         path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
         schema: the event schema.
-        needed: fields that rules use.
         arrival: the column that orders the rows of a Delta table; None for its event time, and for anything else.
 
     Raises:
@@ -38,30 +36,28 @@ def open_events(
     """
     path = location(str(path))
     if is_table(path):
-        return _delta_arrivals(path, schema, needed, arrival)
+        return _delta_arrivals(path, schema, arrival)
     if arrival is not None:
         message = f"--arrival {arrival}: is for Delta tables; the rows of {path} come in the order in which they stand"
         raise BucketsError(message)
     if not path.is_dir():
-        return file_arrivals(open_event_file(path, schema, needed), schema)
+        return file_arrivals(open_event_file(path, schema), schema)
     files = sorted(readable_files(path, subfolders=False), key=lambda file: (file.stat().st_mtime_ns, file))
-    opened = [open_event_file(file, schema, needed) for file in files if file.stat().st_size]
+    opened = [open_event_file(file, schema) for file in files if file.stat().st_size]
     if not opened:
         message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
         raise BucketsError(message)
     return chain.from_iterable(file_arrivals(file, schema) for file in opened)
 
 
-def _delta_arrivals(
-    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
-) -> Iterator[pa.RecordBatch]:
+def _delta_arrivals(path: Path, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
     with readable(f"events {path}"):
         table = open_table(path)
     columns = pa.schema(table.schema().to_arrow())
     arrival = schema.event_time.field if arrival is None else arrival
-    check_columns(columns.names, schema, needed | {arrival}, str(path))
-    kind = columns.field(arrival).type
-    if not can_order(kind):
+    check_columns(reachable(schema.field_names, columns), schema, str(path), arrival)
+    kind = type_of(arrival, columns)
+    if kind is None or not can_order(kind):
         message = (
             f"events {path}: column {arrival!r} is of type {kind} and cannot order rows; name a column of whole "
             "numbers, dates or timestamps"

@@ -22,13 +22,13 @@ from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
+from buckets.events.arrivals import without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.rules.rule_set import first_rule_set
 from buckets.stores.location import in_file_system
 
 
@@ -69,7 +69,7 @@ def evaluate(
         rule_list = load_rule_files(rules, of_events)
         check_lists("--list", rule_list, known_lists)
         engine = load_engine_settings(conf) if conf else engine
-        file = open_event_file(events, of_events, first_rule_set(rule_list).named_fields)
+        file = open_event_file(events, of_events)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
     _check_out(out)
@@ -89,6 +89,9 @@ def evaluate(
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Terminal().print(table)
     _tell_bad(file, out, progress)
+    gone = without_column(file.fields, of_events, rule_set.named_fields)
+    if gone:
+        echo(f"events {file.path}: {gone}", err=True)
 
 
 def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -64,20 +64,33 @@ def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema)
     )
 
 
-def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[str], path: str) -> None:
-    """Check that id, time and all needed fields are among the columns of a source.
+class MissingColumn(BucketsError):
+    """Events have no id, no time, or nothing that orders them."""
+
+
+def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival: str | None = None) -> None:
+    """Check that id and time are among the columns of a source, and the arrival column if there is one.
+
+    Other fields may be missing, as they may be in a JSON object; `without_column` names them.
 
     Raises:
-        BucketsError: one is missing.
+        MissingColumn: one is missing.
     """
     names = list(there)
-    for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
+    for name in filter(None, (schema.event_id, schema.event_time.field, arrival)):
         if name not in names:
             message = (
-                f"events {path}: no column {name!r}, which event schema {schema.name!r} and the rules need; "
+                f"events {path}: no column {name!r}, which event schema {schema.name!r} needs; "
                 f"columns there: {', '.join(names)}"
             )
-            raise BucketsError(message)
+            raise MissingColumn(message)
+
+
+def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[str]) -> str:
+    """Say which fields that rules need no column has; empty where there are none."""
+    names, declared = set(there), set(schema.field_names)
+    gone = sorted(name for name in needed if name in declared and name not in names)
+    return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing in every event" if gone else ""
 
 
 @dataclass(frozen=True)

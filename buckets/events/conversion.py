@@ -31,6 +31,7 @@ ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 MOST_ELEMENTS = 10_000
 """Elements of an array in one event."""
 NO_LIST = "is one value, and must be a list"
+A_LIST = "is a list, and must be one value; [0] behind its name is its first element"
 _MOST_S = INT64_MAX // 1000
 _YEAR_1_US = -62_135_596_800_000_000
 
@@ -81,6 +82,8 @@ def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
         return moment_text(column)
     if pa.types.is_decimal(column.type):
         return _decimal_text(column), {}
+    if element_type(column.type) is not None:
+        return pa.nulls(len(column), pa.string()), _of_all(column, A_LIST)
     if not pa.types.is_duration(column.type):  # Its text would be a number without its unit.
         try:
             return pc.cast(column, pa.string()), {}
@@ -88,6 +91,11 @@ def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
             pass
     values, faults = _each(map(python_value, column), _text_of, None)
     return pa.array(values, pa.string()), faults
+
+
+def _of_all(column: pa.Array, reason: str) -> Faults:
+    """Say the same of all values of a column."""
+    return dict.fromkeys(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist(), reason)
 
 
 def _decimal_text(column: pa.Array) -> pa.Array:
@@ -201,7 +209,7 @@ def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]
     if _is_text(column) and column.null_count < len(column):
         column, faults = _lists_in_json(column)
     elif element_type(column.type) is None:
-        faults = dict.fromkeys(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist(), NO_LIST)
+        faults = _of_all(column, NO_LIST)
         column = pa.nulls(len(column), pa.list_(ARROW_TYPES[kind]))
     lists = plain_list(column)
     lengths, valid = pc.list_value_length(lists).fill_null(0).to_numpy(), lists.is_valid()

@@ -2,16 +2,27 @@
 
 import codecs
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
+from buckets.events.arrivals import (
+    BROKEN,
+    POSITION,
+    RAW,
+    SOURCE,
+    SOURCE_ORDER,
+    MissingColumn,
+    check_columns,
+    field_column,
+)
 from buckets.events.csv_lines import split_header
+from buckets.events.field_paths import reachable
 from buckets.events.json_object import read_object
 from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
@@ -36,18 +47,28 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file of events: its path, its kind, and the header of a CSV file."""
+    """A file of events.
+
+    Attributes:
+        path: where it is.
+        kind: how it is read.
+        header: of a CSV file.
+        fields: the declared fields that it has; of JSON those that its first lines have.
+    """
 
     path: Path
     kind: FileFormat
     header: list[str] | None = None
+    fields: frozenset[str] = frozenset()
 
 
-def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
-    """Check a file of events before anything is done with it; fields other than id, time and `needed` may be missing.
+def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:
+    """Check a file of events before anything is done with it; fields other than id and time may be missing.
+
+    The kind follows from the name where it is not given.
 
     Raises:
-        BucketsError: no such file, a directory, empty, of an unknown kind, or without the declared columns.
+        BucketsError: no such file, a directory, empty, of an unknown kind, or without id or time.
     """
     path = found_location(str(path))
     if path.is_dir():
@@ -56,29 +77,29 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     if not path.exists():
         message = f"events {path}: no such file; check the path"
         raise BucketsError(message)
-    kind = KINDS.get(path.suffix.lower())
+    kind = kind or KINDS.get(path.suffix.lower())
     if kind is None:
         message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
         raise BucketsError(message)
     if kind == "parquet":
-        if not check_parquet(path, schema, needed).metadata.num_rows:
+        parquet = check_parquet(path, schema)
+        if not parquet.metadata.num_rows:
             message = f"events {path}: is empty"
             raise BucketsError(message)
-        return EventFile(path, kind)
+        return EventFile(path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema))
     first = next(_lines(path), None)
     if first is None:
         message = f"events {path}: is empty"
         raise BucketsError(message)
     _check_utf8(path)
     if kind == "json":
-        _check_json(path, schema)
-        return EventFile(path, kind)
+        return EventFile(path, kind, fields=_fields_of_json(path, schema))
     header = _header(path, *first, schema)
-    check_columns(header, schema, needed, str(path))
+    check_columns(header, schema, str(path))
     if next(islice(_lines(path), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
-    return EventFile(path, kind, header)
+    return EventFile(path, kind, header, _declared(header, schema))
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -104,19 +125,34 @@ def _check_utf8(path: Path) -> None:
             raise BucketsError(message)
 
 
-def _check_json(path: Path, schema: EventSchema) -> None:
-    """Check that some line near the top has the id and the time; otherwise the file is about something else."""
-    there: dict[str, None] = {}
-    for _, line in islice(_lines(path), _LINES_LOOKED_AT):
+def _declared(names: Iterable[str], schema: EventSchema) -> frozenset[str]:
+    return frozenset(schema.field_names).intersection(names)
+
+
+def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:
+    """Return the declared fields that lines near the top have.
+
+    Raises:
+        MissingColumn: none has the id, or none the time, so that the file is about something else.
+    """
+    first = list(islice(_lines(path), _LINES_LOOKED_AT))
+    rows = next(numbered_lines(EventFile(path, "json"), _LINES_LOOKED_AT))
+    read = next(line_reader("json", schema, None)([_lines_of(path, rows)]))
+    columns = {name: read.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+    there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
+    names: dict[str, None] = {}
+    for _, line in first:
         with contextlib.suppress(ValueError):
-            there |= dict.fromkeys(name for name, _ in read_object(line.decode()))
+            names |= dict.fromkeys(name for name, _ in read_object(line.decode()))
+    is_object = pc.any(pc.is_null(read.column(BROKEN))).as_py()
     for name in (schema.event_id, schema.event_time.field):
-        if there and name not in there:
+        if names and is_object and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
-                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, there))}"
+                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, names))}"
             )
-            raise BucketsError(message)
+            raise MissingColumn(message)
+    return there
 
 
 def _printable(name: str) -> str:
@@ -160,13 +196,13 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
         yield from read_arrivals(file.path, 0, schema, None)
         return
     read = line_reader(file.kind, schema, file.header)
-    yield from read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+    yield from read(_lines_of(file.path, table) for table in numbered_lines(file, batch_rows))
 
 
-def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
+def _lines_of(path: Path, table: pa.Table) -> pa.RecordBatch:
     """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(file.path.name), len(table))
+    source = pa.repeat(pa.scalar(path.name), len(table))
     raw = table[RAW].combine_chunks()
     return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})

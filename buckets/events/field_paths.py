@@ -3,10 +3,14 @@
 A field whose own name has points in it comes first, wherever there is one. An object that is missing on the way makes
 the field missing; a value that is none makes the event a dead letter.
 
+A number in brackets leads to one element of a list, counted from 0: "debtor.accounts[0].id". A list that is shorter
+makes the field missing.
+
 The name of an array leads to a list, and goes on in each of its elements: "items[].sku" is what the objects of the list
 `items` have as `sku`, "tags[]" the elements of `tags` themselves. An element without a value is a null in the array.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -15,16 +19,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.expressions.expression import ELEMENTS, is_array
-from buckets.list_columns import element_type, list_of, plain_list
+from buckets.list_columns import element_type, list_of, plain_list, without_views
 
-Path = tuple[str, ...]
+Step = str | int
+Path = tuple[Step, ...]
+"""Names of fields, and numbers of elements of lists."""
+_INDEXED = re.compile(r"([^\[\]]+)((?:\[\d{1,5}\])+)")
+_INDEX = re.compile(r"\[(\d+)\]")
 
 
 class ArrayPath(NamedTuple):
-    """The path of an array: to its list, and from there in each element; nothing where elements are the values."""
+    """The path of an array: to its list, and from there in each element; nothing where elements are the values.
+
+    With the number of an element it is the path to a single value in that one.
+    """
 
     outer: str
     inner: str
+    element: int | None = None
 
     @property
     def steps(self) -> Path:
@@ -34,8 +46,24 @@ class ArrayPath(NamedTuple):
 
 @cache
 def path_of(name: str) -> Path:
-    """Return the names of the objects on the way to a field, and its own; a single one of a field that is in none."""
-    return tuple(name.split("."))
+    """Return the steps to a field: names of objects and its own, and numbers of elements of lists.
+
+    "debtor.accounts[0].id" has the steps "debtor", "accounts", 0 and "id"; a field that is in nothing has only one.
+    """
+    steps: list[Step] = []
+    for part in name.split("."):
+        indexed = _INDEXED.fullmatch(part)
+        steps += [part] if indexed is None else [indexed[1], *map(int, _INDEX.findall(indexed[2]))]
+    return tuple(steps)
+
+
+@cache
+def list_path(name: str) -> ArrayPath | None:
+    """Return the path of an array, or of a value in an element of a list; None for a name that leads into no list."""
+    index = _INDEX.search(name)
+    if index is None or not any(isinstance(step, int) for step in path_of(name)):
+        return array_path(name)
+    return ArrayPath(name[: index.start()], name[index.end() :].removeprefix("."), int(index[1]))
 
 
 @cache
@@ -46,34 +74,47 @@ def array_path(name: str) -> ArrayPath | None:
     return ArrayPath(outer, inner[1:]) if is_one and (not inner or (inner[0] == "." and inner != ".")) else None
 
 
-def steps_of(name: str) -> Path:
+def steps_of(name: str) -> tuple[str, ...]:
     """Return the names of all objects and lists on the way to a field, and its own."""
-    return path_of(name.replace(ELEMENTS, ""))
+    return tuple(step for step in path_of(name.replace(ELEMENTS, "")) if isinstance(step, str))
 
 
 def outer_name(name: str) -> str:
-    """Return what is to be read for a field: of an array its list."""
-    array = array_path(name)
-    return name if array is None else array.outer
+    """Return the column that is read for a field: of one in a list that list, else its own."""
+    in_list = list_path(name)
+    return name if in_list is None else in_list.outer
 
 
 def containers(names: Iterable[str]) -> list[str]:
     """Return the outermost objects and lists that names lead into, each once, without fields of that name."""
     declared = set(names)
     leading = (name for name in names if is_array(name) or len(path_of(name)) > 1)
-    outermost = dict.fromkeys(path_of(outer_name(name))[0] for name in leading)
+    outermost = dict.fromkeys(steps_of(outer_name(name))[0] for name in leading)
     return [name for name in outermost if name not in declared]
+
+
+def to_list(name: str) -> Path:
+    """Return the steps to a field, or to the list of an array."""
+    array = array_path(name)
+    return path_of(name if array is None else array.outer)
 
 
 def prefixes(names: Iterable[str]) -> list[Path]:
     """Return all paths to objects, lists and fields inside of objects, each once."""
-    paths = [path_of(outer_name(name)) for name in names]
+    paths = list(map(to_list, names))
     return list(dict.fromkeys(path[: length + 1] for path in paths if len(path) > 1 for length in range(len(path))))
 
 
 def reachable(names: Sequence[str], columns: pa.Schema) -> list[str]:
     """Return the columns of a table, and those names that are paths to fields of its structs, or in its lists."""
     return [*columns.names, *(name for name in names if name not in columns.names and _is_inside(name, columns))]
+
+
+def type_of(name: str, columns: pa.Schema) -> pa.DataType | None:
+    """Return the type of a column, or of the field to which a path leads; None where there is neither."""
+    if columns.names.count(name) == 1:
+        return columns.field(name).type
+    return _type_at(columns.field(str(path_of(name)[0])).type, path_of(name)[1:]) if _is_inside(name, columns) else None
 
 
 def read_column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -85,8 +126,8 @@ def read_column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
         return rows.column(name)
     if not _is_inside(name, rows.schema):
         return None
-    outermost, *inside = path_of(outer_name(name))
-    found = _stepped(rows.column(outermost), inside)
+    outermost, *inside = to_list(name)
+    found = _stepped(rows.column(str(outermost)), inside)
     array = array_path(name)
     if array is None or element_type(found.type) is None:
         return found
@@ -96,18 +137,26 @@ def read_column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     return list_of(elements, lengths.fill_null(0).to_numpy(), lists.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _stepped(column: pa.Array, steps: Sequence[str]) -> pa.Array:
+def _stepped(column: pa.Array, steps: Sequence[Step]) -> pa.Array:
     for step in steps:
-        column = pc.struct_field(column, step)
+        column = pc.struct_field(column, step) if isinstance(step, str) else element_at(plain_list(column), step)
     return column
 
 
+def element_at(lists: pa.ListArray, index: int) -> pa.Array:
+    """Return one element of each list, null where a list is shorter or missing."""
+    there = pc.fill_null(pc.greater(pc.list_value_length(lists), index), False).to_numpy(zero_copy_only=False)
+    plain = without_views(lists.type.value_type)
+    values = lists.values if lists.type.value_type == plain else lists.values.cast(plain)
+    return values.take(pa.array(lists.offsets.to_numpy()[:-1] + index, mask=~there))
+
+
 def _is_inside(name: str, columns: pa.Schema) -> bool:
-    """Return whether a name leads through structs to a field; none of them has a name twice."""
-    outermost, *inside = path_of(outer_name(name))
+    """Return whether a name leads through structs and lists to a field; none of them has a name twice."""
+    outermost, *inside = to_list(name)
     if columns.names.count(outermost) != 1:
         return False
-    kind = _type_at(columns.field(outermost).type, inside)
+    kind = _type_at(columns.field(str(outermost)).type, inside)
     array = array_path(name)
     if kind is None or array is None:
         return kind is not None
@@ -116,24 +165,32 @@ def _is_inside(name: str, columns: pa.Schema) -> bool:
     return of_elements is None or _type_at(of_elements, array.steps) is not None
 
 
-def _type_at(kind: pa.DataType, steps: Sequence[str]) -> pa.DataType | None:
+def _type_at(kind: pa.DataType, steps: Sequence[Step]) -> pa.DataType | None:
+    """Return the type at the end of some steps; None where they do not lead so far."""
+    found: pa.DataType | None = kind
     for step in steps:
-        if not pa.types.is_struct(kind) or len(kind.get_all_field_indices(step)) != 1:
+        if found is not None and isinstance(step, int):
+            found = element_type(found)
+        elif found is None or not pa.types.is_struct(found) or len(found.get_all_field_indices(step)) != 1:
             return None
-        kind = kind.field(step).type
-    return kind
+        else:
+            found = found.field(step).type
+    return found
 
 
-def walk(value: object, path: Sequence[str]) -> object:
-    """Return what lies at a path inside of a value; None where an object is missing on the way.
+def walk(value: object, path: Sequence[Step]) -> object:
+    """Return what lies at a path inside of a value; None where an object or an element is missing on the way.
 
     Raises:
-        TypeError: a value on the way is no object.
+        TypeError: a value on the way is no object, or no list.
     """
     for step in path:
         if value is None:
             return None
-        if not isinstance(value, Mapping):
+        if isinstance(step, int) and isinstance(value, list):
+            value = value[step] if step < len(value) else None
+        elif isinstance(step, str) and isinstance(value, Mapping):
+            value = value.get(step)
+        else:
             raise TypeError
-        value = value.get(step)
     return value

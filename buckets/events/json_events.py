@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column
-from buckets.events.conversion import NO_LIST, of_rows
+from buckets.events.conversion import A_LIST, NO_LIST, of_rows
 from buckets.events.field_paths import (
     ArrayPath,
     Path,
+    Step,
     array_path,
     containers,
     path_of,
@@ -99,9 +100,14 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
             doubtful.add(row)
     columns = {name: list(map(attrgetter(field_column(index)), events)) for index, name in enumerate(read)}
     inside, odd = _inside(columns, names)
-    found = [*columns.items(), *((path[-1], column) for path, column in inside.items())]
+    found = list(columns.items())
+    # What lies in one element of a list is counted with the arrays of that list, where there are any.
+    has_arrays = any(map(is_array, names))
+    for path, column in inside.items():
+        if isinstance(path[-1], str) and not (has_arrays and any(isinstance(step, int) for step in path)):
+            found.append((path[-1], column))
     arrays, counts = dict[str, _Column](), list[tuple[str, list[int]]]()
-    if any(map(is_array, names)):
+    if has_arrays:
         arrays, counts, of_arrays = _in_lists(columns, inside, names)
         odd |= of_arrays
     doubtful |= odd | _repeating(texts, found, counts) | _deep(texts)
@@ -115,8 +121,9 @@ def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[
     for path in prefixes(names):
         outermost, *steps = path
         if steps:
-            column: _Column = [None] * len(columns[outermost])
-            for row, value in enumerate(columns[outermost]):
+            outer = columns[str(outermost)]
+            column: _Column = [None] * len(outer)
+            for row, value in enumerate(outer):
                 try:
                     column[row] = walk(value, steps)
                 except TypeError:
@@ -146,7 +153,8 @@ def _in_lists(
                     0 if values is None else len(values) - values.count(None) for values in column
                 ]
         found[name] = column
-    return found, [(way[-1], of_rows) for (_, way), of_rows in counts.items()], odd
+    named = [(way[-1], of_rows) for (_, way), of_rows in counts.items()]
+    return found, [(name, of_rows) for name, of_rows in named if isinstance(name, str)], odd
 
 
 def _elements(lists: _Column, way: Path) -> tuple[_Column, set[int]]:
@@ -297,17 +305,25 @@ def _at_path(values: Mapping[str, Any], name: str) -> Any:
     outermost, *steps = path_of(name)
     if not steps:
         return None
-    return _inwards(values[outermost], outermost, steps)
+    return _inwards(values[str(outermost)], str(outermost), steps)
 
 
-def _inwards(value: Any, path: str, steps: Sequence[str]) -> Any:
+def _inwards(value: Any, path: str, steps: Sequence[Step]) -> Any:
     """Return what lies at a path inside of a value that has a path itself; raises as `_at_path`."""
     for step in steps:
         if value is None:
             return None
+        if isinstance(step, int):
+            if not isinstance(value, list):
+                message = f"{path}: {'is an object, and must be a list' if isinstance(value, Fields) else NO_LIST}"
+                raise ValueError(message)
+            path, value = f"{path}[{step}]", value[step] if step < len(value) else None
+            if isinstance(value, str):
+                _check_unicode(path, value)
+            continue
         if not isinstance(value, Fields):
             message = f"{path}: is {'a list' if isinstance(value, list) else 'one value'}, and must be an object"
-            raise ValueError(message)
+            raise ValueError(f"{message}; {path}[0] is its first element" if isinstance(value, list) else message)
         path = f"{path}.{step}"
         value = _field(value, step, path)
     return value
@@ -360,9 +376,7 @@ def _as_text(values: _Column, textual: bool) -> tuple[pa.StringArray, Faults]:
             texts.append(None if value is None else str(value))
         else:
             texts.append(None)
-            fault = (
-                "is a list, and must be one value" if isinstance(value, list) else "is an object, and must be one value"
-            )
+            fault = A_LIST if isinstance(value, list) else "is an object, and must be one value"
         if fault:
             faults[row] = fault
     return pa.array(texts, pa.string()), faults

@@ -49,17 +49,14 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return file
 
 
-def check_parquet(
-    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None = None
-) -> pq.ParquetFile:
-    """Open a file, and check that it has id, time, the fields of `needed`, and the arrival column if there is one.
+def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -> pq.ParquetFile:
+    """Open a file, and check that it has id, time, and the arrival column if there is one.
 
     Raises:
         BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
     """
     file = open_parquet(path)
-    there = reachable(schema.field_names, file.schema_arrow)
-    check_columns(there, schema, needed | ({arrival} if arrival else set()), str(path))
+    check_columns(reachable(schema.field_names, file.schema_arrow), schema, str(path), arrival)
     if arrival is not None:
         kind = file.schema_arrow.field(arrival).type
         if not can_order(kind):

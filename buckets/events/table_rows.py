@@ -13,16 +13,16 @@ from buckets.events.schema import EventSchema
 SOURCE_NAME = "table"
 
 
-def table_arrivals(table: pa.Table, schema: EventSchema, needed: frozenset[str]) -> Iterator[pa.RecordBatch]:
+def table_arrivals(table: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
     A declared field without a column is null.
 
     Raises:
-        BucketsError: the id, the time or a needed field has no column, or a name stands there twice.
+        BucketsError: the id or the time has no column, or a name stands there twice.
     """
     names = table.column_names
-    check_columns(reachable(schema.field_names, table.schema), schema, needed, SOURCE_NAME)
+    check_columns(reachable(schema.field_names, table.schema), schema, SOURCE_NAME)
     twice = next((name for name in schema.field_names if names.count(name) > 1), None)
     if twice is not None:
         message = f"events {SOURCE_NAME}: has two columns {twice!r}; each needs a name of its own"

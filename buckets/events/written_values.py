@@ -4,7 +4,7 @@ The columns have types that those of Parquet have too. Where messages write one 
 changes of a schema make it, all become text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,14 @@ import pyarrow.compute as pc
 
 from buckets.byte_strings import gathered
 from buckets.events import conversion
+from buckets.events.field_paths import ArrayPath, list_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
+from buckets.list_columns import list_of
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
@@ -121,6 +124,46 @@ def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | 
             faults[row] = f"a decimal has more than the {precision} digits of its type"
         texts.append(None if row in faults else format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
     return pa.array(texts, pa.string()), faults
+
+
+def check_single_list(name: str, in_list: ArrayPath, error: Callable[[str], ValueError]) -> None:
+    """See that no field is in a list of a list, which is not read from binary formats.
+
+    Raises:
+        ValueError: it is; of the kind of `error`.
+    """
+    if "[" in in_list.inner:
+        message = f"has no {name!r} that can be read: it is in a list of a list"
+        raise error(message)
+
+
+def column_type(name: str, schema: EventSchema) -> pa.DataType:
+    """Return the type of a column without values: a list for an array, none for other fields."""
+    return pa.list_(conversion.ARROW_TYPES[schema.arrays[name]]) if name in schema.arrays else pa.null()
+
+
+def of_lists_or_items(
+    name: str, elements: pa.Array, of_elements: Faults, counts: Int64s, is_there: Bools, schema: EventSchema
+) -> tuple[pa.Array, Faults]:
+    """Return the column of an array, or of a field in one element of each list, and what is wrong with it.
+
+    Args:
+        name: of the declared field.
+        elements: of all lists, one after the other.
+        of_elements: what is wrong with them.
+        counts: int64 `(rows,)`, how many each list has.
+        is_there: bool `(rows,)`, where there is a list.
+        schema: the event schema.
+    """
+    in_list = list_path(name)
+    if in_list is None or in_list.element is None:
+        faults = conversion.of_rows(of_elements, counts)
+        column, of_kind = conversion.arrays(list_of(elements, counts, is_there), schema.arrays[name])
+        return column, of_kind | faults
+    at = np.cumsum(counts) - counts + in_list.element
+    has_one = counts > in_list.element
+    faults = {row: of_elements[int(at[row])] for row in np.flatnonzero(has_one).tolist() if int(at[row]) in of_elements}
+    return elements.take(pa.array(at, mask=~has_one)), faults
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:

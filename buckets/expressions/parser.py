@@ -16,7 +16,6 @@ from buckets.expressions.decimals import plain_text
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
-    ELEMENTS,
     FUNCTIONS,
     LIST_NAME,
     NUMBER_FUNCTIONS,
@@ -38,6 +37,8 @@ MOST_DIGITS: Final = 38
 # It warns of words that it takes for commands, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")
+_LIST = re.compile(r"\w+(\[\d{1,5}\])*")
+_INDEX = re.compile(r"\d{1,5}")
 _LIST_MARK = "\0list "
 """Begins what stands in the brackets of `IN (…)`, as which sqlglot is given `IN LIST name`; no field begins so."""
 _BINARY: dict[type[exp.Expr], str] = {
@@ -88,7 +89,7 @@ def parse_expression(text: str) -> Expression:
         dialect = Dialect.get_or_raise(DIALECT)
         tokens = dialect.tokenize(text)
         _check_tokens(tokens, text)
-        trees = dialect.parser().parse(_lists_in_brackets(_arrays_as_names(tokens)), text)
+        trees = dialect.parser().parse(_lists_in_brackets(_lists_as_names(tokens)), text)
     except ExpressionError:
         raise
     except ParseError as error:
@@ -135,20 +136,22 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
         raise ExpressionError(message, variable.start())
 
 
-def _arrays_as_names(tokens: list[Token]) -> list[Token]:
-    """Return tokens with the `[]` behind the name of a list, which is no SQL, as a part of the name."""
+def _lists_as_names(tokens: list[Token]) -> list[Token]:
+    """Return tokens with the `[]` or `[0]` behind the name of a list, which is no SQL, as a part of the name."""
     joined: list[Token] = []
     rest = iter(tokens)
     for token in rest:
         name = joined[-1] if joined and token.token_type == TokenType.L_BRACKET else None
-        if name is None or _WORD.fullmatch(name.text) is None or name.end - name.start + 1 != len(name.text):
+        if name is None or _LIST.fullmatch(name.text) is None or name.end - name.start + 1 != len(name.text):
             joined.append(token)
             continue
-        closed = next(rest, None)
-        if closed is None or closed.token_type != TokenType.R_BRACKET or closed.start != name.end + 2:
-            message = "[] stands behind the name of a list alone, as in 'X' IN items[].sku"
+        inside, closed = "", next(rest, None)
+        if closed is not None and _INDEX.fullmatch(closed.text):
+            inside, closed = closed.text, next(rest, None)
+        whole = f"{name.text}[{inside}]"
+        if closed is None or closed.token_type != TokenType.R_BRACKET or closed.end - name.start + 1 != len(whole):
+            message = "[] stands behind the name of a list, as in 'X' IN items[].sku, and [0] for its first element"
             raise ExpressionError(message, token.start)
-        whole = f"{name.text}{ELEMENTS}"
         joined[-1] = Token(TokenType.IDENTIFIER, whole, name.line, name.col, name.start, closed.end)
     return joined
 

@@ -39,7 +39,10 @@ def event_messages(
     if key in schema.arrays:
         message = f"--key {key}: is an array, and the key of a message is one value; name another field"
         raise BucketsError(message)
-    file = open_event_file(path, schema, frozenset({key}))
+    file = open_event_file(path, schema)
+    if file.kind != "json" and key not in file.fields:
+        message = f"--key {key}: {path} has no such column; name another field"
+        raise BucketsError(message)
     return _lines(file, key) if file.kind == "json" else _rows(file, schema, key, on_bad)
 
 

@@ -1,5 +1,6 @@
 """What a job connects to: each thing is opened and looked at, with short time-outs; nothing is written."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -20,7 +21,9 @@ from buckets.config.topic_selection import TopicSelection
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table, open_named
 from buckets.errors import BucketsError
-from buckets.events.arrivals import check_columns
+from buckets.events.arrivals import MissingColumn, check_columns, without_column
+from buckets.events.event_file import open_event_file
+from buckets.events.field_paths import reachable
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.feeds.open_feeds import open_list
@@ -38,6 +41,7 @@ from buckets.stores.store_path import StorePath
 
 ANSWER_WITHIN_S = 5.0
 """How long brokers may take to answer."""
+_FILES_LOOKED_AT = 5
 
 
 def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
@@ -89,8 +93,28 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
     if not in_store and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
         message = f"source.path: {folder} may not be read; see who may"
         raise BucketsError(message)
-    files = sum(1 for _ in readable_files(folder, source.subfolders))
-    return counted(files, "file") if files else "no files yet"
+    files = list(readable_files(folder, source.subfolders))
+    return f"{counted(len(files), 'file')}{_lacking(files, job, source)}" if files else "no files yet"
+
+
+def _lacking(files: list[Path], job: Job, source: FileSource) -> str:
+    """Say which fields that rules need none of some files has.
+
+    Raises:
+        MissingColumn: none of them has id and time.
+    """
+    there, faults = set[str](), list[MissingColumn]()
+    for file in files[:_FILES_LOOKED_AT]:
+        # A job makes dead letters of what cannot be read.
+        with contextlib.suppress(BucketsError):
+            try:
+                there |= open_event_file(file, job.event_schema, source.file_format).fields
+            except MissingColumn as error:
+                faults.append(error)
+    if faults and not there:
+        raise faults[0]
+    gone = without_column(there, job.event_schema, first_rule_set(job.rules).named_fields) if there else ""
+    return f"; {gone}" if gone else ""
 
 
 def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
@@ -99,8 +123,8 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     table = open_named(source.path, lambda why: f"source.path: {source.path} is no Delta table ({why}); {remedy}")
     columns = pa.schema(table.schema().to_arrow())
     assert source.arrival is not None
-    needed = first_rule_set(job.rules).named_fields | {source.arrival}
-    check_columns(columns.names, job.event_schema, needed, source.path)
+    there = reachable(job.event_schema.field_names, columns)
+    check_columns(there, job.event_schema, source.path, source.arrival)
     kind = columns.field(source.arrival).type
     if not can_order(kind):
         message = (

@@ -8,7 +8,7 @@ from buckets.config.job import Job
 from buckets.config.kafka import RegistrySettings
 from buckets.config.source import PartOfMessage
 from buckets.errors import BucketsError
-from buckets.events.arrivals import check_columns
+from buckets.events.arrivals import check_columns, without_column
 from buckets.events.avro.avro_type import AvroSchemaError, read_fields
 from buckets.events.avro.avro_type import read_schema as read_avro
 from buckets.events.avro.decoder import decoder_of
@@ -77,8 +77,10 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
     own = {name for declared in fields_in(job, part).values() for name in declared}
     elsewhere = [name for name in job.event_schema.field_names if name not in own]
     there = list(dict.fromkeys([*reachable, *elsewhere, *there]))
-    check_columns(there, job.event_schema, first_rule_set(job.rules).named_fields, f"of subject {subject}")
-    return f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
+    check_columns(there, job.event_schema, f"of subject {subject}")
+    gone = without_column(there, job.event_schema, first_rule_set(job.rules).named_fields)
+    found = f"{subject} is at version {newest.version:,}, schema {newest.number:,}: {counted(len(names), 'field')}"
+    return f"{found}; {gone}" if gone else found
 
 
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:

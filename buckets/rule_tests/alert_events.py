@@ -93,7 +93,7 @@ def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[Event
 def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     settings, schema = job.settings, job.event_schema
     if file is not None:
-        return file_arrivals(open_event_file(file, schema, frozenset()), schema)
+        return file_arrivals(open_event_file(file, schema), schema)
     if settings.audit is not None:
         return _of_audit(job, location(settings.audit.path))
     if not isinstance(settings.source, FileSource):

@@ -26,7 +26,7 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
         BucketsError: the file cannot be read, one of its rows is no event, or there are too many.
     """
     rows: list[EventRow] = []
-    for batch in file_arrivals(open_event_file(path, schema, frozenset()), schema):
+    for batch in file_arrivals(open_event_file(path, schema), schema):
         events, dead_letters = parse(batch, schema, frozenset())
         if dead_letters:
             bad = BadRows()

@@ -28,7 +28,7 @@ from buckets.events.arrivals import (
     field_column,
     with_fields_of,
 )
-from buckets.events.field_paths import array_path, outer_name, path_of, reachable
+from buckets.events.field_paths import array_path, reachable, to_list
 from buckets.events.schema import EventSchema
 from buckets.spark.arrival_stream import ArrivalStream
 
@@ -36,7 +36,7 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
-def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, needed: frozenset[str]) -> ArrivalStream:
+def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
     """Open a Delta table as a stream, in the order of a column.
 
     Raises:
@@ -47,7 +47,7 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
     frame = reader.format("delta").load(source.path)
     columns = to_arrow_schema(frame.schema)
     there = reachable(schema.field_names, columns)
-    check_columns(there, schema, needed | {source.arrival}, source.path)
+    check_columns(there, schema, source.path, source.arrival)
     fields = [
         (_column(name, columns) if name in there else F.lit(None).cast("string")).alias(field_column(index))
         for index, name in enumerate(schema.field_names)
@@ -65,13 +65,13 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, ne
 
 
 def _column(name: str, columns: pa.Schema) -> Column:
-    """Return a column, or the field of a struct to which its name is the path; of structs in a list, all of theirs."""
+    """Return a column, or the field to which its name is the path; of structs in a list, all of theirs."""
     array = array_path(name)
-    steps = [*path_of(outer_name(name)), *(() if array is None else array.steps)]
+    steps = [*to_list(name), *(() if array is None else array.steps)]
     outermost, *inside = [name] if name in columns.names else steps
-    column = F.col("`" + outermost.replace("`", "``") + "`")
+    column = F.col("`" + str(outermost).replace("`", "``") + "`")
     for step in inside:
-        column = column.getField(step)
+        column = column.getField(step) if isinstance(step, str) else F.get(column, F.lit(step))
     return column
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from buckets.config.source import ParquetSource
-from buckets.events.arrivals import SOURCE, SOURCE_ORDER
+from buckets.events.arrivals import SOURCE, SOURCE_ORDER, MissingColumn
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path, readable_files
@@ -22,25 +22,36 @@ from buckets.stores.location import found_location
 ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
 """What Spark knows of a file. Its content is never asked for, and so is not read."""
+_FILES_LOOKED_AT = 20
 
 
-def open_parquet(
-    spark: SparkSession, source: ParquetSource, schema: EventSchema, needed: frozenset[str]
-) -> ArrivalStream:
+def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema) -> ArrivalStream:
     """Open a folder of Parquet files as a stream.
 
     Raises:
-        BucketsError: the first file lacks columns that are needed.
+        BucketsError: none of the first files has id and time.
     """
-    first = min(readable_files(source.folder, source.subfolders), default=None)
-    if first is not None:
-        check_parquet(first, schema, needed, source.arrival)
+    _check_some(source, schema)
 
     def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
     return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
+
+
+def _check_some(source: ParquetSource, schema: EventSchema) -> None:
+    """See that one of the first files has id and time, since those of before a column came lack it."""
+    faults: list[MissingColumn] = []
+    for path in sorted(readable_files(source.folder, source.subfolders))[:_FILES_LOOKED_AT]:
+        try:
+            check_parquet(path, schema, source.arrival)
+        except MissingColumn as error:
+            faults.append(error)
+        else:
+            return
+    if faults:
+        raise faults[0]
 
 
 def list_files(reader: DataStreamReader, path: str) -> DataFrame:

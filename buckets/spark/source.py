@@ -5,7 +5,6 @@ from pyspark.sql import SparkSession
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, KafkaSource, ParquetSource, TextSource
-from buckets.rules.rule_set import first_rule_set
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.delta_source import open_delta
 from buckets.spark.kafka_source import open_topics, topic_values
@@ -17,9 +16,9 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
     """Open the source of a job.
 
     Raises:
-        BucketsError: columns are missing that the event schema or a rule needs.
+        BucketsError: the id or the time of events has no column.
     """
-    schema, needed = job.event_schema, first_rule_set(job.rules).named_fields
+    schema = job.event_schema
     match job.settings.source:
         case KafkaSource() as source:
             assert job.settings.kafka is not None
@@ -27,9 +26,9 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
             values = topic_values(source, job.checkpoint, job.settings.kafka.registry)
             return open_topics(spark, source, job.settings.kafka, values, schema, numbers)
         case DeltaSource() as source:
-            return open_delta(spark, source, schema, needed)
+            return open_delta(spark, source, schema)
         case ParquetSource() as source:
-            return open_parquet(spark, source, schema, needed)
+            return open_parquet(spark, source, schema)
         case TextSource() as source:
             return open_text(spark, source)
         case source:

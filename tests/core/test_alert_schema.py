@@ -174,7 +174,7 @@ def test_messages_of_alerts_of_alerts_are_those_of_the_published_schema():
     rules, engine = rule_set([BIG, over_alerts(limit={"operator": ">", "value": 1}), TWO]), buckets.EngineSettings()
     job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
     events = table(("e1", 0, "p", "c", "101"))
-    results = job.score_batch(table_arrivals(events, SCHEMA, rules.named_fields), rules)
+    results = job.score_batch(table_arrivals(events, SCHEMA), rules)
     for output, name in ((columns.ALERTS, "alert"), (columns.EVALUATIONS, "evaluation")):
         rows = OutputDecoder(rules, SCHEMA, engine).table(output, results.payloads[output])
         schema = json.loads(schema_path(f"{name}-v2").read_text(encoding="utf-8"))

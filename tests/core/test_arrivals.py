@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.errors import BucketsError
-from buckets.events.arrivals import RAW, check_columns, event_json, field_column, parse, with_fields_of
+from buckets.events.arrivals import (
+    RAW,
+    MissingColumn,
+    check_columns,
+    event_json,
+    field_column,
+    parse,
+    with_fields_of,
+    without_column,
+)
 from buckets.events.schema import EventSchema
 from tests.core.examples import SCHEMA
 from tests.core.pipeline import arrivals
@@ -133,9 +141,12 @@ def test_an_event_as_json_has_numbers_as_they_are_declared():
     )
 
 
-def test_columns_that_the_schema_and_the_rules_need_must_be_there(as_worded):
-    check_columns(["at", "amount", "id", "more"], SCHEMA, frozenset({"amount"}), "f.csv")
-    for missing in ("id", "at", "amount"):
-        there = [name for name in ("id", "at", "amount") if name != missing]
-        with pytest.raises(BucketsError, check=as_worded):
-            check_columns(there, SCHEMA, frozenset({"amount"}), "f.csv")
+def test_id_time_and_what_orders_rows_must_be_there_and_other_columns_that_are_not_are_told(as_worded):
+    check_columns(["at", "seen", "id", "more"], SCHEMA, "f.csv", "seen")
+    for missing in ("id", "at", "seen"):
+        there = [name for name in ("id", "at", "seen") if name != missing]
+        with pytest.raises(MissingColumn, check=as_worded):
+            check_columns(there, SCHEMA, "f.csv", "seen")
+    assert without_column(["id", "at", "amount"], SCHEMA, {"amount"}) == ""
+    told = "no column 'amount', 'payer', which rules need: taken as missing in every event"
+    assert without_column(["id", "at"], SCHEMA, {"payer", "amount", "size"}) == told

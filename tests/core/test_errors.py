@@ -89,4 +89,4 @@ def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error, 
     (tmp_path / "events.parquet").write_bytes(b"x")
     monkeypatch.setattr(parquet_rows.pq, "ParquetFile", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
-        event_file.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())
+        event_file.open_event_file(tmp_path / "events.parquet", SCHEMA)

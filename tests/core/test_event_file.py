@@ -30,7 +30,7 @@ def write(tmp_path):
 
 
 def opened(path):
-    return open_event_file(path, SCHEMA, NEEDED)
+    return open_event_file(path, SCHEMA)
 
 
 def parts_of(path, batch_rows=None) -> list[list[dict]]:
@@ -125,7 +125,7 @@ def test_a_field_of_a_parquet_file_may_have_any_name(tmp_path, name):
     schema = SCHEMA.model_copy(update={"attributes": {name: "string"}})
     columns = {"id": ["e"], "at": [1], "amount": [1], "a": [{"b": "another"}], name: ["front"]}
     pq.write_table(pa.table(columns), tmp_path / "day.parquet")
-    file = open_event_file(tmp_path / "day.parquet", schema, NEEDED)
+    file = open_event_file(tmp_path / "day.parquet", schema)
     (rows,) = file_arrivals(file, schema)
     events, dead_letters = parse(rows, schema, NEEDED)
     assert dead_letters == []

@@ -352,7 +352,7 @@ def test_what_is_warm_is_as_if_the_rule_had_been_there_from_the_start(first, the
     for begin, end in ((0, cut), (cut, len(rows))):
         if begin >= min(end, len(rows)):
             continue
-        arrivals = table_arrivals(table(rows[begin:end]), SCHEMA, rule_set.named_fields)
+        arrivals = table_arrivals(table(rows[begin:end]), SCHEMA)
         results = job.score_batch(arrivals, rule_set)
         for row in evaluated(results, rule_set, engine):
             for term in json.loads(row["terms"]):
@@ -424,7 +424,7 @@ def test_messages_of_version_1_are_written_for_rules_of_one_aggregate_alone():
     rule_set = revise(RuleSet(0, (), (), {}), changes, SCHEMA, (), 0).rule_set
     events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "amount": ["2.00"]})
     job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
-    results = job.score_batch(table_arrivals(events, SCHEMA, rule_set.named_fields), rule_set)
+    results = job.score_batch(table_arrivals(events, SCHEMA), rule_set)
     for output, name in ((ALERTS, "alert"), (EVALUATIONS, "evaluation")):
         rows = OutputDecoder(rule_set, SCHEMA, engine).table(output, results.payloads[output])
         for version in (1, 2):

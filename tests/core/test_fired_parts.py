@@ -71,7 +71,7 @@ def test_parts_that_meet_apart_give_the_same_rows_accounts_and_state(rules, rows
         job = InMemoryJob(Scorer(SCHEMA, ENGINE, evaluations))
         for part in (rows[:cut], rows[cut:]):
             if part:
-                job.score_batch(table_arrivals(table(part), SCHEMA, rule_set.named_fields), rule_set)
+                job.score_batch(table_arrivals(table(part), SCHEMA), rule_set)
     assert both.thinned <= both.parts
 
 

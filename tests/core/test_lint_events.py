@@ -37,7 +37,7 @@ TRIED = [
 def test_a_summary_counts_what_a_loop_counts_and_rules_fire_as_without_a_policy(events, batch_rows):
     rules = [Rule.model_validate(each) for each in TRIED]
     pieces = [events.slice(at, batch_rows) for at in range(0, len(events), batch_rows)]
-    arrivals = (rows for piece in pieces for rows in table_arrivals(piece, SCHEMA, frozenset()))
+    arrivals = (rows for piece in pieces for rows in table_arrivals(piece, SCHEMA))
     summary = summarise(arrivals, rules, SCHEMA, EngineSettings())
     rows = events.to_pylist()
     assert (summary.events, summary.bad.bad) == (len(rows), 0)
@@ -64,7 +64,7 @@ def test_a_file_of_any_kind_says_the_same(tmp_path, kind):
     rules = [
         Rule.model_validate(limited("count", ">=", 2, rule_id="r", group_by=["cardId"], where={"paymentType": "CRD"}))
     ]
-    file = open_event_file(path, CARD_PAYMENT, frozenset())
+    file = open_event_file(path, CARD_PAYMENT)
     told: list[int] = []
     summary = summarise(file_arrivals(file, CARD_PAYMENT, 20), rules, CARD_PAYMENT, EngineSettings(), told.append)
     assert (summary.events, summary.bad.bad, summary.fired) == (50, kind == "jsonl", {"r": 15})

@@ -58,7 +58,7 @@ def test_the_example_on_a_page_has_the_finding_and_the_mended_one_has_not(code, 
         rules = file.rules
         summary = None
         if events is not None:
-            arrivals = table_arrivals(events, CARD_PAYMENT, frozenset())
+            arrivals = table_arrivals(events, CARD_PAYMENT)
             summary = summarise(arrivals, rules, CARD_PAYMENT, EngineSettings())
         fields = {rule.rule_id: file.written(rule.rule_id) for rule in rules}
         subject = Subject(rules, NOW_MS, CARD_PAYMENT, engine, summary, fields)

@@ -9,7 +9,6 @@ from buckets.config.engine import EngineSettings
 from buckets.events.event_file import open_event_file
 from buckets.events.schema import EventSchema
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import first_rule_set
 from buckets.spark.query import BatchReport
 from tests.spark.file_query import Evaluation, JsonSink, evaluation_query
 
@@ -22,7 +21,7 @@ def evaluation_of(
     batch_rows: int | None = None,
 ) -> Evaluation:
     """What is evaluated, checked as the command line checks it."""
-    file = open_event_file(events, schema, first_rule_set(rules).named_fields)
+    file = open_event_file(events, schema)
     return Evaluation(file, schema, tuple(rules), engine or EngineSettings(), batch_rows)
 
 

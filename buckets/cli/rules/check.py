@@ -17,6 +17,7 @@ from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
+from buckets.events.arrivals import without_column
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
@@ -138,7 +139,7 @@ def _summary(
     """Summarise a file of events, with progress on the terminal while it is read."""
     # Drafts are tried too.
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
-    file = open_event_file(path, schema, first_rule_set(tried).named_fields)
+    file = open_event_file(path, schema)
     console = Terminal(stderr=True)
     with Status(f"Reading {path}…", console=console) as status:
 
@@ -149,6 +150,9 @@ def _summary(
     summary.bad.check(f"--events {path}")
     if summary.bad.bad:
         console.say(f"--events {path}: {summary.bad.text}")
+    gone = without_column(file.fields, schema, first_rule_set(tried).named_fields)
+    if gone:
+        console.say(f"--events {path}: {gone}")
     return summary
 
 

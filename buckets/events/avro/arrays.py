@@ -1,4 +1,7 @@
-"""Arrays as columns of lists: the walk through messages says where items begin, and another one reads these."""
+"""Arrays as columns of lists, and single items of lists: the walk through messages says where items begin.
+
+Another walk reads the items.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.events import conversion
-from buckets.events.avro.avro_type import NO_RECORD, AvroType
+from buckets.events.avro.avro_type import NO_RECORD, AvroSchemaError, AvroType
 from buckets.events.avro.columns import by_leaf, field_values
 from buckets.events.avro.program import ARRAY, Program, item_program_of
 from buckets.events.avro.scan import DEEPEST, NO_LEAF, scan_items
-from buckets.events.field_paths import array_path
+from buckets.events.field_paths import list_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
-from buckets.events.written_values import NO_OBJECT, WrittenValues
-from buckets.list_columns import list_of
+from buckets.events.written_values import (
+    NO_OBJECT,
+    WrittenValues,
+    check_single_list,
+    column_type,
+    joined,
+    of_lists_or_items,
+)
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -34,20 +43,26 @@ class ItemReader:
 def item_readers(
     names: Sequence[str], slots: Sequence[int], program: Program, types: Sequence[AvroType]
 ) -> dict[str, dict[int, ItemReader]]:
-    """Return by declared array, and by the node of its list, what reads the items.
+    """Return by declared field in a list, and by the node of the list, what reads the items.
 
     Args:
         names: the declared fields.
         slots: that of each.
         program: of the messages.
         types: that of each node.
+
+    Raises:
+        AvroSchemaError: a field is in a list of a list.
     """
     readers = {}
     for name, slot in zip(names, slots, strict=True):
-        array = array_path(name)
-        if array is not None:
+        in_list = list_path(name)
+        if in_list is not None:
+            check_single_list(name, in_list, AvroSchemaError)
             nodes = np.flatnonzero((program.kind == ARRAY) & (program.slot == slot)).tolist()
-            readers[name] = {node: ItemReader(*item_program_of(types[node].branches[0], array.inner)) for node in nodes}
+            readers[name] = {
+                node: ItemReader(*item_program_of(types[node].branches[0], in_list.inner)) for node in nodes
+            }
     return readers
 
 
@@ -59,17 +74,17 @@ def array_values(
     readers: Mapping[int, ItemReader],
     schema: EventSchema,
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of an array, and what is wrong with its values.
+    """Return the column of an array, or of a field in an item of a list, and what is wrong with its values.
 
     Args:
-        name: of the array.
+        name: of the field.
         leaves: int64 `(rows,)`, for each the index of its type; `NO_LEAF` where there is none, which is null.
         values: of all rows.
         types: those of the schema.
         readers: by the index of a list, what reads its items.
         schema: the event schema.
     """
-    kind = pa.list_(conversion.ARROW_TYPES[schema.arrays[name]])
+    kind = column_type(name, schema)
 
     def read(leaf: int, rows: Int64s) -> tuple[pa.Array, Faults]:
         if leaf in readers:
@@ -79,7 +94,9 @@ def array_values(
     parts, at, faults = by_leaf(leaves, read)
     if not parts:
         return pa.nulls(len(leaves)), faults
-    return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0)), faults
+    column, of_text = joined(parts)
+    faults |= {int(np.flatnonzero(at == place)[0]): reason for place, reason in of_text.items()}
+    return column.take(pa.array(at, mask=at < 0)), faults
 
 
 def _no_list(kind: AvroType) -> str:
@@ -90,7 +107,7 @@ def _no_list(kind: AvroType) -> str:
 
 
 def _items(name: str, lists: WrittenValues, reader: ItemReader, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return lists of one type as a column."""
+    """Return lists of one type as a column, or one item of each."""
     counts, stack = np.zeros(len(lists.numbers), np.int64), np.empty((3, DEEPEST), np.int64)
     leaves, numbers, lengths = np.zeros((3, 1, 1), np.int64)
     begin = read_only(lists.numbers)
@@ -107,7 +124,5 @@ def _items(name: str, lists: WrittenValues, reader: ItemReader, schema: EventSch
     scan_items(reader.program, lists.data, begin, False, of_chosen, leaves, numbers, lengths, stack)
     written = WrittenValues(lists.data, numbers[0], lengths[0])
     elements, of_elements = field_values(name, leaves[0], written, reader.types, schema)
-    column = list_of(elements, counts, np.ones(len(counts), np.bool_))
-    faults |= conversion.of_rows(of_elements, counts)
-    column, of_kind = conversion.arrays(column, schema.arrays[name])
-    return column, of_kind | faults
+    column, of_lists = of_lists_or_items(name, elements, of_elements, counts, np.ones(len(counts), np.bool_), schema)
+    return column, of_lists | faults

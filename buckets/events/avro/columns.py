@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from buckets.byte_strings import gathered
 from buckets.events.avro.avro_type import NO_RECORD, AvroType
 from buckets.events.avro.scan import NO_LEAF, read_big_endian
+from buckets.events.conversion import A_LIST
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.events.written_values import (
@@ -37,7 +38,7 @@ _UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 _SHOWN = 40
 _AN_OBJECT = "is an object, and must be one value"
 NO_VALUES = {
-    "array": "is a list, and must be one value",
+    "array": A_LIST,
     "map": _AN_OBJECT,
     "record": _AN_OBJECT,
     NO_RECORD.kind: NO_OBJECT,

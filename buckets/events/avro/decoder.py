@@ -30,8 +30,8 @@ class Decoder:
     Attributes:
         program: how they are walked through.
         types: that of each node.
-        slots: that of each declared field; arrays of one list share it.
-        readers: by array, what reads its items.
+        slots: that of each declared field; those in one list share it.
+        readers: by field in a list, what reads its items.
     """
 
     program: Program
@@ -71,7 +71,7 @@ class Decoder:
         columns = []
         for slot, name in zip(self.slots, names, strict=True):
             values = WrittenValues(data, numbers[slot], lengths[slot])
-            if name in schema.arrays:
+            if name in self.readers:
                 column, of_field = array_values(name, leaves[slot], values, self.types, self.readers[name], schema)
             else:
                 column, of_field = field_values(name, leaves[slot], values, self.types, schema)

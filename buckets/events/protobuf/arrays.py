@@ -18,8 +18,7 @@ from buckets.events.protobuf.wanted import WantedField
 from buckets.events.protobuf.wire import DEEPEST, NO_ITEMS, Items, scan
 from buckets.events.schema import EventSchema
 from buckets.events.varint import SOUND
-from buckets.events.written_values import WrittenValues, fitted
-from buckets.list_columns import list_of
+from buckets.events.written_values import WrittenValues, fitted, of_lists_or_items
 from buckets.read_only import read_only
 
 Int64s = npt.NDArray[np.int64]
@@ -160,9 +159,9 @@ def _inside(reader: ElementMessage, written: WrittenValues) -> tuple[FoundValues
 def array_values(
     name: str, elements: FoundElements, found: FoundValues, schema: EventSchema
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of an array, null where the message that it is in is missing, and what is wrong with it.
+    """Return the column of an array, or of a field in an element of a list, and what is wrong with it.
 
-    A list that is not written is empty.
+    It is null where the message that it is in is missing. A list that is not written is empty.
     """
     reader = elements.reader
     is_there = found.sound if reader.slots.parent == NO_SLOT else found.there[reader.slots.parent] & found.sound
@@ -170,8 +169,7 @@ def array_values(
         values = reader.messages
         column, of_elements = field_values(name, values.value, values.slots, elements.inside, schema)
     else:
-        rows = ValueRows(elements.written)
-        column, of_elements = fitted(name, *column_of(reader.field.last, rows, is_event_time=False), schema)
-    faults = conversion.of_rows(of_elements, elements.counts) | elements.faults
-    column, of_kind = conversion.arrays(list_of(column, elements.counts, is_there), schema.arrays[name])
-    return column, of_kind | faults
+        rows, is_event_time = ValueRows(elements.written), name == schema.event_time.field
+        column, of_elements = fitted(name, *column_of(reader.field.last, rows, is_event_time), schema)
+    column, faults = of_lists_or_items(name, column, of_elements, elements.counts, is_there, schema)
+    return column, faults | elements.faults

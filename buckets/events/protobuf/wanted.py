@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from buckets.events.conversion import NO_LIST
-from buckets.events.field_paths import array_path, path_of, steps_of
+from buckets.events.conversion import A_LIST, NO_LIST
+from buckets.events.field_paths import list_path, path_of, steps_of
 from buckets.events.written_values import NO_OBJECT
 
 TIMESTAMP = "google.protobuf.Timestamp"
@@ -34,7 +34,7 @@ class WantedField:
         way: the fields on the way to it, each a message that is no list, and itself; empty where there is no such. Of
             an array it ends with its list.
         fault: why it can have no value; empty where it can.
-        inner: of an array, the fields from an element to its value; None of all others.
+        inner: of a field in a list, the fields from an element to its value; None of all others.
     """
 
     way: tuple[FieldDescriptor, ...] = ()
@@ -98,25 +98,25 @@ def _way(
 
 def _leads_into_value(message: Descriptor, name: str) -> bool:
     """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
-    path = path_of(name)
-    if array_path(name) is not None:
+    if list_path(name) is not None:
         return False
+    path = steps_of(name)
     way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
     return way is not None and (way[-1].message_type is None or any(field.is_repeated for field in way))
 
 
 def _wanted(way: tuple[FieldDescriptor, ...], name: str) -> WantedField:
-    array = array_path(name)
+    in_list = list_path(name)
     if not way:
         return WantedField()
-    length = len(way) if array is None else len(path_of(array.outer))
-    singles = way if array is None else (*way[: length - 1], *way[length:])
+    length = len(way) if in_list is None else len(path_of(in_list.outer))
+    singles = way if in_list is None else (*way[: length - 1], *way[length:])
     for field in singles:
         if field.is_repeated:
-            return WantedField(fault=f"is {'an object' if is_map(field) else 'a list'}, and must be one value")
+            return WantedField(fault="is an object, and must be one value" if is_map(field) else A_LIST)
     if is_wrapper(way[-1]):
         way = (*way, way[-1].message_type.fields_by_name["value"])
-    if array is None:
+    if in_list is None:
         return WantedField(way)
     fault = _list_fault(way[length - 1], way[length:])
     return WantedField(fault=fault) if fault else WantedField(way[:length], inner=way[length:])

@@ -130,12 +130,12 @@ def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> I
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    yield from _numbered(open_events(path, scoring.terms.event_schema, scoring.rule_set.named_fields, arrival), scoring)
+    yield from _numbered(open_events(path, scoring.terms.event_schema, arrival), scoring)
 
 
 def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
     """Return the events of a table, in pieces in the order of its rows."""
-    return _numbered(table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields), scoring)
+    return _numbered(table_arrivals(events, scoring.terms.event_schema), scoring)
 
 
 def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[ArchivePiece]:
