@@ -98,7 +98,7 @@ def is_same(text: Any, value: Any) -> bool:
             return text == str(value)
         case float():
             # None where another field was found faulty before. The shortest text of 32 bits is another number in 64.
-            return text is None or value != value or value in (float(text), np.float32(text))
+            return text is None or value != value or value == float(text) or value == np.float32(text)
         case Decimal():
             return Decimal(text) == value
         case datetime():

@@ -99,7 +99,7 @@ def is_same(text: Any, value: Any) -> bool:
         case int():
             return text == str(value)
         case float():
-            return text is None or value != value or value in (float(text), np.float32(text))
+            return text is None or value != value or value == float(text) or value == np.float32(text)
         case Message():
             if value.DESCRIPTOR.full_name != "google.protobuf.Timestamp":
                 return text in (FAULTY, None)  # None where another field was found faulty before
