@@ -7,6 +7,7 @@ be null is decided elsewhere.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
@@ -39,6 +40,8 @@ ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 MOST_ELEMENTS = 10_000
 """Elements of an array in one event."""
 NO_LIST = "is one value, and must be a list"
+TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone", "twice", "skipped"
+"""What times are counted by: all of them, numbers, those without a zone, and those that clocks show twice or skip."""
 _MOST_S = INT64_MAX // 1000
 _PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}
 """By unit, where the point of a number moves to make ms of it."""
@@ -310,6 +313,13 @@ class EventTimes:
     is_local: Flags | None = None
     is_twice: Flags | None = None
     is_skipped: Flags | None = None
+
+    def counts(self, good: Flags) -> Counter[str]:
+        """Count what there is to say of the times of some rows."""
+        kinds = {WITHOUT_ZONE: self.is_local, TWICE: self.is_twice, SKIPPED: self.is_skipped}
+        counts = {kind: int(np.count_nonzero(good & rows)) for kind, rows in kinds.items() if rows is not None}
+        times = int(np.count_nonzero(good))
+        return Counter({TIMES: times, COUNTED: times if self.is_counted else 0} | counts)
 
 
 def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
