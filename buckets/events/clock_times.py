@@ -4,7 +4,7 @@ A whole column is read by Arrow where that is sure to read as Python does; other
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.moment_text import Faults
+from buckets.time_zone import local_ms
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -125,6 +126,14 @@ def _formatted(text: str, form: str) -> datetime:
         pass
     message = f"{shown(text)} is no time that is written as {form}"
     raise ValueError(message)
+
+
+def written(time_ms: int, form: str, zone: str) -> str:
+    """Write an instant in a format, as clocks of a zone show it."""
+    clock_ms = int(local_ms(np.array([time_ms], np.int64), zone)[0])
+    # With a zone of its own, for %z.
+    offset = timezone(timedelta(milliseconds=clock_ms - time_ms))
+    return (_EPOCH.replace(tzinfo=offset) + timedelta(milliseconds=clock_ms)).strftime(form)
 
 
 def _fast_iso(texts: pa.StringArray) -> WrittenTimes | None:
