@@ -26,8 +26,8 @@ _NULLS = "engine.nulls"
 class Basis:
     """The source, event schema and settings of a start.
 
-    What says how state is read must stay: source, shards, lateness, the id, how the time is written, the type of
-    each field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
+    What says how state is read must stay: source, shards, lateness, the id, how the time is written, the type of each
+    field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
     below the source are read must stay too: Spark lists files there as taken, read or not.
     """
 

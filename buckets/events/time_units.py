@@ -44,10 +44,12 @@ def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
     if fitting is None:
         return None
     begin, end = (time_text(_in_other(time_ms, unit, PER_SECOND[fitting])) for time_ms in (low_ms, high_ms))
-    which = "the only time is" if times == 1 else f"all {times:,} times are"
+    which, there = f"all {times:,} times are", f"they are from {begin} to {end}"
+    if times == 1:
+        which, there = "the only time is", f"it is {begin}"
     return (
-        f"{which} in 1970 with `unit: {unit}`, and with `unit: {fitting}` from {begin} to {end}; write "
-        f"`unit: {fitting}` in event_time, or `earliest: 1970-01-01` if they are right"
+        f"{which} in 1970 with `unit: {unit}`, and with `unit: {fitting}` {there}; write `unit: {fitting}` in "
+        "event_time, or `earliest: 1970-01-01` if they are right"
     )
 
 

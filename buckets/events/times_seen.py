@@ -18,8 +18,8 @@ from buckets.events.time_units import unit_fault
 UNCLEAR: Final = (WITHOUT_ZONE, TWICE, SKIPPED)
 """Kinds of times that a clock alone does not make clear."""
 _OF_ZONE: Final[dict[str, str]] = {
-    TWICE: "{many} are of an hour that clocks of {zone} show twice, and are taken for the first",
-    SKIPPED: "{many} are of an hour that clocks of {zone} skip, and are read as if they had not been put forward",
+    TWICE: "lie in an hour that clocks of {zone} show twice, and are taken for the first",
+    SKIPPED: "lie in an hour that clocks of {zone} skip, and are read as if these had not been put forward",
 }
 
 
@@ -35,7 +35,7 @@ def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tupl
             continue
         many = f"{counts[kind]:,} of {counts[TIMES]:,} times"
         if kind in _OF_ZONE:
-            yield kind, _OF_ZONE[kind].format(many=many, zone=declared.zone)
+            yield kind, f"{many} {_OF_ZONE[kind].format(zone=declared.zone)}"
         elif declared.zone is None:
             remedy = "write `zone: Europe/Berlin` or another in event_time, or `zone: UTC`"
             yield kind, f"{many} have no time zone and are read as UTC; {remedy}"

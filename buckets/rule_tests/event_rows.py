@@ -84,6 +84,7 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
     text = written(time_ms, declared.format, declared.zone or "UTC")
     read_ms, _ = conversion.times_ms(pa.array([text]), declared)
     if read_ms[0] != time_ms:
-        message = f"{iso_text(time_ms)} cannot be written as {declared.format} in {declared.zone or 'UTC'}, which event_time says"
+        way = f"{declared.format} in {declared.zone or 'UTC'}"
+        message = f"{iso_text(time_ms)} cannot be written as {way}, as event_time wants it"
         raise BucketsError(message)
     return text
