@@ -198,7 +198,7 @@ def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
 def _fault_of_float(value: float, most: int) -> str:
     if math.isfinite(value) and abs(value) >= most:
         return f"{value!r} is floating point of {most:,} or more, whose last digits are lost; write text or integers"
-    return f"{value!r} is floating point and no whole number, so that no text can be made of it; write text"
+    return f"{value!r} is floating point and no whole number, as a text or a long must be; write text or integers"
 
 
 def _boolean(text: str) -> bool:

@@ -49,7 +49,7 @@ NUMBER_TEXTS = st.one_of(
 )
 
 
-NO_WHOLE = "{} is floating point and no whole number, so that no text can be made of it; write text"
+NO_WHOLE = "{} is floating point and no whole number, as a text or a long must be; write text or integers"
 TOO_LARGE = "{} is floating point of {:,} or more, whose last digits are lost; write text or integers"
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from buckets.events.conversion import event_times, times_ms
-from buckets.events.schema import EventTime
+from buckets.events.schema import EventSchema, EventTime
 from buckets.events.time_units import fitting_unit, unit_fault
 from buckets.moment import parse_moment_ms
+from tests.core import test_avro as avro
 from tests.laws import examples
 
 PER_MS = {"us": 1000, "ns": 1_000_000}
@@ -174,3 +175,30 @@ def test_a_hint_that_a_text_is_in_iso_8601_and_a_number_is_not():
     assert faults[0].endswith("it is a time in ISO 8601: write `unit: iso8601`")
     _, faults = times_ms(text(str(SECONDS)), declared(unit="iso8601"))
     assert faults[0].endswith("with `unit: s` it is 2025-11-13 02:13:20")
+
+
+LOGICAL = {
+    "local-timestamp-micros": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "timestamp-micros": {"type": "long", "logicalType": "timestamp-micros"},
+}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "iso8601"])
+@pytest.mark.parametrize(("logical", "hours"), [("local-timestamp-micros", 1), ("timestamp-micros", 0)])
+def test_timestamps_of_avro_are_read_in_any_unit_and_those_without_a_zone_in_that_of_the_schema(unit, logical, hours):
+    schema = EventSchema.model_validate(
+        avro.EVENTS | {"event_time": {"field": "at", "unit": unit, "zone": "Europe/Berlin"}}
+    )
+    written = avro.avro(at=LOGICAL[logical])
+    found, dead = avro.read(avro.message(written, at=avro.AT_MS * 1000 + 999), s1=written, schema=schema)
+    assert (found[0]["at"], dead) == (avro.AT_MS - hours * 3_600_000, {})
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_long_of_one_schema_and_a_timestamp_of_another_are_one_time_in_one_batch(unit):
+    schema = EventSchema.model_validate(avro.EVENTS | {"event_time": {"field": "at", "unit": unit}})
+    before, now = avro.avro(at="long"), avro.avro(at=LOGICAL["timestamp-micros"])
+    factor = 1000 if unit == "us" else 1_000_000
+    messages = [avro.message(before, at=avro.AT_MS * factor), avro.message(now, 2, id="e2", at=avro.AT_MS * 1000)]
+    found, dead = avro.read(*messages, s1=before, s2=now, schema=schema)
+    assert ([event["at"] for event in found], dead) == ([avro.AT_MS] * 2, {})
