@@ -268,6 +268,7 @@ def test_the_old_kind_of_timestamps_reaches_all_years(path, year):
     ((_, events, dead_letters),) = read(path)
     since = written.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     assert (events.times_ms.tolist(), dead_letters) == ([since // timedelta(milliseconds=1)], [])
+    assert not events.times["without_zone"]
 
 
 def test_text_that_is_no_valid_utf8_is_a_dead_letter_and_harms_no_other_row(path, as_worded):
