@@ -1,6 +1,6 @@
 """Events of a file, a folder of files or a Delta table as arrivals, in the order in which they count, without Spark."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -17,10 +17,13 @@ from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
+from buckets.events.times_seen import told
 from buckets.stores.location import location
 
 
-def open_events(path: Path, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
+def open_events(
+    path: Path, schema: EventSchema, arrival: str | None, say: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
     """Return events in arrival order; all that can be checked before the first is read has been checked.
 
     The rows of a file come as they stand, those of a folder file by file as these were modified, those of a Delta table
@@ -30,24 +33,25 @@ def open_events(path: Path, schema: EventSchema, arrival: str | None) -> Iterato
         path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
         schema: the event schema.
         arrival: the column that orders the rows of a Delta table; None for its event time, and for anything else.
+        say: told at the end what is to be known of the times, such as that they have no zone.
 
     Raises:
         BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
     """
     path = location(str(path))
     if is_table(path):
-        return _delta_arrivals(path, schema, arrival)
+        return told(_delta_arrivals(path, schema, arrival), schema, f"events {path}", say)
     if arrival is not None:
         message = f"--arrival {arrival}: is for Delta tables; the rows of {path} come in the order in which they stand"
         raise BucketsError(message)
     if not path.is_dir():
-        return file_arrivals(open_event_file(path, schema), schema)
+        return file_arrivals(open_event_file(path, schema), schema, say=say)
     files = sorted(readable_files(path, subfolders=False), key=lambda file: (file.stat().st_mtime_ns, file))
     opened = [open_event_file(file, schema) for file in files if file.stat().st_size]
     if not opened:
         message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
         raise BucketsError(message)
-    return chain.from_iterable(file_arrivals(file, schema) for file in opened)
+    return chain.from_iterable(file_arrivals(file, schema, say=say) for file in opened)
 
 
 def _delta_arrivals(path: Path, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:

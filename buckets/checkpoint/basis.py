@@ -26,7 +26,7 @@ _NULLS = "engine.nulls"
 class Basis:
     """The source, event schema and settings of a start.
 
-    What says how state is read must stay: source, shards, lateness, the id, the time and its unit, the type of each
+    What says how state is read must stay: source, shards, lateness, the id, how the time is written, the type of each
     field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
     below the source are read must stay too: Spark lists files there as taken, read or not.
     """
@@ -168,6 +168,8 @@ def fixed_settings(schema: EventSchema, names: Mapping[str, str]) -> dict[str, s
         "event_id": names.get(event_id, event_id),
         "event_time.field": names.get(time.field, time.field),
         "event_time.unit": time.unit,
+        "event_time.format": time.format or "none",
+        "event_time.zone": time.zone or "UTC",
     }
 
 

@@ -96,7 +96,7 @@ def evaluate(
 
 def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Read a file in record batches of no more than so many rows."""
-    for rows in file_arrivals(file, schema, batch_rows):
+    for rows in file_arrivals(file, schema, batch_rows, lambda line: echo(line, err=True)):
         for start in range(0, len(rows), batch_rows):
             yield rows.slice(start, batch_rows)
 

@@ -137,7 +137,7 @@ def _of_events(
         rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
     check_lists("--list", rule_set.rules, known)
     run = FeatureRun(rule_set, schema, engine, None, flags)
-    opened = open_events(events, schema, arrival)
+    opened = open_events(events, schema, arrival, lambda line: echo(line, err=True))
     return run, ((known, piece) for piece in opened), None
 
 

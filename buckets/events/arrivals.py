@@ -10,7 +10,7 @@ a row's event; others only fill timelines.
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,7 @@ class EventColumns:
         measures: by name, Arrow int64, scaled.
         ingested_ms: Arrow int64, when the source took each in; None if it does not say.
         judged: Arrow bool, whether rules are evaluated at each; None if they are at all.
+        times: how many times are of which kind, as `conversion.EventTimes` counts them.
     """
 
     source: pa.Array
@@ -118,6 +119,7 @@ class EventColumns:
     measures: dict[str, pa.Array]
     ingested_ms: pa.Array | None = None
     judged: pa.Array | None = None
+    times: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -172,8 +174,8 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
     event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
     note(schema.event_id, faulty)
     note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
-    times_ms, faulty = conversion.times_ms(fields[schema.event_time.field], schema.event_time)
-    note(schema.event_time.field, faulty)
+    times = conversion.event_times(fields[schema.event_time.field], schema.event_time)
+    note(schema.event_time.field, times.faults)
     attributes, measures = {}, {}
     for name, kind in schema.attributes.items():
         attributes[name], faulty = conversion.attributes(fields[name], kind)
@@ -191,11 +193,12 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         source_order=rows.column(SOURCE_ORDER).to_numpy(),
         position=rows.column(POSITION).to_numpy(),
         event_id=event_id,
-        times_ms=times_ms,
+        times_ms=times.ms,
         attributes=attributes,
         measures=measures,
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
+        times=times.counts(_good(len(rows), faults)),
     )
     return events, faults
 
@@ -204,9 +207,14 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
     return (int(row) for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False)))
 
 
-def _without(events: EventColumns, faults: Faults) -> EventColumns:
-    good = np.ones(len(events), np.bool_)
+def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
+    good = np.ones(rows, np.bool_)
     good[list(faults)] = False
+    return good
+
+
+def _without(events: EventColumns, faults: Faults) -> EventColumns:
+    good = _good(len(events), faults)
     mask = pa.array(good)
     return EventColumns(
         source=events.source.filter(mask),
@@ -218,6 +226,7 @@ def _without(events: EventColumns, faults: Faults) -> EventColumns:
         measures={name: values.filter(mask) for name, values in events.measures.items()},
         ingested_ms=None if events.ingested_ms is None else events.ingested_ms.filter(mask),
         judged=None if events.judged is None else events.judged.filter(mask),
+        times=events.times,
     )
 
 

@@ -6,8 +6,11 @@ be null is decided elsewhere.
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import date
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,16 +18,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.events.clock_times import is_iso, read_texts
 from buckets.events.moment_text import Faults, moment_text
 from buckets.events.schema import AttributeType, EventSchema, EventTime
+from buckets.events.time_units import PER_SECOND, unit_hint
 from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_scaled
+from buckets.time_zone import instants_ms
 
 Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
+_DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}
+"""By the bits of binary floating point, the binary digits that it keeps."""
 _SHOWN = 40
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 """What attributes and elements of arrays are in Arrow, by their declared type."""
@@ -32,8 +41,11 @@ MOST_ELEMENTS = 10_000
 """Elements of an array in one event."""
 NO_LIST = "is one value, and must be a list"
 A_LIST = "is a list, and must be one value; [0] behind its name is its first element"
+TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone", "twice", "skipped"
+"""What times are counted by: all of them, numbers, those without a zone, and those that clocks show twice or skip."""
 _MOST_S = INT64_MAX // 1000
-_YEAR_1_US = -62_135_596_800_000_000
+_PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}
+"""By unit, where the point of a number moves to make ms of it."""
 
 
 def _shown(value: Any) -> str:
@@ -177,6 +189,26 @@ def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
     return pa.array(values, pa.int64()), faults
 
 
+def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
+    """Return binary floating point as whole numbers, and which is none, or so large that it may be a neighbour.
+
+    Two ids can be one double from 2**53 on, and what is written of it has digits that nobody has sent.
+    """
+    most = 2 ** _DIGITS_OF_FLOATS[column.type.bit_width]
+    values = pc.cast(column, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+    with np.errstate(invalid="ignore"):  # NaN of some bits
+        is_exact = (np.abs(values) < most) & (values == np.trunc(values))
+    faults = {int(row): _fault_of_float(float(values[row]), most) for row in np.flatnonzero(~is_exact)}
+    missing = column.is_null().to_numpy(zero_copy_only=False) | ~is_exact
+    return pa.array(np.where(is_exact, values, 0).astype(np.int64), mask=missing), faults
+
+
+def _fault_of_float(value: float, most: int) -> str:
+    if math.isfinite(value) and abs(value) >= most:
+        return f"{value!r} is floating point of {most:,} or more, whose last digits are lost; write text or integers"
+    return f"{value!r} is floating point and no whole number, as a text or a long must be; write text or integers"
+
+
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         message = f"{_shown(text)} is neither true nor false"
@@ -185,7 +217,13 @@ def _boolean(text: str) -> bool:
 
 
 def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]:
-    """Convert attributes into their declared type: Arrow string, int64 or bool."""
+    """Convert attributes into their declared type: Arrow string, int64 or bool.
+
+    Binary floating point is a text or a long as the whole number that it is, if it is one that it holds exactly.
+    """
+    if pa.types.is_floating(column.type) and kind != "boolean":
+        whole, faults = _whole_floats(column)
+        return pc.cast(whole, ARROW_TYPES[kind]), faults
     if kind == "long":
         return _longs(column)
     if kind == "boolean":
@@ -264,46 +302,107 @@ def _element_in_json(number: int, value: Any) -> str | None:
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
-def _ms_of_text(text: str, unit: str) -> int:
-    if unit == "iso8601":
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            message = f"{_shown(text)} is not an ISO-8601 time"
-            raise ValueError(message) from None
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        since = aware - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-    number = read_number(text)
+@dataclass(frozen=True)
+class EventTimes:
+    """The times of events.
+
+    Attributes:
+        ms: int64, since the epoch, UTC; finer digits are cut off; 0 where there is none.
+        faults: by row, why a value is no time.
+        is_counted: whether they were numbers, so that they depend on the declared unit.
+        is_local: bool, which were written without a zone; None if all have one.
+        is_twice: bool, which of these clocks of the declared zone show twice, as in autumn; the first is taken.
+        is_skipped: bool, which these clocks never show, as in spring; they are read as if clocks had not been changed.
+    """
+
+    ms: Int64s
+    faults: Faults
+    is_counted: bool = False
+    is_local: Flags | None = None
+    is_twice: Flags | None = None
+    is_skipped: Flags | None = None
+
+    def counts(self, good: Flags) -> Counter[str]:
+        """Count what there is to say of the times of some rows."""
+        kinds = {WITHOUT_ZONE: self.is_local, TWICE: self.is_twice, SKIPPED: self.is_skipped}
+        counts = {kind: int(np.count_nonzero(good & rows)) for kind, rows in kinds.items() if rows is not None}
+        times = int(np.count_nonzero(good))
+        return Counter({TIMES: times, COUNTED: times if self.is_counted else 0} | counts)
+
+
+def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
+    """Convert event times into ms since the epoch, as `event_times`, without what else there is to say of them."""
+    times = event_times(column, declared)
+    return times.ms, times.faults
+
+
+def event_times(column: pa.Array, declared: EventTime) -> EventTimes:
+    """Convert event times: dates, timestamps, numbers in the declared unit, or texts.
+
+    A time outside `declared.earliest` to `declared.latest` does not fit.
+    """
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        is_local = None if getattr(column.type, "tz", None) else column.is_valid().to_numpy(zero_copy_only=False)
+        times = _on_clock(_ticks_ms(column), {}, is_local, declared.zone)
+    elif declared.unit == "iso8601":
+        texts, unreadable = _as_text(column)
+        ms, is_local, faults = read_texts(pc.cast(texts, pa.string()), declared.format)
+        for row, fault in faults.items() if declared.format is None else ():
+            faults[row] = fault + _unit_of(texts[row].as_py())
+        times = _on_clock(ms, faults | unreadable, is_local if is_local.any() else None, declared.zone)
+    else:
+        times = _counted(column, declared.unit)
+    return _within(column, times, declared)
+
+
+def _ticks_ms(column: pa.Array) -> Int64s:
+    """Return dates and timestamps in ms."""
+    if pa.types.is_date(column.type):
+        column = pc.cast(column, pa.timestamp("ms"))
+    ticks = _integers(pc.cast(column, pa.int64()))
+    per_ms = PER_SECOND[column.type.unit] // 1000
+    return ticks // per_ms if per_ms else np.clip(ticks, -_MOST_S, _MOST_S) * 1000
+
+
+def _on_clock(ms: Int64s, faults: Faults, is_local: Flags | None, zone: str | None) -> EventTimes:
+    """Return times of which some are what a clock of a zone has shown; of none that is UTC."""
+    if is_local is None or zone is None:
+        return EventTimes(ms, faults, is_local=is_local)
+    instants, twice, skipped = instants_ms(np.where(is_local, ms, 0), zone)
+    return EventTimes(np.where(is_local, instants, ms), faults, False, is_local, is_local & twice, is_local & skipped)
+
+
+def _counted(column: pa.Array, unit: str) -> EventTimes:
+    """Return times that are numbers in a unit, or texts of these."""
+    if _is_text(column) or pa.types.is_integer(column.type):
+        whole, faults = _longs(column)
+        times, most = _integers(whole), INT64_MAX * PER_SECOND[unit] // 1000
+        if not faults and bool(np.all((times <= most) & (times >= -most))):
+            return EventTimes(times * 1000 if unit == "s" else times // (PER_SECOND[unit] // 1000), {}, True)
+    values, faults = _converted(column, lambda text: _ms_of_number(text, unit), 0)
+    return EventTimes(np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64), faults, True)
+
+
+def _ms_of_number(text: str, unit: str) -> int:
+    try:
+        number = read_number(text)
+    except ValueError as error:
+        hint = "; it is a time in ISO 8601: write `unit: iso8601`" if is_iso(text) else ""
+        message = f"{error}{hint}"
+        raise ValueError(message) from None
     if number.whole_digits > _MOST_DIGITS_OF_TIME:
         message = f"{_shown(text)} is no time"
         raise ValueError(message)
-    time_ms, whole = number.scaled(3 if unit == "s" else 0)
+    time_ms, whole = number.scaled(_PLACES[unit])
     return time_ms if whole or not number.negative else time_ms - 1
 
 
-def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
-    """Convert a whole column of times at once; None where some row needs a closer look."""
-    if unit == "iso8601" and _is_text(column):
-        try:
-            column = pc.cast(column, pa.timestamp("us", "UTC"))
-        except pa.ArrowInvalid:
-            return None
-        if bool((_integers(pc.cast(column, pa.int64())) < _YEAR_1_US).any()):
-            return None  # Arrow reads the year 0, which ISO 8601 has and Python has not.
-    if pa.types.is_date(column.type):
-        column = pc.cast(column, pa.timestamp("ms"))
-    if pa.types.is_timestamp(column.type):
-        ticks = _integers(pc.cast(column, pa.int64()))
-        per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
-        return ticks // per_ms if per_ms else np.clip(ticks, -_MOST_S, _MOST_S) * 1000
-    if unit == "iso8601" or not (_is_text(column) or pa.types.is_integer(column.type)):
-        return None
-    whole, faults = _longs(column)
-    factor = 1000 if unit == "s" else 1
-    times = _integers(whole)
-    fits = bool(np.all((times <= INT64_MAX // factor) & (times >= -(INT64_MAX // factor))))
-    return times * factor if fits and not faults else None
+def _unit_of(text: str) -> str:
+    """Say which unit a number has that stands where a text is wanted; nothing of another text."""
+    try:
+        return unit_hint(_ms_of_number(text, "ms"), "iso8601")
+    except ValueError:
+        return ""
 
 
 def _integers(column: pa.Array) -> Int64s:
@@ -311,21 +410,19 @@ def _integers(column: pa.Array) -> Int64s:
     return integers
 
 
-def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
-    """Convert event times into ms since the epoch, UTC; finer digits are cut off; null becomes 0.
-
-    A time outside `declared.earliest` to `declared.latest` does not fit.
-    """
-    faults: Faults = {}
-    times = _fast_times(column, declared.unit)
-    if times is None:
-        values, faults = _converted(column, lambda text: _ms_of_text(text, declared.unit), 0)
-        times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
-    absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
+def _within(column: pa.Array, times: EventTimes, declared: EventTime) -> EventTimes:
+    """Return times with a fault for each that is outside of the declared limits, and the unit that it may have."""
+    absurd = (times.ms < declared.earliest_ms) | (times.ms >= declared.latest_ms)
     if absurd.any():
         rows = np.flatnonzero(absurd & ~column.is_null().to_numpy(zero_copy_only=False))
         written, _ = _as_text(column.take(pa.array(rows)))
         for row, text in zip(rows.tolist(), written.to_pylist(), strict=True):
             given = _shown(python_value(column[row]) if text is None else text)
-            faults.setdefault(row, f"{given} is an absurd time: outside {declared.limits}")
-    return times, faults
+            hint = unit_hint(_ms_of_number(text, declared.unit), declared.unit) if _is_read(times, row) else ""
+            times.faults.setdefault(row, f"{given} is an absurd time: outside {declared.limits}{hint}")
+    return times
+
+
+def _is_read(times: EventTimes, row: int) -> bool:
+    """Return whether a time is a number that was read."""
+    return times.is_counted and row not in times.faults

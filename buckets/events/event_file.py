@@ -2,7 +2,7 @@
 
 import codecs
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
+from buckets.events.times_seen import told
 from buckets.printable import short_line
 from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
@@ -186,12 +187,24 @@ def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table
         yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
 
 
-def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
+def file_arrivals(
+    file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS, say: Callable[[str], None] = lambda line: None
+) -> Iterator[pa.RecordBatch]:
     """Read a file as arrivals, without Spark.
 
+    Args:
+        file: the file.
+        schema: the event schema.
+        batch_rows: the most lines of a piece.
+        say: told at the end what is to be known of the times, such as that they have no zone.
+
     Raises:
-        BucketsError: a Parquet file is damaged.
+        BucketsError: a Parquet file is damaged, or the times at the beginning are in another unit than the declared.
     """
+    return told(_arrivals(file, schema, batch_rows), schema, f"events {file.path}", say)
+
+
+def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if file.kind == "parquet":
         yield from read_arrivals(file.path, 0, schema, None)
         return

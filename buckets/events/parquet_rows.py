@@ -82,14 +82,23 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
     there = [name if name in columns else outer_name(name) for name in names if name in reached]
     # Without any column there would be no rows either.
     wanted = list(dict.fromkeys(there)) or file.schema_arrow.names[:1]
-    row = 0
+    instants, row = _instants(file), 0
     try:
         for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
+            for name in instants & set(piece.schema.names):
+                moments = piece.column(name).cast(pa.timestamp("us", "UTC"))
+                piece = piece.set_column(piece.schema.get_field_index(name), name, moments)
             yield plain_columns(piece, names)
             row += len(piece)
     except (OSError, pa.ArrowException) as error:
         message = f"events {path}: cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}"
         raise BucketsError(message) from None
+
+
+def _instants(file: pq.ParquetFile) -> frozenset[str]:
+    """Return the columns of the old kind of times (INT96), as Spark writes them: in UTC, and the file does not say."""
+    columns = map(file.schema.column, range(len(file.schema)))
+    return frozenset(column.path for column in columns if column.physical_type == "INT96")
 
 
 def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:

@@ -15,10 +15,13 @@ from pydantic import (
     model_validator,
 )
 
+from buckets.events.clock_times import checked_format
 from buckets.events.field_paths import array_path
+from buckets.events.time_units import TimeUnit
 from buckets.expressions.expression import is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
+from buckets.time_zone import is_zone
 from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
@@ -43,6 +46,13 @@ Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
 BrokerTime = Literal["create_time", "log_append_time"]
 
 
+def _is_zone(name: str) -> str:
+    if not is_zone(name):
+        message = f"there is no time zone {name!r}; write one such as Europe/Berlin or UTC"
+        raise ValueError(message)
+    return name
+
+
 class EventTime(BaseModel):
     """The field that holds an event's time, its unit, and the range of times that are accepted.
 
@@ -51,8 +61,12 @@ class EventTime(BaseModel):
         broker: takes the time from the broker's timestamp of a message, not from a field: `create_time`, when its
             producer made it, or `log_append_time`, when the broker took it. Then `field` is what the time is called,
             that same word if it is left out.
-        unit: milliseconds (ms) or seconds (s) since 1970-01-01T00:00:00Z, or text in ISO 8601.
-        earliest: the first time that is accepted.
+        unit: seconds (s), milliseconds (ms), microseconds (us) or nanoseconds (ns) since 1970-01-01T00:00:00Z, or text
+            in ISO 8601 (iso8601). A column of dates or timestamps needs none.
+        format: how texts are written, in the codes of Python's `strptime`, as in `%d/%m/%Y %H:%M`; instead of a unit.
+        zone: the time zone of texts and timestamps that have none, as in `Europe/Berlin`; UTC where it is left out,
+            which is told.
+        earliest: the first time that is accepted. Writing it also says that times in 1970 are meant.
         latest: the first time that is too far ahead.
     """
 
@@ -60,7 +74,9 @@ class EventTime(BaseModel):
 
     field: FieldName
     broker: BrokerTime | None = None
-    unit: Literal["ms", "s", "iso8601"] = "ms"
+    unit: TimeUnit = "ms"
+    format: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(checked_format)] | None = None
+    zone: Annotated[str, AfterValidator(_is_zone)] | None = None
     earliest: datetime = datetime(1900, 1, 1, tzinfo=UTC)
     latest: datetime = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -69,10 +85,25 @@ class EventTime(BaseModel):
     def _broker_time_has_a_name(cls, value: Any) -> Any:
         return {"field": value["broker"]} | value if isinstance(value, dict) and value.get("broker") else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _format_is_of_texts(cls, value: Any) -> Any:
+        return {"unit": "iso8601"} | value if isinstance(value, dict) and value.get("format") else value
+
+    @model_validator(mode="after")
+    def _format_has_no_unit(self) -> "EventTime":
+        if self.format is not None and self.unit != "iso8601":
+            message = f"format: says how texts are written, and unit {self.unit} counts; leave one of them out"
+            raise ValueError(message)
+        return self
+
     @model_validator(mode="after")
     def _broker_time_is_in_ms(self) -> "EventTime":
         if self.broker is not None and self.unit != "ms":
             message = f"unit: the time of a broker is in ms, not {self.unit}; leave it out"
+            raise ValueError(message)
+        if self.broker is not None and self.zone is not None:
+            message = f"zone: the time of a broker is in UTC, not in {self.zone}; leave it out"
             raise ValueError(message)
         return self
 
@@ -92,6 +123,11 @@ class EventTime(BaseModel):
     def latest_ms(self) -> int:
         """The first time that is too far ahead, in ms since the epoch."""
         return moment_ms(self.latest)
+
+    @property
+    def has_earliest(self) -> bool:
+        """Whether `earliest` was written, so that times in 1970 are meant where they are."""
+        return "earliest" in self.model_fields_set
 
     @property
     def limits(self) -> str:

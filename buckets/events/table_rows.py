@@ -1,5 +1,6 @@
 """Rows of an Arrow table as arrivals, in the types that they have there."""
 
+import warnings
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from buckets.events.arrivals import check_columns
 from buckets.events.field_paths import containers, reachable
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
+from buckets.events.times_seen import told
 
 SOURCE_NAME = "table"
 
@@ -16,11 +18,17 @@ SOURCE_NAME = "table"
 def table_arrivals(table: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
-    A declared field without a column is null.
+    A declared field without a column is null. Python warns of times without a zone.
 
     Raises:
-        BucketsError: the id or the time has no column, or a name stands there twice.
+        BucketsError: the id or the time has no column, or a name stands there twice; the times at the beginning are in
+            another unit than the declared.
     """
+    return told(plain_table_arrivals(table, schema), schema, f"events {SOURCE_NAME}", warnings.warn)
+
+
+def plain_table_arrivals(table: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """Read a table as `table_arrivals` does, without looking at its times."""
     names = table.column_names
     check_columns(reachable(schema.field_names, table.schema), schema, SOURCE_NAME)
     twice = next((name for name in schema.field_names if names.count(name) > 1), None)

@@ -17,12 +17,12 @@ from buckets.events import conversion
 from buckets.events.field_paths import ArrayPath, list_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
+from buckets.events.time_units import PER_SECOND
 from buckets.list_columns import list_of
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
@@ -60,7 +60,9 @@ class WrittenValues:
 
 
 def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return a column as its field wants it: no boolean for text, and the time of an event in its unit.
+    """Return a column as its field wants it: no boolean for text, the time of an event in its unit.
+
+    Floating point becomes the whole numbers that it is where these are wanted, and else its shortest decimal text.
 
     Args:
         name: of the field.
@@ -73,6 +75,12 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
         return pa.nulls(len(column), pa.string()), {
             row: f"is {text}, and must be text" for row, text in enumerate(texts)
         }
+    if pa.types.is_floating(column.type):
+        kind = "string" if schema.holds_text(name) else (schema.attributes | schema.arrays).get(name)
+        if kind is None or kind == "boolean":
+            return pc.cast(column, pa.string()), faults
+        column, of_floats = conversion.attributes(column, kind)
+        return column, of_floats | faults
     if name == schema.event_time.field and schema.event_time.unit != "iso8601":
         column = _as_number(column, schema.event_time.unit)
     return column, faults
@@ -167,14 +175,14 @@ def of_lists_or_items(
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:
-    """Return moments as the number of ms or s since the epoch; anything else as it is."""
-    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+    """Return timestamps with a zone as the number of units since the epoch; anything else as it is."""
+    if not getattr(column.type, "tz", None):
         return column
-    ticks = pc.cast(column, pa.timestamp("ms") if pa.types.is_date(column.type) else column.type)
-    times_ms = pc.cast(ticks, pa.int64()).to_numpy() // (PER_SECOND[ticks.type.unit] // 1000)
-    if unit == "ms":
-        return pa.array(times_ms)
-    return pa.array([format_scaled(time_ms, 3) for time_ms in times_ms.tolist()], pa.string())
+    times_ms = pc.cast(column, pa.int64()).to_numpy() // (PER_SECOND[column.type.unit] // 1000)
+    if unit in ("s", "ns"):  # Nanoseconds of far years have more than 64 bits.
+        places, zeros = (3, "") if unit == "s" else (0, "000000")
+        return pa.array([format_scaled(time_ms, places) + zeros for time_ms in times_ms.tolist()], pa.string())
+    return pa.array(times_ms * (PER_SECOND[unit] // 1000))
 
 
 def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,7 @@ from buckets.expressions.interval import (
 )
 from buckets.expressions.number_functions import FASTEST_KMH, call
 from buckets.lists.lists import ListsAt
+from buckets.time_zone import local_ms
 
 Truths = frozenset[bool | None]
 """What a condition may be: true, false, or NULL, which is unknown."""
@@ -287,7 +289,8 @@ def _part_of_time(expression: Expression, row: _Row) -> Interval | None:
     if time is None:
         return None
     zone = str(operand.value) if operand.operator == "zone" else "UTC"
-    return point(part_of_time(expression.operator, pa.scalar(int(time.lower), pa.timestamp("ms", zone))).as_py())
+    clock_ms = int(local_ms(np.array([int(time.lower)], np.int64), zone)[0])
+    return point(part_of_time(expression.operator, pa.scalar(clock_ms, pa.timestamp("ms"))).as_py())
 
 
 def _arithmetic(expression: Expression, row: _Row) -> Interval | None:

@@ -26,6 +26,7 @@ from buckets.expressions.number_functions import call
 from buckets.list_columns import rows_of_elements
 from buckets.lists.lists import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.time_zone import local_ms
 
 TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
     "lower": str.lower,
@@ -119,7 +120,7 @@ class _Evaluation:
         if operator == "array_size":
             return _from_arrow(pc.list_value_length(self._value(operands[0])))
         if operator == "zone":
-            return self._value(operands[0]).cast(pa.timestamp("ms", str(expression.value)))
+            return _on_clock(self._value(operands[0]), str(expression.value))
         if operator in ("hour", "dayofweek"):
             return self._part_of_time(expression)
         if operator in ARITHMETIC:
@@ -209,6 +210,13 @@ class _Evaluation:
 def part_of_time(operator: str, time: Any) -> Any:
     """Return the hour or the day of the week of Arrow timestamps; 1 is Sunday, 7 is Saturday, as Spark counts."""
     return pc.hour(time) if operator == "hour" else pc.day_of_week(time, count_from_zero=False, week_start=7)
+
+
+def _on_clock(times: pa.TimestampArray, zone: str) -> pa.TimestampArray:
+    """Return what clocks of a zone show at instants in ms, as timestamps without a zone."""
+    instants_ms = pc.cast(times, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    missing = times.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(local_ms(instants_ms, zone), mask=missing).cast(pa.timestamp("ms"))
 
 
 def _changed(texts: Any, change: Callable[[str], str]) -> Any:

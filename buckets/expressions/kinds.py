@@ -1,12 +1,7 @@
 """What kinds of values the parts of an expression have, and whether they go together."""
 
-import functools
 from collections.abc import Mapping
 from typing import Final
-from zoneinfo import ZoneInfo
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from buckets.expressions.expression import (
     ARITHMETIC,
@@ -19,6 +14,7 @@ from buckets.expressions.expression import (
     Kind,
 )
 from buckets.expressions.sql_text import to_sql
+from buckets.time_zone import is_zone
 
 _ARTICLES: dict[Kind, str] = {
     "text": "a text",
@@ -171,21 +167,10 @@ def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         message = "the time is in a zone already"
         raise ExpressionError(message, expression.at)
     name = str(expression.value)
-    if not _is_zone(name):
+    if not is_zone(name):
         message = f"there is no time zone {name!r}; write one such as 'Europe/Berlin' or 'UTC'"
         raise ExpressionError(message, expression.at)
     return "time"
-
-
-@functools.cache
-def _is_zone(name: str) -> bool:
-    """Return whether Python and Arrow both know a time zone: Arrow knows fewer names, and Python no mere offsets."""
-    try:
-        ZoneInfo(name)
-        pc.hour(pa.array([0], pa.timestamp("ms", name)))
-    except (KeyError, ValueError, OSError):
-        return False
-    return True
 
 
 def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:

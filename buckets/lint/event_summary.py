@@ -1,7 +1,7 @@
 """What a file of events shows of rules: which filters let events pass, which keys there are, how often rules fire."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from buckets.config.raw_windows import raw_window_fault
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.events.arrivals import DeadLetter, EventColumns, parse
+from buckets.events.arrivals import DeadLetter, EventColumns, field_column, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.lint.conditions import filter_condition
@@ -47,6 +47,7 @@ class EventSummary:
         nulls: by field, in how many events it is null.
         keys: by the fields of a grouping.
         fired: by rule, at how many events it would fire; rules that could not be tried are not in it.
+        floating: the fields of text that the file has as floating point, each with the type of its column.
     """
 
     events: int
@@ -55,6 +56,7 @@ class EventSummary:
     nulls: Mapping[str, int]
     keys: Mapping[tuple[str, ...], KeyCounts]
     fired: Mapping[str, int]
+    floating: Mapping[str, str] = field(default_factory=dict)
 
 
 def summarise(
@@ -82,6 +84,7 @@ def summarise(
     for rows in arrivals:
         events, broken = parse(rows, schema, frozenset())
         counts.add(events, broken)
+        counts.add_types(rows)
         trial.add(rows)
         rows_so_far += len(rows)
         on_rows(rows_so_far)
@@ -105,6 +108,7 @@ class _Counts:
         self._passed: dict[Filter, int] = {}
         self._nulls: dict[str, int] = {}
         self._keys: dict[tuple[str, ...], pa.Table | None] = {}
+        self._floating: dict[str, str] = {}
         for rule in rules:
             self._passed |= dict.fromkeys(_filters(rule), 0)
             self._nulls |= dict.fromkeys(_fields(rule), 0)
@@ -127,12 +131,19 @@ class _Counts:
             both = counted if before is None else pa.concat_tables([before, counted])
             self._keys[names] = both.group_by(list(names)).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])
 
+    def add_types(self, rows: pa.RecordBatch) -> None:
+        """Note which fields of text are floating point as they arrive."""
+        for index, name in enumerate(self._schema.field_names):
+            kind = rows.column(field_column(index)).type
+            if self._schema.holds_text(name) and pa.types.is_floating(kind):
+                self._floating.setdefault(name, str(kind))
+
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
         """Return what has been counted."""
         keys = {
             names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
         }
-        return EventSummary(self._events, self._bad, self._passed, self._nulls, keys, fired)
+        return EventSummary(self._events, self._bad, self._passed, self._nulls, keys, fired, self._floating)
 
 
 def _key_counts(names: tuple[str, ...], table: pa.Table) -> KeyCounts:

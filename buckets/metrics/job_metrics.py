@@ -141,6 +141,12 @@ JOB: tuple[Family, ...] = (
         named(lambda s: s.get("skipped", {})),
         "reason",
     ),
+    counter(
+        "buckets_unclear_times",
+        "Event times that a clock alone does not make clear: without_zone, twice, skipped (when clocks change).",
+        named(lambda s: s.get("unclear_times", {})),
+        "kind",
+    ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
     counter(
         "buckets_topics_appeared", "Topics that have come since the start and match the pattern.", _topics_appeared

@@ -11,6 +11,7 @@ import pyarrow as pa
 from buckets.engine.batch.key_partitions import SampledKeys
 from buckets.engine.stages.accounting import GroupAccount
 from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory
+from buckets.events.times_seen import UNCLEAR
 from buckets.monitor.bounded import BoundedCounts, Histogram
 from buckets.monitor.last_minute import DoneBatch, LastMinute
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
@@ -44,6 +45,7 @@ class JobCounts:
         self._rules = BoundedCounts(MOST_RULES)
         self._dead_letters: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._unclear_times: Counter[str] = Counter()
         self._keys = BoundedCounts(MOST_GROUPS)
         self._shards: dict[int, ShardMemory] = {}
         self._partitions: dict[str, SampledKeys] = {}
@@ -80,6 +82,7 @@ class JobCounts:
                 self._rules.add(rule_id, {STATES[output]: count})
         self._dead_letters.update(facts.dead_letters)
         self._skipped.update(facts.skipped)
+        self._unclear_times.update({kind: facts.times.get(kind, 0) for kind in UNCLEAR})
         for kind, by_group in (("new", facts.new_keys), ("evicted", facts.evicted_keys)):
             for group, count in by_group.items():
                 self._keys.add(group, {kind: count})
@@ -101,6 +104,7 @@ class JobCounts:
             "rule_alerts": self._rules.to_json(),
             "dead_letters": dict(self._dead_letters),
             "skipped": dict(self._skipped),
+            "unclear_times": dict(self._unclear_times),
             "keys": self._keys.to_json(),
             "shards": {
                 "count": len(self._shards),

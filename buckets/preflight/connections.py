@@ -19,13 +19,17 @@ from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource
 from buckets.config.topic_selection import TopicSelection
 from buckets.delta.commits import LOG
+from buckets.delta.query import query
 from buckets.delta.whole_table import check_table, open_named
 from buckets.errors import BucketsError
-from buckets.events.arrivals import MissingColumn, check_columns, without_column
-from buckets.events.event_file import open_event_file
+from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
+from buckets.events.bad_rows import BadRows
+from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.field_paths import reachable
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
+from buckets.events.table_rows import plain_table_arrivals
+from buckets.events.times_seen import TimesSeen
 from buckets.feeds.open_feeds import open_list
 from buckets.feeds.rules.table_feed import RuleTable, open_rule_table
 from buckets.kafka.faults import Broker
@@ -39,6 +43,8 @@ from buckets.rules.rule_set import first_rule_set
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 
+_ROWS_LOOKED_AT = 1000
+"""Rows of a source of which times are looked at."""
 ANSWER_WITHIN_S = 5.0
 """How long brokers may take to answer."""
 _FILES_LOOKED_AT = 5
@@ -93,11 +99,17 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
     if not in_store and not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
         message = f"source.path: {folder} may not be read; see who may"
         raise BucketsError(message)
-    files = list(readable_files(folder, source.subfolders))
-    return f"{counted(len(files), 'file')}{_lacking(files, job, source)}" if files else "no files yet"
+    files = sorted(readable_files(folder, source.subfolders))
+    begun = next((file for file in files if file.stat().st_size), None)
+    if begun is None:
+        return counted(len(files), "file") if files else "no files yet"
+    lacking = _lacking(files, job, source)
+    arrivals = file_arrivals(EventFile(begun, source.file_format), job.event_schema, _ROWS_LOOKED_AT)
+    told = _looked_at(next(arrivals, None), job, f"events {begun}")
+    return "; ".join([counted(len(files), "file"), *lacking, *told])
 
 
-def _lacking(files: list[Path], job: Job, source: FileSource) -> str:
+def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
     """Say which fields that rules need none of some files has.
 
     Raises:
@@ -114,7 +126,25 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> str:
     if faults and not there:
         raise faults[0]
     gone = without_column(there, job.event_schema, first_rule_set(job.rules).named_fields) if there else ""
-    return f"; {gone}" if gone else ""
+    return [gone] if gone else []
+
+
+def _looked_at(rows: pa.RecordBatch | None, job: Job, origin: str) -> list[str]:
+    """Look at the first rows of a source, and return what is told of their times.
+
+    Raises:
+        BucketsError: less than half of them can be read, or their times are in another unit than the declared.
+    """
+    if rows is None:
+        return []
+    rows = rows.slice(0, _ROWS_LOOKED_AT)
+    seen = TimesSeen(job.event_schema, origin)
+    seen.take(rows)
+    _, dead = parse(rows, job.event_schema, frozenset())
+    bad = BadRows()
+    bad.take(len(rows), len(dead), ((letter.source, letter.position, letter.reason) for letter in dead))
+    bad.check(origin)
+    return seen.lines
 
 
 def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
@@ -132,7 +162,10 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
             "a column of whole numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    return f"version {table.version():,}, {len(columns):,} columns"
+    first = query(table, f"select * from rows limit {_ROWS_LOOKED_AT}", f"source.path: {source.path}")
+    rows = next(plain_table_arrivals(first, job.event_schema), None)
+    there = f"version {table.version():,}, {len(columns):,} columns"
+    return "; ".join([there, *_looked_at(rows, job, f"events {source.path}")])
 
 
 def _rule_table(job: Job) -> str:

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from buckets.errors import BucketsError
+from buckets.events import conversion
 from buckets.events.arrivals import EventColumns, parse
 from buckets.events.bad_rows import BadRows
+from buckets.events.clock_times import written
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
+from buckets.events.time_units import PER_SECOND
 from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
 
@@ -64,9 +69,22 @@ def _written(value: Any) -> Any:
 
 
 def written_time(time_ms: int, schema: EventSchema) -> str:
-    """Return a time as the event schema has it."""
-    if schema.event_time.unit == "ms":
-        return str(time_ms)
-    if schema.event_time.unit == "s":
+    """Return a time as the event schema has it.
+
+    Raises:
+        BucketsError: its format or its zone cannot say it.
+    """
+    declared = schema.event_time
+    if declared.unit == "s":
         return format_scaled(time_ms, 3)
-    return iso_text(time_ms)
+    if declared.unit != "iso8601":
+        return str(time_ms * PER_SECOND[declared.unit] // 1000)
+    if declared.format is None:
+        return iso_text(time_ms)
+    text = written(time_ms, declared.format, declared.zone or "UTC")
+    read_ms, _ = conversion.times_ms(pa.array([text]), declared)
+    if read_ms[0] != time_ms:
+        way = f"{declared.format} in {declared.zone or 'UTC'}"
+        message = f"{iso_text(time_ms)} cannot be written as {way}, as event_time wants it"
+        raise BucketsError(message)
+    return text

@@ -127,8 +127,8 @@ class _Reader:
         if self._test.start is None:
             return START_MS if declared.earliest_ms <= START_MS < declared.latest_ms else declared.earliest_ms
         text = as_text(self._test.start)
-        for unit in dict.fromkeys([declared.unit, "iso8601"]):
-            times, faults = conversion.times_ms(pa.array([text]), declared.model_copy(update={"unit": unit}))
+        for way in (declared, declared.model_copy(update={"unit": "iso8601", "format": None, "zone": "UTC"})):
+            times, faults = conversion.times_ms(pa.array([text]), way)
             if not faults:
                 return int(times[0])
         form = f"write a time of {declared.field}, or one as in 2026-01-05T00:00:00Z"
@@ -171,7 +171,10 @@ class _Reader:
         if not declared.earliest_ms <= time_ms < declared.latest_ms:
             reason = f"lies outside {declared.limits}, the times that the event schema accepts; see `start` and `at`"
             raise self._fault(location, reason)
-        return written_time(time_ms, self._schema)
+        try:
+            return written_time(time_ms, self._schema)
+        except BucketsError as error:
+            raise self._fault(location, f"{error.message}; see `start` and `at`") from None
 
     def _check_fields(self, given: EventRow, location: Location) -> None:
         for name, value in given.items():

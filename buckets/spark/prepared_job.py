@@ -35,6 +35,7 @@ from buckets.kafka.faults import Broker
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
+from buckets.monitor.time_notes import TimeNotes
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
@@ -148,6 +149,7 @@ class PreparedJob:
             upkeep=upkeep,
             delivery=delivery,
             schemas=schemas,
+            times=TimeNotes(job.event_schema.event_time, listener.say),
             reopen=lambda: open_source(spark, schemas.job),
         )
         phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)

@@ -35,6 +35,7 @@ from buckets.feeds.schema_book import SchemaBook
 from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
+from buckets.monitor.time_notes import TimeNotes
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
@@ -75,6 +76,7 @@ class Scoring:
         upkeep: what looks after the tables of results while batches run; None where there are none.
         delivery: what hands over alerts to a webhook; None where there is none.
         schemas: what follows the event schema; None where it stays as it is.
+        times: tells what is to be known of event times; None where nobody is told.
         reopen: opens the source of a job again, which may have other columns by now; None where it stays as it is.
     """
 
@@ -94,6 +96,7 @@ class Scoring:
     upkeep: Upkeep | None = None
     delivery: Delivery | None = None
     schemas: SchemaBook | None = None
+    times: TimeNotes | None = None
     reopen: Callable[[], ArrivalStream] | None = None
 
 
@@ -231,6 +234,8 @@ class ScoringQuery:
     def _check(self, batch: ScoredBatch) -> None:
         """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""
         batch.account.check()
+        if self._scoring.times is not None:
+            self._scoring.times.take(batch.account)
         if self._scoring.guard is not None:
             self._scoring.guard.check()
         if self._scoring.order is not None:

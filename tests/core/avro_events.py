@@ -64,8 +64,13 @@ def texts_of(schema: Mapping[str, Any], names: Sequence[str], messages: Sequence
             if reason.startswith("broken Avro"):
                 rows[row] = None
             else:
-                rows[row][name] = FAULTY
+                rows[row][name] = faulty(reason)
     return rows
+
+
+def faulty(reason: str) -> Any:
+    """What a value with a fault is: floating point that is no text by itself, as the reason shows it."""
+    return reason.split()[1] if " is floating point " in reason else FAULTY
 
 
 def vendor_reads(parsed: Any, message: bytes) -> tuple[dict[str, Any], int]:
@@ -92,8 +97,8 @@ def is_same(text: Any, value: Any) -> bool:
         case int():
             return text == str(value)
         case float():
-            # The shortest text of a float of 32 bits is another number in 64 bits, where the vendor shows it.
-            return text is not None and (value == float(text) or value != value or value == np.float32(text))
+            # None where another field was found faulty before. The shortest text of 32 bits is another number in 64.
+            return text is None or value != value or value == float(text) or value == np.float32(text)
         case Decimal():
             return Decimal(text) == value
         case datetime():

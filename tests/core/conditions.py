@@ -27,12 +27,12 @@ FIELDS: dict[str, Kind] = {
 }
 ARRAYS = ("tags[]", "lines[].codes", "flags[]")
 SCALES = {"account": 0, "amount": 2}
-ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu")
+ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham")
 TEXTS = st.sampled_from(["", "a", "ab", "b", "B", "é", " a ", "it's", "a\\b", "a%", "_", "line\nend", "`", "TRUE"])
 LONGS = st.one_of(st.integers(-4, 4), st.sampled_from([2**63 - 1, -(2**63), 10**18]))
 CENTS = st.one_of(st.integers(-400, 400), st.sampled_from([2**63 - 1, -(2**63)]))
-TIMES = st.integers(-(10**12), 2_145_000_000_000)
-"""Until 2037: Arrow knows of no summer time after it."""
+TIMES = st.one_of(st.integers(-(10**12), 5 * 10**12), st.integers(-62_135_510_400_000, 253_402_214_399_999))
+"""From 1938 to 2128, and from the second day of the year 1 to the last but one of 9999: each zone has a date then."""
 NUMBERS = st.one_of(
     st.integers(-5, 5).map(Decimal),
     st.integers(-5000, 5000).map(lambda mills: Decimal(mills).scaleb(-3)),

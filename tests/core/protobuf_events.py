@@ -12,7 +12,7 @@ from buckets.events.arrivals import BROKEN, field_column
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_plain
 from buckets.events.schema import EventSchema
-from tests.core.avro_events import FAULTY, rows_of
+from tests.core.avro_events import FAULTY, faulty, rows_of
 
 UNREADABLE = object()
 """What a message is that the vendor's decoder refuses."""
@@ -50,7 +50,8 @@ def texts_of(
             rows[row][name] = FAULTY if row in faults else str(value).lower() if isinstance(value, bool) else value
     for row, reason in enumerate(read.column(BROKEN).to_pylist()):
         if reason is not None:
-            rows[row] = None if reason.startswith("broken Protobuf") else rows[row] | {reason.partition(":")[0]: FAULTY}
+            fault = {reason.partition(":")[0]: faulty(reason)}
+            rows[row] = None if reason.startswith("broken Protobuf") else rows[row] | fault
     return rows
 
 
@@ -98,7 +99,7 @@ def is_same(text: Any, value: Any) -> bool:
         case int():
             return text == str(value)
         case float():
-            return text is not None and (value == float(text) or value != value or value == np.float32(text))
+            return text is None or value != value or value == float(text) or value == np.float32(text)
         case Message():
             if value.DESCRIPTOR.full_name != "google.protobuf.Timestamp":
                 return text in (FAULTY, None)  # None where another field was found faulty before

@@ -198,7 +198,7 @@ def test_a_schema_with_an_event_id_of_the_name_alert_id_is_refused_too():
 def test_an_alert_of_an_alert_came_in_when_its_event_did():
     rules = rule_set([BIG, over_alerts(limit={"operator": ">", "value": 1})])
     job = InMemoryJob(Scorer(SCHEMA, buckets.EngineSettings(), evaluations=False))
-    (rows,) = table_arrivals(table(("e1", 0, "p", "c", "101")), SCHEMA, rules.named_fields)
+    (rows,) = table_arrivals(table(("e1", 0, "p", "c", "101")), SCHEMA)
     found = job.score_batch([rows.append_column(INGESTED, pa.array([17], pa.int64()))], rules)
     alerts = OutputDecoder(rules, SCHEMA, buckets.EngineSettings()).table(columns.ALERTS, found.payloads["alerts"])
     assert alerts.select(["rule_id", INGESTED]).to_pylist() == [

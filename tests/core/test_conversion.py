@@ -49,6 +49,10 @@ NUMBER_TEXTS = st.one_of(
 )
 
 
+NO_WHOLE = "{} is floating point and no whole number, as a text or a long must be; write text or integers"
+TOO_LARGE = "{} is floating point of {:,} or more, whose last digits are lost; write text or integers"
+
+
 def new_year(year: int) -> datetime:
     """Its first moment, without a zone."""
     return datetime(year, 1, 1, tzinfo=UTC).replace(tzinfo=None)
@@ -220,7 +224,7 @@ def test_binary_floating_point_is_read_by_its_shortest_decimal_text(values):
         }),
         (pa.array([2**64 - 1, 1], pa.uint64()), [None, 1], {0: "'18446744073709551615' is not a 64-bit integer"}),
         (pa.array([1, None], pa.int32()), [1, None], {}),
-        (pa.array([1.0, 1.5]), [1, None], {1: "'1.5' is not a 64-bit integer"}),
+        (pa.array([1.0, 1.5]), [1, None], {1: NO_WHOLE.format("1.5")}),
         (pa.array([Decimal("7.00")]), [7], {}),
     ],
 )  # fmt: skip
@@ -244,6 +248,51 @@ def test_booleans_are_true_and_false_in_any_case_and_nothing_else():
     assert found.to_pylist() == [True, False, None, None, None, None]
     assert faults == {row: f"{given!r} is neither true nor false" for row, given in ((2, "1"), (3, "yes"), (4, ""))}
     assert conversion.attributes(pa.array([True, None]), "boolean")[0].to_pylist() == [True, None]
+
+
+@pytest.mark.parametrize("kind", ["string", "long"])
+@pytest.mark.parametrize(
+    ("array", "numbers", "faults"),
+    [
+        (pa.array([4000000000000002.0, None, -0.0, -12.0]), [4000000000000002, None, 0, -12], {}),
+        (pa.array([2.0**53 - 1, -(2.0**53) + 1]), [2**53 - 1, -(2**53) + 1], {}),
+        (
+            pa.array([2.0**53, -1e300, 0.5]),
+            [None, None, None],
+            {
+                0: TOO_LARGE.format("9007199254740992.0", 2**53),
+                1: TOO_LARGE.format("-1e+300", 2**53),
+                2: NO_WHOLE.format("0.5"),
+            },
+        ),
+        (
+            pa.array([float("nan"), float("inf"), -float("inf"), 5.0]),
+            [None, None, None, 5],
+            {row: NO_WHOLE.format(value) for row, value in enumerate(["nan", "inf", "-inf"])},
+        ),
+        (pa.array([16777215, 16777216], pa.float32()), [16777215, None], {1: TOO_LARGE.format("16777216.0", 2**24)}),
+        (pa.array(np.array([2047, 2048], np.float16)), [2047, None], {1: TOO_LARGE.format("2048.0", 2**11)}),
+        (pa.array([None, None], pa.float64()), [None, None], {}),
+    ],
+)
+def test_floating_point_is_the_whole_number_that_it_surely_is(array, numbers, faults, kind):
+    found, found_faults = conversion.attributes(array, kind)
+    texts = [None if number is None else str(number) for number in numbers]
+    assert (found.to_pylist(), found_faults) == (texts if kind == "string" else numbers, faults)
+
+
+@given(st.lists(st.none() | st.integers(-(2**53) + 1, 2**53 - 1)))
+def test_an_integer_and_a_double_of_one_number_are_one_text(numbers):
+    columns = (pa.array(numbers, kind) for kind in (pa.int64(), pa.float64()))
+    whole, floating = (conversion.attributes(column, "string") for column in columns)
+    assert whole == floating
+
+
+def test_elements_of_arrays_are_texts_of_whole_numbers():
+    lists = pa.array([[1.0, None], [2.0, 0.5], None], pa.list_(pa.float64()))
+    values, faults = conversion.arrays(lists, "string")
+    assert values.to_pylist() == [["1", None], ["2", None], None]
+    assert faults == {1: f"element 2: {NO_WHOLE.format('0.5')}"}
 
 
 @pytest.mark.parametrize(
@@ -320,11 +369,24 @@ def test_a_time_is_cut_down_to_its_millisecond(array, declared, expected):
         ("0x1F", IN_MS, "'0x1F' is not a decimal number"),
         ("1e25", IN_MS, "'1e25' is no time"),
         ("1e9999", IN_S, "'1e9999' is no time"),
-        ("2023-11-14T22:13:20Z", IN_MS, "'2023-11-14T22:13:20Z' is not a decimal number"),
-        ("1700000000000", ISO, "'1700000000000' is not an ISO-8601 time"),
+        (
+            "2023-11-14T22:13:20Z",
+            IN_MS,
+            "'2023-11-14T22:13:20Z' is not a decimal number; it is a time in ISO 8601: write `unit: iso8601`",
+        ),
+        (
+            "1700000000000",
+            ISO,
+            "'1700000000000' is not an ISO-8601 time; with `unit: ms` it is 2023-11-14 22:13:20",
+        ),
         ("2023-02-30", ISO, "'2023-02-30' is not an ISO-8601 time"),
         ("yesterday", ISO, "'yesterday' is not an ISO-8601 time"),
-        ("1700000000000", IN_S, "'1700000000000' is an absurd time: outside 1900-01-01 to 2200-01-01"),
+        (
+            "1700000000000",
+            IN_S,
+            "'1700000000000' is an absurd time: outside 1900-01-01 to 2200-01-01; with `unit: ms` it is "
+            "2023-11-14 22:13:20",
+        ),
         ("-9223372036854775808", IN_MS, "'-9223372036854775808' is an absurd time: outside 1900-01-01 to 2200-01-01"),
         ("7258118400000", IN_MS, "'7258118400000' is an absurd time: outside 1900-01-01 to 2200-01-01"),
         ("99999999999999999999", IN_MS, "'99999999999999999999' is an absurd time: outside 1900-01-01 to 2200-01-01"),
@@ -445,7 +507,7 @@ def test_a_null_in_the_middle_of_a_sliced_column_stays_where_it_is():
 
 def test_an_integer_is_no_iso_time():
     _, faults = conversion.times_ms(pa.array([1_700_000_000_000]), ISO)
-    assert faults == {0: "'1700000000000' is not an ISO-8601 time"}
+    assert faults == {0: "'1700000000000' is not an ISO-8601 time; with `unit: ms` it is 2023-11-14 22:13:20"}
 
 
 def test_the_least_integer_of_seconds_is_absurd():

@@ -198,7 +198,7 @@ def test_files_and_tables_of_delta_are_read_so(tmp_path):
         assert file.fields == {*SCHEMA.field_names} - ({"items[1].id", "tags[2]"} if name.endswith("l") else set())
         assert [row for rows in file_arrivals(file, SCHEMA) for row in read_as(rows)] == list(map(expected_of, events))
     write_deltalake(tmp_path / "delta", table.take([3, 1, 0, 2]))
-    rows = [row for rows in open_events(tmp_path / "delta", SCHEMA, None) for row in read_as(rows)]
+    rows = [row for rows in open_events(tmp_path / "delta", SCHEMA, None, print) for row in read_as(rows)]
     assert rows == list(map(expected_of, events))
 
 

@@ -3,7 +3,7 @@
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
@@ -69,11 +69,19 @@ class Meant:
 
 def number(value: Decimal | float | int, text: str | None = None) -> Meant:
     """What a number means: in all roles the digits that it has; of binary floating point the shortest."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return Meant(text=text)
     exact = value if isinstance(value, Decimal) else Decimal(repr(value))
     ms = math.floor(exact) if abs(exact) < 10**20 else 10**30
     return Meant(text, exact_whole(exact), REFUSED, exact_measure(exact), exact_ms(ms))
+
+
+def floating(value: float, shortest: float, digits: int) -> Meant:
+    """What binary floating point means, which keeps so many binary digits: text and a long only if it is whole."""
+    if not math.isfinite(value):
+        return Meant(text=REFUSED)
+    is_exact = abs(value) < 2**digits and value == int(value)
+    meant = number(shortest)
+    whole = int(value) if is_exact else REFUSED
+    return replace(meant, text=str(whole) if is_exact else REFUSED, whole=whole)
 
 
 def moment(count: int, unit: str, zone: str | None) -> Meant:
@@ -130,7 +138,7 @@ def single(value: float) -> float:
 
 
 def single_meant(value: float) -> Meant:
-    return number(float(str(np.float32(value))))
+    return floating(value, float(str(np.float32(value))), 24)
 
 
 DECIMALS = st.one_of(
@@ -147,9 +155,11 @@ UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 NUMBERS = st.one_of(
     *(st.just(integer_kind(kind, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)) for bits, kind in SIGNED.items()),
     *(st.just(integer_kind(kind, 0, 2**bits - 1)) for bits, kind in UNSIGNED.items()),
-    st.just((pa.float64(), st.floats() | st.floats(-1e6, 1e6).map(lambda v: round(v, 3)), lambda v: number(v))),
+    st.just(
+        (pa.float64(), st.floats() | st.floats(-1e6, 1e6).map(lambda v: round(v, 3)), lambda v: floating(v, v, 53))
+    ),
     st.just((pa.float32(), st.floats(width=32), single_meant)),
-    st.just((pa.float16(), st.floats(width=16).map(np.float16), lambda v: number(float(v)))),
+    st.just((pa.float16(), st.floats(width=16).map(np.float16), lambda v: floating(float(v), float(v), 11))),
     DECIMALS,
 )
 TIMES = st.one_of(
@@ -258,6 +268,7 @@ def test_the_old_kind_of_timestamps_reaches_all_years(path, year):
     ((_, events, dead_letters),) = read(path)
     since = written.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     assert (events.times_ms.tolist(), dead_letters) == ([since // timedelta(milliseconds=1)], [])
+    assert not events.times["without_zone"]
 
 
 def test_text_that_is_no_valid_utf8_is_a_dead_letter_and_harms_no_other_row(path, as_worded):

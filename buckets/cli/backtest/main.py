@@ -200,7 +200,8 @@ class _Origin:
         check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
         files = [self.events] if self.events.is_file() else self.events.rglob("*.parquet")
         size_bytes = sum(file.stat().st_size for file in files)
-        return size_bytes // _BYTES_A_ROW, event_pieces(self.events, self.arrival, asked.scoring)
+        say = Terminal(stderr=True).say
+        return size_bytes // _BYTES_A_ROW, event_pieces(self.events, self.arrival, asked.scoring, say)
 
 
 def _as_active(rule: Rule) -> Rule:

@@ -146,7 +146,8 @@ def _summary(
         def on_rows(rows: int) -> None:
             status.update(f"{rows:,} events of {path}")
 
-        summary = summarise(file_arrivals(file, schema, _BATCH_ROWS), rules, schema, engine, on_rows, lists)
+        arrivals = file_arrivals(file, schema, _BATCH_ROWS, console.say)
+        summary = summarise(arrivals, rules, schema, engine, on_rows, lists)
     summary.bad.check(f"--events {path}")
     if summary.bad.bad:
         console.say(f"--events {path}: {summary.bad.text}")

@@ -92,6 +92,7 @@ def fan_out(
     if skipped:
         counts["skipped"] = skipped
     if len(events):
+        counts["times"] = events.times
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())

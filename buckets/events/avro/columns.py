@@ -1,7 +1,7 @@
 """Wanted values as columns of Arrow, in types from which `arrivals.convert` goes on, as it does with those of Parquet.
 
 Whole numbers, texts, decimals and moments keep their types. Floating point becomes its shortest decimal text, a time of
-an event that is declared in ms or s the number of them. Where messages write one field in several types, as unions and
+an event that is declared in a unit the number of them. Where messages write one field in several types, as unions and
 changes of a schema make it, all become text.
 """
 
@@ -19,9 +19,9 @@ from buckets.events.avro.scan import NO_LEAF, read_big_endian
 from buckets.events.conversion import A_LIST
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
+from buckets.events.time_units import PER_SECOND
 from buckets.events.written_values import (
     NO_OBJECT,
-    PER_SECOND,
     YEAR_1_S,
     YEAR_10000_S,
     WrittenValues,
@@ -141,10 +141,9 @@ def _within(numbers: Int64s, least: int, end: int, reason: str) -> tuple[Int64s,
 
 
 def _floating(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:
-    """Return floating point as its shortest decimal text."""
     wide = kind.kind == "double"
     bits = np.frombuffer(gathered(values.data, values.numbers, values.lengths).data, "<f8" if wide else "<f4")
-    return pc.cast(pa.array(bits), pa.string()), {}
+    return pa.array(bits), {}
 
 
 def _text(values: WrittenValues, kind: AvroType) -> tuple[pa.Array, Faults]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
 from buckets.events.moment_text import Faults
@@ -117,7 +116,7 @@ def _default(field: FieldDescriptor, kind: pa.DataType) -> pa.Array:
     if field.enum_type is not None:
         value = field.enum_type.values_by_number[value].name
     if isinstance(value, float):
-        return _shortest(np.array([value], np.float32 if field.type == FieldDescriptor.TYPE_FLOAT else np.float64))
+        return pa.array(np.array([value], kind.to_pandas_dtype()))
     return pa.array([value], kind)
 
 
@@ -150,16 +149,11 @@ def _boolean(values: WrittenValues) -> pa.Array:
 
 
 def _float(values: WrittenValues) -> pa.Array:
-    return _shortest(values.numbers.astype(np.uint32).view(np.float32))
+    return pa.array(values.numbers.astype(np.uint32).view(np.float32))
 
 
 def _double(values: WrittenValues) -> pa.Array:
-    return _shortest(np.ascontiguousarray(values.numbers).view(np.float64))
-
-
-def _shortest(floats: npt.NDArray[np.floating]) -> pa.Array:
-    """Return floating point as its shortest decimal text."""
-    return pc.cast(pa.array(floats), pa.string())
+    return pa.array(np.ascontiguousarray(values.numbers).view(np.float64))
 
 
 def _text(values: WrittenValues) -> pa.Array:

@@ -6,7 +6,7 @@ with the events that windows of the range reach. Then all is the same but for wh
 into a cooldown depends on the alert before it, and so on; the same holds for `reset_on_alert`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,13 +124,17 @@ def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
     return rows
 
 
-def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+def event_pieces(
+    path: Path, arrival: str | None, scoring: BacktestScoring, say: Callable[[str], None]
+) -> Iterator[ArchivePiece]:
     """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
+
+    `say` is told at the end what is to be known of the times.
 
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    yield from _numbered(open_events(path, scoring.terms.event_schema, arrival), scoring)
+    yield from _numbered(open_events(path, scoring.terms.event_schema, arrival, say), scoring)
 
 
 def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[ArchivePiece]:

@@ -66,6 +66,14 @@ SOME_NULL = Code(
     "for them",
     _NEEDS,
 )
+FLOATING_KEY = Code(
+    "B508",
+    "warning",
+    "a grouping by text that the events have as floating point",
+    "{field} is text, and in the events a column of type {type}, as pandas makes of integers beside a null: of whole "
+    "numbers that it holds exactly the text is right, all other rows are no events; write text or integers",
+    _NEEDS,
+)
 _LARGE_SHARE = 0.1
 """A rule that fires at a larger share of all events fires often; nobody can look at so many."""
 _MOST_ON_ONE_KEY = 0.5
@@ -93,6 +101,13 @@ def find(subject: Subject) -> Iterator[Finding]:
         if rule.rule_id not in quiet:
             yield from _alerts(rule, events)
         yield from _keys(rule, events)
+        yield from _floating(rule, events)
+
+
+def _floating(rule: Rule, events: EventSummary) -> Iterator[Finding]:
+    for path, fields, _ in groupings_of(rule):
+        for field in sorted(events.floating.keys() & set(fields)):
+            yield FLOATING_KEY.at(rule, path, field=field, type=events.floating[field])
 
 
 def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Finding]:

@@ -1,0 +1,182 @@
+"""Times as clocks and calendars show them, as text: in ISO 8601, or in a format of codes of `strptime`.
+
+A whole column is read by Arrow where that is sure to read as Python does; otherwise each different text is read once.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.moment_text import Faults
+from buckets.time_zone import local_ms
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_YEAR_1_US = -62_135_596_800_000_000
+_ANY_DAY = datetime(2026, 11, 23, 17, 45, 58, 123456, tzinfo=UTC)
+_OF_ARROW = frozenset("YmdHMSyb%")
+"""Codes that Arrow reads as Python does, of texts that are written as Arrow itself would write them."""
+_OF_MACHINE = frozenset("ZcxX")
+"""Codes whose meaning depends on the machine."""
+_SHOWN = 40
+
+
+class WrittenTimes(NamedTuple):
+    """Times that were read.
+
+    Attributes:
+        ms: in ms since the epoch; of a time without a zone, since 1970-01-01T00:00 of its clock. 0 where there is none.
+        is_local: which have no zone.
+        faults: by row, why a text is no time.
+    """
+
+    ms: Int64s
+    is_local: Flags
+    faults: Faults
+
+
+def checked_format(form: str) -> str:
+    """Return a format that says of each time which day it is on.
+
+    Raises:
+        ValueError: it does not, or has codes that are unknown, or differ from machine to machine.
+    """
+    codes = _codes(form)
+    wild = sorted(codes & _OF_MACHINE)
+    if wild:
+        message = f"%{wild[0]} in {form!r} means something else on other machines; write days, hours and %z"
+        raise ValueError(message)
+    try:
+        day = datetime.strptime(_ANY_DAY.strftime(form), form).date()  # noqa: DTZ007 - only its day is asked for
+    except ValueError as error:
+        message = f"{form!r} is no format ({error}); write it as in %d/%m/%Y %H:%M"
+        raise ValueError(message) from None
+    if day != _ANY_DAY.date():
+        message = f"{form!r} does not say year, month and day; write it as in %d/%m/%Y %H:%M"
+        raise ValueError(message)
+    return form
+
+
+def _codes(form: str) -> frozenset[str]:
+    """Return the codes in a format, without their `%`."""
+    return frozenset(part[:1] for part in form.replace("%%", "").split("%")[1:])
+
+
+def read_texts(texts: pa.StringArray, form: str | None) -> WrittenTimes:
+    """Read a column of texts: in ISO 8601, or in a format. Finer digits than milliseconds are cut off."""
+    fast = _fast_iso(texts) if form is None else _fast_format(texts, form)
+    if fast is not None:
+        return fast
+    coded = texts.dictionary_encode()
+    read = _iso if form is None else lambda text: _formatted(text, form)
+    ms, is_local, wrong = _each(coded.dictionary.to_pylist(), read)
+    codes = coded.indices.fill_null(len(ms)).to_numpy(zero_copy_only=False)
+    faults = {int(row): wrong[int(codes[row])] for row in np.flatnonzero(np.isin(codes, list(wrong)))}
+    return WrittenTimes(np.append(ms, 0)[codes], np.append(is_local, False)[codes], faults)
+
+
+def _each(texts: list[str], read: Callable[[str], datetime]) -> WrittenTimes:
+    times = WrittenTimes(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_), {})
+    for row, text in enumerate(texts):
+        try:
+            moment = read(text)
+        except ValueError as error:
+            times.faults[row] = str(error)
+            continue
+        times.is_local[row] = moment.tzinfo is None
+        times.ms[row] = (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // _MS
+    return times
+
+
+def shown(text: str) -> str:
+    """Return a text as messages show it."""
+    whole = repr(text)
+    return whole if len(whole) <= _SHOWN else whole[:_SHOWN] + "…"
+
+
+def _iso(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{shown(text)} is not an ISO-8601 time"
+        raise ValueError(message) from None
+
+
+def is_iso(text: str) -> bool:
+    """Return whether a text is a time in ISO 8601."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _formatted(text: str, form: str) -> datetime:
+    try:
+        if text.isascii():  # Python takes digits of other scripts, too.
+            return datetime.strptime(text, form)  # noqa: DTZ007 - whether it has a zone is asked of it
+    except ValueError:
+        pass
+    message = f"{shown(text)} is no time that is written as {form}"
+    raise ValueError(message)
+
+
+def written(time_ms: int, form: str, zone: str) -> str:
+    """Write an instant in a format, as clocks of a zone show it."""
+    clock_ms = int(local_ms(np.array([time_ms], np.int64), zone)[0])
+    # With a zone of its own, for %z.
+    offset = timezone(timedelta(milliseconds=clock_ms - time_ms))
+    return (_EPOCH.replace(tzinfo=offset) + timedelta(milliseconds=clock_ms)).strftime(form)
+
+
+def _fast_iso(texts: pa.StringArray) -> WrittenTimes | None:
+    """Read a column in which all texts have a zone, or none; None where Python has to look."""
+    for zone in ("UTC", None):
+        try:
+            times = pc.cast(texts, pa.timestamp("us", zone))
+        except pa.ArrowInvalid:
+            continue
+        ticks = pc.cast(times, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        if bool((ticks < _YEAR_1_US).any()):
+            return None  # Arrow reads the year 0, which ISO 8601 has and Python has not.
+        return _of_ms(texts, ticks // 1000, zone is None)
+    return None
+
+
+def _fast_format(texts: pa.StringArray, form: str) -> WrittenTimes | None:
+    """Read a column whose texts are those that Arrow writes of what it reads: it also reads 31 February."""
+    if form.endswith((".%f", ",%f")):
+        return _fast_fractions(texts, form.removesuffix("%f"))
+    if not _codes(form) <= _OF_ARROW:
+        return None
+    try:
+        times = pc.strptime(texts, format=form, unit="s")
+    except pa.ArrowInvalid:
+        return None
+    if not pc.all(pc.equal(pc.strftime(times, format=form, locale="C"), texts)).as_py():
+        return None
+    return _of_ms(texts, pc.cast(times, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) * 1000, True)
+
+
+def _fast_fractions(texts: pa.StringArray, before: str) -> WrittenTimes | None:
+    """Read a column of texts that end with the digits of a second; what is before them has a format of its own."""
+    parts = pc.extract_regex(texts, rf"^(?P<before>.*)[{before[-1]}](?P<digits>[0-9]{{1,6}})$")
+    if parts.null_count > texts.null_count:
+        return None
+    times = _fast_format(pc.struct_field(parts, "before"), before[:-1])
+    if times is None:
+        return None
+    micros = pc.cast(pc.utf8_rpad(pc.struct_field(parts, "digits"), 6, "0"), pa.int64()).fill_null(0)
+    return times._replace(ms=times.ms + micros.to_numpy(zero_copy_only=False) // 1000)
+
+
+def _of_ms(texts: pa.StringArray, ms: Int64s, is_local: bool) -> WrittenTimes:
+    there = texts.is_valid().to_numpy(zero_copy_only=False)
+    return WrittenTimes(ms, there if is_local else np.zeros(len(texts), np.bool_), {})
