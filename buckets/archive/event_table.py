@@ -12,6 +12,7 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.event_id import ROW_IDS
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
@@ -60,6 +61,9 @@ def _delta_arrivals(
     columns = pa.schema(table.schema().to_arrow())
     arrival = schema.event_time.field if arrival is None else arrival
     check_columns(columns.names, schema, needed | {arrival}, str(path))
+    if schema.identity.row:
+        message = f"events {path}: rows of a Delta table have no number, so {ROW_IDS}"
+        raise BucketsError(message)
     kind = columns.field(arrival).type
     if not can_order(kind):
         message = (
@@ -67,7 +71,7 @@ def _delta_arrivals(
             "numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    rows, there = OrderedRows(str(path), arrival, schema.event_id), table.count()
+    rows, there = OrderedRows(str(path), arrival, schema.identity.names), table.count()
     if len(rows) < there:
         message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
         raise BucketsError(message)

@@ -163,9 +163,9 @@ class Basis:
 
 def fixed_settings(schema: EventSchema, names: Mapping[str, str]) -> dict[str, str]:
     """Return what of an event schema must stay, by its path in the schema, under new names of fields."""
-    event_id, time = schema.event_id, schema.event_time
+    time = schema.event_time
     return {
-        "event_id": names.get(event_id, event_id),
+        "event_id": schema.identity.renamed(names).text,
         "event_time.field": names.get(time.field, time.field),
         "event_time.unit": time.unit,
     }

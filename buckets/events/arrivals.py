@@ -71,8 +71,9 @@ def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[s
         BucketsError: one is missing.
     """
     names = list(there)
+    made = {schema.event_id} if schema.identity.is_made else set()
     for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
-        if name not in names:
+        if name not in names and name not in made:
             message = (
                 f"events {path}: no column {name!r}, which event schema {schema.name!r} and the rules need; "
                 f"columns there: {', '.join(names)}"

@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
-from buckets.events.csv_lines import split_header
+from buckets.events.csv_format import PLAIN_CSV, CsvFormat
+from buckets.events.csv_lines import read_header
 from buckets.events.json_object import read_object
 from buckets.events.line_reader import line_reader
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
-from buckets.printable import short_line
+from buckets.events.text_lines import recoded_lines
 from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
 
@@ -36,11 +39,12 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file of events: its path, its kind, and the header of a CSV file."""
+    """A file of events: its path, its kind, and of a CSV file the header line that it has, and how it is written."""
 
     path: Path
     kind: FileFormat
     header: list[str] | None = None
+    csv: CsvFormat = PLAIN_CSV
 
 
 def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
@@ -65,42 +69,61 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
             message = f"events {path}: is empty"
             raise BucketsError(message)
         return EventFile(path, kind)
-    first = next(_lines(path), None)
+    if kind == "csv":
+        return _open_csv(path, schema, needed)
+    if next(_lines(path), None) is None:
+        message = f"events {path}: is empty"
+        raise BucketsError(message)
+    _check_utf8(path, "save it as UTF-8")
+    _check_json(path, schema)
+    return EventFile(path, kind)
+
+
+def _open_csv(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
+    """Check a file of CSV.
+
+    Raises:
+        BucketsError: it is empty, or without the declared columns.
+    """
+    written = schema.csv
+    if written.is_by_line:
+        _check_utf8(path, "save it as UTF-8, or write into the event schema: csv: {encoding: utf-16}")
+        with path.open("rb") as file:
+            fault = written.mark_fault(file.read(len(codecs.BOM_UTF8)))
+        if fault is not None:
+            message = f"events {path}: {fault}"
+            raise BucketsError(message)
+    first = next(_lines(path, written), None)
     if first is None:
         message = f"events {path}: is empty"
         raise BucketsError(message)
-    _check_utf8(path)
-    if kind == "json":
-        _check_json(path, schema)
-        return EventFile(path, kind)
+    if written.header:
+        check_columns(written.header, schema, needed, str(path))
+        return EventFile(path, "csv", csv=written)
     header = _header(path, *first, schema)
     check_columns(header, schema, needed, str(path))
-    if next(islice(_lines(path), 1, None), None) is None:
+    if next(islice(_lines(path, written), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
-    return EventFile(path, kind, header)
+    return EventFile(path, "csv", header, written)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
     """Read the header line of a CSV file, which is about events of the schema."""
     try:
-        header = split_header(line.decode("utf-8"))
+        return read_header(line.decode(schema.csv.line_encoding), schema)
+    except UnicodeDecodeError:
+        reason = f"the header line is not valid {schema.csv.encoding_name}"
     except ValueError as error:
-        message = f"events {path}:{number}: the header line is {error}"
-        raise BucketsError(message) from None
-    if not set(header) & set(schema.field_names):
-        message = (
-            f"events {path}:{number}: the first line names no field of event schema {schema.name!r}, it begins "
-            f"{short_line(header[0])!r}; write the names of the columns above it, as in {','.join(schema.field_names)}"
-        )
-        raise BucketsError(message)
-    return header
+        reason = f"the header line is {error}" if "broken CSV" in str(error) else f"the first line {error}"
+    message = f"events {path}:{number}: {reason}"
+    raise BucketsError(message)
 
 
-def _check_utf8(path: Path) -> None:
+def _check_utf8(path: Path, remedy: str) -> None:
     with path.open("rb") as file:
         if is_utf16(file.read(2)):
-            message = f"events {path}: is UTF-16; save it as UTF-8"
+            message = f"events {path}: is UTF-16; {remedy}"
             raise BucketsError(message)
 
 
@@ -110,8 +133,8 @@ def _check_json(path: Path, schema: EventSchema) -> None:
     for _, line in islice(_lines(path), _LINES_LOOKED_AT):
         with contextlib.suppress(ValueError):
             there |= dict.fromkeys(name for name, _ in read_object(line.decode()))
-    for name in (schema.event_id, schema.event_time.field):
-        if there and name not in there:
+    for name in (without_made_id(schema).event_id, schema.event_time.field):
+        if there and name and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
                 f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, there))}"
@@ -130,19 +153,27 @@ def raw_lines(file: EventFile) -> Iterator[bytes]:
     return (line for _, line in _lines(file.path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that are not blank, unchanged, with their numbers from 1."""
+def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]]:
+    """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes.
+
+    Raises:
+        BucketsError: the file has another encoding than it should.
+    """
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            text = line.rstrip(b"\r\n")
-            text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
-            if text.strip():
-                yield number, text
+        try:
+            for number, line in enumerate(file if csv.is_by_line else recoded_lines(file, csv.encoding), 1):
+                text = line.rstrip(b"\r\n")
+                text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+                if text.strip():
+                    yield number, text
+        except UnicodeError as error:
+            message = f"events {path}: is not valid {csv.encoding_name} ({error}); correct csv.encoding"
+            raise BucketsError(message) from None
 
 
 def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
     """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header."""
-    lines = _lines(file.path)
+    lines = _lines(file.path, file.csv)
     if file.header is not None:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
@@ -156,11 +187,13 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
     Raises:
         BucketsError: a Parquet file is damaged.
     """
+    readable = without_made_id(schema)
     if file.kind == "parquet":
-        yield from read_arrivals(file.path, 0, schema, None)
-        return
-    read = line_reader(file.kind, schema, file.header)
-    yield from read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+        rows = read_arrivals(file.path, 0, readable, None)
+    else:
+        read = line_reader(file.kind, readable, file.header)
+        rows = read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+    yield from with_made_ids(rows, schema, file.path)
 
 
 def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
