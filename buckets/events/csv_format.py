@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-_ONLY_OF_PYTHON = frozenset({"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined"})
+_ONLY_OF_PYTHON = frozenset(
+    {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+)
 """Codecs that no file is written in."""
 _SPELLED_ALIKE = string.printable
 

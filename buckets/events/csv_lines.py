@@ -52,7 +52,7 @@ def read_header(line: str, schema: EventSchema) -> list[str]:
         raise ValueError(message)
     if set(names).isdisjoint(schema.field_names):
         message = (
-            f"names no field of event schema {schema.name!r}, it begins {short_line(names[0])!r}; "
+            f"names no field of event schema {schema.name!r}, it begins {short_line(repr(names[0]))}; "
             f"{_remedy(line, schema)}"
         )
         raise ValueError(message)

@@ -167,7 +167,7 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
                 if text.strip():
                     yield number, text
         except UnicodeError as error:
-            message = f"events {path}: is not valid {csv.encoding_name} ({error}); correct csv.encoding"
+            message = f"events {path}: is not valid {csv.encoding_name} ({getattr(error, 'reason', error)}); correct csv.encoding"
             raise BucketsError(message) from None
 
 

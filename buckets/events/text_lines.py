@@ -83,8 +83,9 @@ def recoded_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
     Raises:
         UnicodeDecodeError: the file ends within a character, or has something else that no line could keep.
     """
-    for line in io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n"):
-        yield line.encode("utf-8", "surrogatepass")
+    with io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n") as lines:
+        for line in lines:
+            yield line.encode("utf-8", "surrogatepass")
 
 
 def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
