@@ -141,6 +141,7 @@ def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
             "attributes": {names.get(name, name): kind for name, kind in schema.attributes.items()},
             "measures": {names.get(name, name): measure for name, measure in schema.measures.items()},
             "arrays": {names.get(name, name): kind for name, kind in schema.arrays.items()},
+            "csv": schema.csv.renamed(names),
         }
     )
 

@@ -155,6 +155,8 @@ class Basis:
             if before_ms != now_ms:
                 change = _until_now(earlier.isoformat(), later.isoformat())
                 yield f"event_time.{name} has changed ({change}); events that have been taken already stay"
+        if written.csv != self.schema.csv:
+            yield "csv has changed; files that have been read already stay as they were read"
         known = written.roles
         for name, role in self.schema.roles.items():
             if name not in known:

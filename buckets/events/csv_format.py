@@ -2,6 +2,7 @@
 
 import codecs
 import string
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -70,6 +71,10 @@ class CsvFormat(BaseModel):
                 message = f"header: {name!r} is there twice"
                 raise ValueError(message)
         return self
+
+    def renamed(self, names: Mapping[str, str]) -> "CsvFormat":
+        """Return the same under new names of fields."""
+        return self.model_copy(update={"header": tuple(names.get(name, name) for name in self.header)})
 
     @property
     def is_by_line(self) -> bool:

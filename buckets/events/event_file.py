@@ -99,6 +99,10 @@ def _open_csv(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventF
         raise BucketsError(message)
     if written.header:
         check_columns(written.header, schema, needed, str(path))
+        with contextlib.suppress(ValueError):
+            if set(written.header) <= set(read_header(first[1].decode(written.line_encoding), schema)):
+                message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
+                raise BucketsError(message)
         return EventFile(path, "csv", csv=written)
     header = _header(path, *first, schema)
     check_columns(header, schema, needed, str(path))
@@ -167,7 +171,8 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
                 if text.strip():
                     yield number, text
         except UnicodeError as error:
-            message = f"events {path}: is not valid {csv.encoding_name} ({getattr(error, 'reason', error)}); correct csv.encoding"
+            reason = getattr(error, "reason", error)
+            message = f"events {path}: is not valid {csv.encoding_name} ({reason}); correct csv.encoding"
             raise BucketsError(message) from None
 
 

@@ -32,7 +32,12 @@ class EventId(BaseModel):
     def _may_be_a_name(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"field": value}
-        is_made = isinstance(value, dict) and (value.get("hash") or value.get("row"))
+        if not isinstance(value, dict):
+            return value
+        is_made = value.get("hash") or value.get("row")
+        if not is_made and "field" not in value and value.keys() <= cls.model_fields.keys():
+            message = "names no field; write one, or {hash: [FIELD]} or {row: true} where events have no id"
+            raise ValueError(message)
         return {"field": MADE_ID} | value if is_made else value
 
     @model_validator(mode="after")

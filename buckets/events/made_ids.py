@@ -9,6 +9,7 @@ CSV, Parquet, Avro and Protobuf, and under new names of fields.
 An id of the kind `row` is the path of the file below the folder of the source, a colon, and the number of the row.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,7 @@ from buckets.events.arrivals import POSITION, SOURCE, field_column
 from buckets.events.message_fields import without_made_id
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
+from buckets.stores.store_path import StorePath
 
 _ID_BYTES = 16
 
@@ -53,14 +55,15 @@ def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) ->
 
 def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:
     source = rows.column(SOURCE).dictionary_encode()
-    names = pa.array([_below(path, folder) for path in source.dictionary.to_pylist()], pa.string())
+    is_local = folder is not None and not isinstance(folder, StorePath)
+    begin = os.path.normpath(folder) if is_local else str(folder)
+    names = pa.array([_below(path, begin) for path in source.dictionary.to_pylist()], pa.string())
     return pc.binary_join_element_wise(names.take(source.indices), rows.column(POSITION).cast(pa.string()), ":")
 
 
-def _below(path: str, folder: Path | None) -> str:
-    """Return the path of a file below a folder, or the name of a source that is one file."""
-    begin = "" if folder is None else f"{folder}/"
-    return path.removeprefix(begin) if path.startswith(begin) else path.rpartition("/")[2]
+def _below(path: str, folder: str) -> str:
+    """Return the path of a file below a folder; of one that is the whole source its name."""
+    return path.rpartition("/")[2] if path == folder else path.removeprefix(f"{folder}/")
 
 
 def _hashed(fields: dict[str, pa.Array], schema: EventSchema) -> pa.StringArray:

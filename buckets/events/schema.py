@@ -157,6 +157,15 @@ class EventSchema(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _columns_have_id_and_time(self) -> "EventSchema":
+        for name in (self.event_id, self.event_time.field) if self.csv.header else ():
+            is_made = name == self.event_id and self.identity.is_made
+            if name not in self.csv.header and name not in self.beside_value and not is_made:
+                message = f"csv.header: has no column {name!r}, without which no row is an event"
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
     def _ids_are_made_of_fields(self) -> "EventSchema":
         for name in self.identity.hash:
             if name == self.event_id or name not in self.field_names:

@@ -93,6 +93,13 @@ def test_a_file_without_a_header_line_has_the_names_of_the_schema(tmp_path, deli
     assert read_as_job(content.encode(), schema) == (expected, {})
 
 
+def test_a_header_line_beside_names_in_the_schema_is_told(tmp_path, as_worded):
+    path = tmp_path / "day.csv"
+    path.write_text(f"id,amount,booked\ne1,5,{BOOKED}\n")
+    with pytest.raises(BucketsError, check=as_worded):
+        read(path, schema_of(header=["id", "booked", "amount"]))
+
+
 def test_several_files_have_headers_of_their_own(tmp_path):
     (tmp_path / "a.csv").write_text(f"id;booked;amount\ne1;{BOOKED};1,00\n")
     (tmp_path / "b.csv").write_text(f"amount;id;booked;;\n2,00;e2;{BOOKED};;\n3,00;e3;{BOOKED}\n")
@@ -245,6 +252,7 @@ def test_a_file_of_another_encoding_says_so(tmp_path, as_worded):
         "{encoding: rot13}",
         "{encoding: unicode_escape}",
         "{header: [id, amount, id]}",
+        "{header: [id, amount]}",
         "{seperator: ';'}",
     ],
 )
@@ -260,5 +268,5 @@ def test_the_usual_declaration_is_not_written_down():
     plain = schema_of()
     assert plain.csv == PLAIN_CSV
     assert "csv" not in plain.model_dump()
-    german = schema_of(**GERMAN, encoding="latin-1", header=["id"])
+    german = schema_of(**GERMAN, encoding="latin-1", header=["id", "booked"])
     assert EventSchema.model_validate(german.model_dump(mode="json")) == german
