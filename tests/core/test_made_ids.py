@@ -16,10 +16,14 @@ import buckets
 from buckets.archive.arrival_rows import archived, arrivals_of
 from buckets.archive.event_table import open_events
 from buckets.archive.field_names import renamed_schema
+from buckets.checkpoint.basis import fixed_settings
+from buckets.config.job import schema_checks
+from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
+from buckets.kafka.event_messages import event_messages
 from tests.core.avro_events import encoded as avro_encoded
 from tests.core.examples import rule
 from tests.core.pinned import Pinned
@@ -295,3 +299,58 @@ def test_a_schema_whose_id_is_a_field_is_written_as_before():
         schema = EventSchema.model_validate(SMALL | {"event_id": made})
         assert EventSchema.model_validate(schema.model_dump(mode="json")) == schema
         assert schema.with_written_ids.model_dump()["event_id"] == schema.event_id
+
+
+def checks_of(source: dict[str, Any], schema: EventSchema) -> None:
+    """What a start sees of a schema under a source."""
+    settings = JobSettings.model_validate(
+        {
+            "source": source,
+            "schema": "s.yaml",
+            "rules": "r.yaml",
+            "checkpoint": "c",
+            "output": {"path": "t"},
+            "kafka": {"bootstrap_servers": "b:1"},
+        }
+    )
+    for check in schema_checks(Path("conf.yaml"), settings, schema):
+        check()
+
+
+def test_a_job_over_a_topic_or_a_delta_table_refuses_ids_of_rows(as_worded):
+    by_row = EventSchema.model_validate(SMALL | {"event_id": {"row": True}})
+    by_hash = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["payer"]}})
+    for source in ({"kind": "kafka", "topic": "payments"}, {"kind": "delta", "path": "/d", "arrival": "n"}):
+        checks_of(source, by_hash)
+        with pytest.raises(BucketsError, check=as_worded):
+            checks_of(source, by_row)
+    for kind in ("json", "csv", "parquet"):
+        checks_of({"kind": kind, "path": "/d"}, by_row)
+
+
+def test_a_job_refuses_files_whose_lines_spark_cannot_find(as_worded):
+    schema = EventSchema.model_validate(SMALL | {"event_id": "id", "csv": {"encoding": "utf-16"}})
+    checks_of({"kind": "json", "path": "/d"}, schema)
+    with pytest.raises(BucketsError, check=as_worded):
+        checks_of({"kind": "csv", "path": "/d"}, schema)
+
+
+def test_events_of_a_file_go_into_a_topic_without_the_id_which_is_made_there(tmp_path, as_worded):
+    path = write_csv(tmp_path)
+    sent = list(event_messages(path, SCHEMA, "payer", on_bad=lambda rows: None))
+    assert [key for key, _ in sent] == ["Ännchen", ""]
+    assert all("event_id" not in json.loads(value) for _, value in sent)
+    values = [json.loads(value) for _, value in sent]
+    flat = [{"tags" if name == "tags[]" else name: value for name, value in row.items()} for row in values]
+    messages = [TestMessage(json.dumps(row).encode()) for row in flat]
+    assert [event["event_id"] for event in read_messages(tmp_path, messages, HASHED).events] == IDS
+    with pytest.raises(BucketsError, check=as_worded):
+        event_messages(path, SCHEMA, "event_id", on_bad=lambda rows: None)
+
+
+def test_what_must_stay_of_an_id_stays_under_new_names_of_fields():
+    schema = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["payer", "at"]}})
+    names = {"payer": "debtor", "event_id": "own_id", "at": "then"}
+    assert fixed_settings(schema, names) == fixed_settings(renamed_schema(schema, names), {})
+    other = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["at", "payer"]}})
+    assert fixed_settings(schema, {}) != fixed_settings(other, {})

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from buckets.history.history import History
 from deltalake import write_deltalake
 
 from buckets.archive.event_table import open_events
+from buckets.archive.history import History
 from buckets.cli.main import exit_code
 from buckets.config.job import load_job
 from buckets.events.arrivals import parse
