@@ -63,8 +63,8 @@ def test_every_command_reads_the_export_as_its_schema_says(folder, buckets):
     assert (ran.code, "no event" in ran.err) == (0, False)
     (alert,) = map(json.loads, (folder.path / "out" / "alerts.jsonl").read_text().splitlines())
     assert (alert["position"], alert["value"]) == (3, "1334.06")
-    assert json.loads(alert["event"])["payee"] == "Grün"
-    assert json.loads(alert["event"])["event_id"] == alert["event_id"]
+    assert alert["event"]["payee"] == "Grün"
+    assert alert["event"]["event_id"] == alert["event_id"]
     (duplicate,) = map(json.loads, (folder.path / "out" / "duplicates.jsonl").read_text().splitlines())
     assert (duplicate["position"], duplicate["event_id"]) == (4, alert["event_id"])
 
