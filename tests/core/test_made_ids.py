@@ -166,6 +166,22 @@ def test_an_id_may_be_made_of_a_header_and_the_time_of_the_broker(tmp_path):
     assert read.events[0]["key"] == hashlib.blake2b(b"2:t11:5", digest_size=16).hexdigest()
 
 
+def test_an_id_may_be_made_of_a_row_of_debezium_its_key_and_its_envelope(tmp_path):
+    schema = {
+        "event_id": {"hash": ["card", "payer", "lsn"]},
+        "event_time": "at",
+        "attributes": {"card": "string", "payer": "string", "lsn": "long"},
+        "origins": {"card": "key.card", "lsn": "envelope.source.lsn"},
+    }
+    change = {"op": "c", "source": {"lsn": 7}, "after": {"at": 5, "payer": "p", "event_id": {"of": "theirs"}}}
+    message = TestMessage(json.dumps(change).encode(), key=b'{"card": "c1"}')
+    source = {"envelope": "debezium", "key_format": "json"}
+    read = read_messages(tmp_path, [message, TestMessage(None)], schema, source, Pinned(key_format="json"))
+    assert read.dead == {}
+    assert read.skipped == {"tombstone": 1}
+    assert read.events[0]["event_id"] == hashlib.blake2b(b"2:c11:p1:7", digest_size=16).hexdigest()
+
+
 def table_of(*rows: dict[str, Any]) -> pa.Table:
     kinds = {"payer": pa.string(), "at": pa.int64(), "amount": pa.string()}
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()})
@@ -191,6 +207,16 @@ def test_two_equal_rows_are_one_event_by_hash_and_two_by_row():
     assert len(rows.duplicates) == 0
     assert rows.evaluations["event_id"].to_pylist() == ["table:0", "table:1", "table:2", "table:4"]
     assert rows.evaluations["value"].to_pylist()[:3] == [5, 10, 16]
+
+
+def test_rules_over_alerts_name_the_ids_that_were_made():
+    schema = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["payer", "at", "amount"]}})
+    low = rule(limit={"operator": ">", "value": "1"})
+    over = rule("over", None, on="alerts", limit={"operator": ">=", "value": "1"})
+    alerts = buckets.evaluate(table_of(*PAYMENTS), [low, over], schema).alerts
+    ids = alerts["event_id"].to_pylist()
+    assert len(ids) == 2 * len(set(ids)) > 0
+    assert {alert["event_id"] for alert in alerts["event"].to_pylist()} == set(ids)
 
 
 def test_null_and_empty_text_are_two_ids_and_values_do_not_run_into_each_other():
