@@ -23,7 +23,7 @@ from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
+from buckets.events.table_rows import SOURCE_NAME, table_arrivals
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.outputs.typed_columns import field_types, with_digits, with_structs
@@ -113,11 +113,12 @@ class Evaluator:
         check_lists("lists", rules, lists)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True, lists=lists))
+        self._tables = 0
 
     def fresh(self) -> "Evaluator":
         """Return the same rules and settings with empty timelines, without reading and checking them again."""
         other = copy.copy(self)
-        other._job = InMemoryJob(self._job.scorer)
+        other._job, other._tables = InMemoryJob(self._job.scorer), 0
         return other
 
     def evaluate(self, events: pa.Table) -> Results:
@@ -174,7 +175,10 @@ class Evaluator:
         if not isinstance(events, pa.Table):
             message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
             raise BucketsError(message)
-        return table_arrivals(events, self._schema)
+        self._tables += 1
+        # Rows of later tables are others, where their ids are made of their numbers.
+        name = SOURCE_NAME if self._tables == 1 else f"{SOURCE_NAME}{self._tables}"
+        return table_arrivals(events, self._schema, name)
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """Return an output in arrival order, with the columns that it has in a job but for those of its source."""

@@ -12,7 +12,9 @@ from buckets.config.source import DeltaSource
 from buckets.delta.query import query, quoted_column, sql_text
 from buckets.delta.whole_table import is_made, open_table
 from buckets.errors import BucketsError
-from buckets.events.field_paths import containers, path_of, type_of
+from buckets.events.field_paths import containers, reachable, to_list, type_of
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
@@ -36,7 +38,7 @@ def delta_arrivals(
     if not is_made(source.path):
         message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
         raise BucketsError(message)
-    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].event_id)
+    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].identity.names)
     low = rows.before(spans[0][1])
     _check_order(source, spans)
     for table in rows.between(low, spans[-1][2]):
@@ -67,11 +69,12 @@ def _check_order(source: DeltaSource, spans: Sequence[tuple[Cut, int, int]]) -> 
 class OrderedRows:
     """The rows of a table that have an order, by it."""
 
-    def __init__(self, path: str, arrival: str, event_id: str) -> None:
-        """Read the order of all rows: by the column `arrival`, and those that share a value of it by `event_id`."""
+    def __init__(self, path: str, arrival: str, ids: Sequence[str]) -> None:
+        """Read the order of all rows: by the column `arrival`, and those that share a value of it by `ids`."""
         self._table, self._named = open_table(path), f"events {path}"
         columns = pa.schema(self._table.schema().to_arrow())
-        self._event_id = _field_sql(event_id, columns)
+        ids = [name for name in ids if name in reachable(ids, columns)]
+        self._sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
         name = _field_sql(arrival, columns)
         self._order = _order_sql(name, type_of(arrival, columns))
         ordered = f"select {self._order} as o from rows where {name} is not null order by o"
@@ -98,13 +101,13 @@ class OrderedRows:
             last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
             after = int(self._orders[first])
             sql = f"select *, {self._order} as {_ORDER} from rows where {self._order} between {after} and {last}"
-            yield query(self._table, f"{sql} order by {_ORDER}, {self._event_id}", self._named)
+            yield query(self._table, f"{sql} order by {self._sorted_by}", self._named)
             first = int(np.searchsorted(self._orders, last, "right"))
 
 
 def _field_sql(name: str, columns: pa.Schema) -> str:
     """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
-    outermost, *inside = [name] if name in columns.names else path_of(name)
+    outermost, *inside = [name] if name in columns.names else to_list(name)
     steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
     return quoted_column(str(outermost)) + "".join(steps)
 
@@ -118,8 +121,10 @@ def _order_sql(name: str, kind: pa.DataType | None) -> str:
 
 def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
     """Return rows of `OrderedRows` in the form of `events.arrivals`."""
-    order = rows[_ORDER].combine_chunks()
-    wanted = {*schema.field_names, *containers(schema.field_names)}
+    order, readable = rows[_ORDER].combine_chunks(), without_made_id(schema)
+    wanted = {*readable.field_names, *containers(readable.field_names)}
     declared = [name for name in rows.column_names if name in wanted]
     columns = {name: pc.cast(rows[name].combine_chunks(), rows[name].type) for name in declared}
-    return as_arrivals(plain_columns(pa.record_batch(columns), schema.field_names), schema, "", order, order)
+    fields = plain_columns(pa.record_batch(columns), readable.field_names)
+    (arrived,) = with_made_ids([as_arrivals(fields, readable, "", order, order)], schema)
+    return arrived

@@ -12,6 +12,7 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.event_id import ROW_IDS
 from buckets.events.field_paths import reachable, type_of
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
@@ -60,6 +61,9 @@ def _delta_arrivals(path: Path, schema: EventSchema, arrival: str | None) -> Ite
     columns = pa.schema(table.schema().to_arrow())
     arrival = schema.event_time.field if arrival is None else arrival
     check_columns(reachable(schema.field_names, columns), schema, str(path), arrival)
+    if schema.identity.row:
+        message = f"events {path}: rows of a Delta table have no number, so {ROW_IDS}"
+        raise BucketsError(message)
     kind = type_of(arrival, columns)
     if kind is None or not can_order(kind):
         message = (
@@ -67,7 +71,7 @@ def _delta_arrivals(path: Path, schema: EventSchema, arrival: str | None) -> Ite
             "numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    rows, there = OrderedRows(str(path), arrival, schema.event_id), table.count()
+    rows, there = OrderedRows(str(path), arrival, schema.identity.names), table.count()
     if len(rows) < there:
         message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
         raise BucketsError(message)

@@ -136,11 +136,12 @@ def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
     time = schema.event_time
     return schema.model_copy(
         update={
-            "event_id": names.get(schema.event_id, schema.event_id),
+            "identity": schema.identity.renamed(names),
             "event_time": time.model_copy(update={"field": names.get(time.field, time.field)}),
             "attributes": {names.get(name, name): kind for name, kind in schema.attributes.items()},
             "measures": {names.get(name, name): measure for name, measure in schema.measures.items()},
             "arrays": {names.get(name, name): kind for name, kind in schema.arrays.items()},
+            "csv": schema.csv.renamed(names),
         }
     )
 

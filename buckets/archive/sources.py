@@ -20,6 +20,8 @@ from buckets.config.source import DeltaSource, FileSource, KafkaSource
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.line_reader import line_reader
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import is_hidden, modified_ms
@@ -129,9 +131,12 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
         raise BucketsError(message)
     if not path.stat().st_size:  # Spark passes over it, whatever its format
         return iter(())
+    readable = without_made_id(schema)
     if source.file_format == "parquet":
-        return read_arrivals(path, taken.modified_ms, schema, source.arrival)
-    return line_reader(source.file_format, schema, None)(_lines(path, taken.modified_ms))
+        rows = read_arrivals(path, taken.modified_ms, readable, source.arrival)
+    else:
+        rows = line_reader(source.file_format, readable, None)(_lines(path, taken.modified_ms))
+    return with_made_ids(rows, schema, source.folder)
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:

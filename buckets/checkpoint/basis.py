@@ -155,6 +155,8 @@ class Basis:
             if before_ms != now_ms:
                 change = _until_now(earlier.isoformat(), later.isoformat())
                 yield f"event_time.{name} has changed ({change}); events that have been taken already stay"
+        if written.csv != self.schema.csv:
+            yield "csv has changed; files that have been read already stay as they were read"
         known = written.roles
         for name, role in self.schema.roles.items():
             if name not in known:
@@ -163,9 +165,9 @@ class Basis:
 
 def fixed_settings(schema: EventSchema, names: Mapping[str, str]) -> dict[str, str]:
     """Return what of an event schema must stay, by its path in the schema, under new names of fields."""
-    event_id, time = schema.event_id, schema.event_time
+    time = schema.event_time
     return {
-        "event_id": names.get(event_id, event_id),
+        "event_id": schema.identity.renamed(names).text,
         "event_time.field": names.get(time.field, time.field),
         "event_time.unit": time.unit,
         "event_time.format": time.format or "none",

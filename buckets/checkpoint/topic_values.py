@@ -19,7 +19,8 @@ from buckets.events.debezium import read_changes, read_json_changes
 from buckets.events.decoded import UnknownSchema
 from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
-from buckets.events.message_fields import value_schema, with_message_fields
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import value_schema, with_message_fields, without_made_id
 from buckets.events.message_keys import is_whole_key, read_json_keys, with_keys
 from buckets.events.protobuf import protobuf_events
 from buckets.events.protobuf.pinned import PinnedProtobuf
@@ -60,10 +61,11 @@ class TopicValues:
         Raises:
             BucketsError: the registry cannot be asked.
         """
-        read = self._values(rows, schema, partial(self._fields, batch_id, pinned))
+        readable = without_made_id(schema)
+        read = self._values(rows, readable, partial(self._fields, batch_id, pinned))
         if pinned.key_format != "text":
-            read = with_keys(read, schema, partial(self._keys, batch_id, pinned, is_whole_key(schema)))
-        read = with_message_fields(read, schema)
+            read = with_keys(read, readable, partial(self._keys, batch_id, pinned, is_whole_key(readable)))
+        (read,) = with_made_ids([with_message_fields(read, readable)], schema)
         return _with_judged(read, pinned.unjudged) if pinned.unjudged else read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:

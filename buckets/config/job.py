@@ -15,10 +15,11 @@ from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
-from buckets.config.source import KeyFormat, SourceSettings
+from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
 from buckets.events.avro.avro_type import AvroSchemaError
 from buckets.events.avro.decoder import decoder_of
+from buckets.events.event_id import ROW_IDS
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
@@ -246,12 +247,30 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
+    yield partial(_check_rows_have_numbers, path, settings.source, schema)
+    if isinstance(settings.source, CsvSource):
+        yield partial(_check_encoding, path, schema)
     if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
         return
     if settings.source.envelope is None:
         yield partial(_check_no_envelope, path, schema)
     yield partial(_check_keys, path, settings.source, schema)
+
+
+def _check_rows_have_numbers(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    if schema.identity.row and source.folder is None:
+        message = f"configuration {path}: {source.place} has no rows that keep their number, and {ROW_IDS}"
+        raise BucketsError(message)
+
+
+def _check_encoding(path: Path, schema: EventSchema) -> None:
+    if not schema.csv.is_by_line:
+        message = (
+            f"configuration {path}: event schema {schema.name!r} has csv.encoding {schema.csv.encoding}, in which a "
+            "job does not see where lines end; let files be written as utf-8, or as cp1252 and the like"
+        )
+        raise BucketsError(message)
 
 
 def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:

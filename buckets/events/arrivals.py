@@ -77,8 +77,9 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
         MissingColumn: one is missing.
     """
     names = list(there)
+    made = {schema.event_id} if schema.identity.is_made else set()
     for name in filter(None, (schema.event_id, schema.event_time.field, arrival)):
-        if name not in names:
+        if name not in names and name not in made:
             message = (
                 f"events {path}: no column {name!r}, which event schema {schema.name!r} needs; "
                 f"columns there: {', '.join(names)}"

@@ -8,35 +8,75 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from buckets.events.csv_format import CsvFormat
+from buckets.events.schema import EventSchema
+from buckets.printable import short_line
+
 csv.field_size_limit(sys.maxsize)
+_REASONS = {
+    "unexpected end of data": "quotes are not closed where the line ends; a record is one line, so that no text has a "
+    "line break in it",
+    "new-line character seen": "a carriage return stands between its fields, as lines end on old Macs; save the file "
+    "with line feeds",
+    "expected after": "text follows closing quotes; a quote inside of quotes is written twice",
+}
+"""What is wrong with a line, by a part of the message of Python's module."""
+_DELIMITERS = (",", ";", "\t", "|")
 
 
-def split_line(line: str) -> list[str]:
+def split_line(line: str, written: CsvFormat) -> list[str]:
     """Split one line into its fields.
 
     Raises:
         ValueError: quotes that do not close, or text after a closing quote.
     """
     try:
-        rows = list(csv.reader([line], strict=True))
+        rows = list(csv.reader([line], strict=True, delimiter=written.delimiter))
     except csv.Error as error:
-        message = f"broken CSV: {error}"
+        reason = next((ours for theirs, ours in _REASONS.items() if theirs in str(error)), str(error))
+        message = f"broken CSV: {reason}"
         raise ValueError(message) from None
     return rows[0] if rows else []
 
 
-def split_header(line: str) -> list[str]:
-    """Split a header line into the names of the fields.
+def read_header(line: str, schema: EventSchema) -> list[str]:
+    """Read the names of the fields from a header line, which is about events of a schema; some columns may have none.
 
     Raises:
-        ValueError: broken, or a name is given twice.
+        ValueError: broken, a name is given twice, or none is a field; says what to do.
     """
-    names = [name.strip() for name in split_line(line)]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = _names(line, schema.csv)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         message = f"broken CSV: the header names {twice!r} twice"
         raise ValueError(message)
+    if set(names).isdisjoint(schema.field_names):
+        message = (
+            f"names no field of event schema {schema.name!r}, it begins {short_line(repr(names[0]))}; "
+            f"{_remedy(line, schema)}"
+        )
+        raise ValueError(message)
     return names
+
+
+def _names(line: str, written: CsvFormat) -> list[str]:
+    return [name.strip() for name in split_line(line, written)]
+
+
+def _remedy(line: str, schema: EventSchema) -> str:
+    """Say what to do about a first line that names no field."""
+    for delimiter in _DELIMITERS:
+        try:
+            names = _names(line, schema.csv.model_copy(update={"delimiter": delimiter}))
+        except ValueError:
+            continue
+        if not set(names).isdisjoint(schema.field_names):
+            shown = '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
+            return f"write into the event schema how it is separated: csv: {{delimiter: {shown}}}"
+    named = schema.csv.delimiter.join(schema.field_names)
+    return (
+        f"write the names of the columns above it, as in {named}, or into the event schema: csv: {{header: [NAME, …]}}"
+    )
 
 
 @dataclass(frozen=True)
@@ -47,9 +87,13 @@ class CsvColumns:
     broken: list[str | None]
 
 
-def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str]) -> CsvColumns:
-    """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere."""
+def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat) -> CsvColumns:
+    """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere.
+
+    Columns without a name at the end may be left out of a record.
+    """
     index_of = {name: index for index, name in enumerate(header)}
+    least = max((index + 1 for index, name in enumerate(header) if name), default=0)
     indices = [index_of.get(name) for name in wanted]
     columns: list[list[str | None]] = [[] for _ in wanted]
     broken: list[str | None] = []
@@ -57,8 +101,8 @@ def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str
         values: list[str] = []
         reason = None
         try:
-            values = split_line(line)
-            if len(values) != len(header):
+            values = split_line(line, written)
+            if not least <= len(values) <= len(header):
                 reason = f"broken CSV: {len(values)} fields where the header has {len(header)}"
         except ValueError as error:
             reason = str(error)

@@ -21,15 +21,18 @@ from buckets.events.arrivals import (
     check_columns,
     field_column,
 )
-from buckets.events.csv_lines import split_header
+from buckets.events.csv_format import PLAIN_CSV, CsvFormat
+from buckets.events.csv_lines import read_header
 from buckets.events.field_paths import reachable
 from buckets.events.json_object import read_object
 from buckets.events.line_reader import line_reader
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
+from buckets.events.text_lines import recoded_lines
 from buckets.events.times_seen import told
-from buckets.printable import short_line
 from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
 
@@ -53,14 +56,16 @@ class EventFile:
     Attributes:
         path: where it is.
         kind: how it is read.
-        header: of a CSV file.
+        header: the header line that a CSV file has.
         fields: the declared fields that it has; of JSON those that its first lines have.
+        csv: how CSV is written.
     """
 
     path: Path
     kind: FileFormat
     header: list[str] | None = None
     fields: frozenset[str] = frozenset()
+    csv: CsvFormat = PLAIN_CSV
 
 
 def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:
@@ -88,41 +93,64 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
             message = f"events {path}: is empty"
             raise BucketsError(message)
         return EventFile(path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema))
-    first = next(_lines(path), None)
+    if kind == "csv":
+        return _open_csv(path, schema)
+    if next(_lines(path), None) is None:
+        message = f"events {path}: is empty"
+        raise BucketsError(message)
+    _check_utf8(path, "save it as UTF-8")
+    return EventFile(path, kind, fields=_fields_of_json(path, schema))
+
+
+def _open_csv(path: Path, schema: EventSchema) -> EventFile:
+    """Check a file of CSV.
+
+    Raises:
+        BucketsError: it is empty, or without id or time.
+    """
+    written = schema.csv
+    if written.is_by_line:
+        _check_utf8(path, "save it as UTF-8, or write into the event schema: csv: {encoding: utf-16}")
+        with path.open("rb") as file:
+            fault = written.mark_fault(file.read(len(codecs.BOM_UTF8)))
+        if fault is not None:
+            message = f"events {path}: {fault}"
+            raise BucketsError(message)
+    first = next(_lines(path, written), None)
     if first is None:
         message = f"events {path}: is empty"
         raise BucketsError(message)
-    _check_utf8(path)
-    if kind == "json":
-        return EventFile(path, kind, fields=_fields_of_json(path, schema))
+    if written.header:
+        check_columns(written.header, schema, str(path))
+        with contextlib.suppress(ValueError):
+            if set(written.header) <= set(read_header(first[1].decode(written.line_encoding), schema)):
+                message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
+                raise BucketsError(message)
+        return EventFile(path, "csv", None, _declared(written.header, schema), written)
     header = _header(path, *first, schema)
     check_columns(header, schema, str(path))
-    if next(islice(_lines(path), 1, None), None) is None:
+    if next(islice(_lines(path, written), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
-    return EventFile(path, kind, header, _declared(header, schema))
+    return EventFile(path, "csv", header, _declared(header, schema), written)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
     """Read the header line of a CSV file, which is about events of the schema."""
     try:
-        header = split_header(line.decode("utf-8"))
+        return read_header(line.decode(schema.csv.line_encoding), schema)
+    except UnicodeDecodeError:
+        reason = f"the header line is not valid {schema.csv.encoding_name}"
     except ValueError as error:
-        message = f"events {path}:{number}: the header line is {error}"
-        raise BucketsError(message) from None
-    if not set(header) & set(schema.field_names):
-        message = (
-            f"events {path}:{number}: the first line names no field of event schema {schema.name!r}, it begins "
-            f"{short_line(header[0])!r}; write the names of the columns above it, as in {','.join(schema.field_names)}"
-        )
-        raise BucketsError(message)
-    return header
+        reason = f"the header line is {error}" if "broken CSV" in str(error) else f"the first line {error}"
+    message = f"events {path}:{number}: {reason}"
+    raise BucketsError(message)
 
 
-def _check_utf8(path: Path) -> None:
+def _check_utf8(path: Path, remedy: str) -> None:
     with path.open("rb") as file:
         if is_utf16(file.read(2)):
-            message = f"events {path}: is UTF-16; save it as UTF-8"
+            message = f"events {path}: is UTF-16; {remedy}"
             raise BucketsError(message)
 
 
@@ -138,15 +166,16 @@ def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:
     """
     first = list(islice(_lines(path), _LINES_LOOKED_AT))
     rows = next(numbered_lines(EventFile(path, "json"), _LINES_LOOKED_AT))
-    read = next(line_reader("json", schema, None)([_lines_of(path, rows)]))
-    columns = {name: read.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+    readable = without_made_id(schema)
+    read = next(line_reader("json", readable, None)([_lines_of(path, rows)]))
+    columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
     names: dict[str, None] = {}
     for _, line in first:
         with contextlib.suppress(ValueError):
             names |= dict.fromkeys(name for name, _ in read_object(line.decode()))
     is_object = pc.any(pc.is_null(read.column(BROKEN))).as_py()
-    for name in (schema.event_id, schema.event_time.field):
+    for name in filter(None, (readable.event_id, schema.event_time.field)):
         if names and is_object and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
@@ -167,19 +196,28 @@ def raw_lines(file: EventFile) -> Iterator[bytes]:
     return (line for _, line in _lines(file.path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that are not blank, unchanged, with their numbers from 1."""
+def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]]:
+    """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes.
+
+    Raises:
+        BucketsError: the file has another encoding than it should.
+    """
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            text = line.rstrip(b"\r\n")
-            text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
-            if text.strip():
-                yield number, text
+        try:
+            for number, line in enumerate(file if csv.is_by_line else recoded_lines(file, csv.encoding), 1):
+                text = line.rstrip(b"\r\n")
+                text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+                if text.strip():
+                    yield number, text
+        except UnicodeError as error:
+            reason = getattr(error, "reason", error)
+            message = f"events {path}: is not valid {csv.encoding_name} ({reason}); correct csv.encoding"
+            raise BucketsError(message) from None
 
 
 def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
     """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header."""
-    lines = _lines(file.path)
+    lines = _lines(file.path, file.csv)
     if file.header is not None:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
@@ -205,11 +243,13 @@ def file_arrivals(
 
 
 def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    readable = without_made_id(schema)
     if file.kind == "parquet":
-        yield from read_arrivals(file.path, 0, schema, None)
-        return
-    read = line_reader(file.kind, schema, file.header)
-    yield from read(_lines_of(file.path, table) for table in numbered_lines(file, batch_rows))
+        rows = read_arrivals(file.path, 0, readable, None)
+    else:
+        read = line_reader(file.kind, readable, file.header)
+        rows = read(_lines_of(file.path, table) for table in numbered_lines(file, batch_rows))
+    yield from with_made_ids(rows, schema, file.path)
 
 
 def _lines_of(path: Path, table: pa.Table) -> pa.RecordBatch:

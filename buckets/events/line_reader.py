@@ -22,5 +22,7 @@ def line_reader(
         header: the fields of CSV lines, where the header line is not among them.
     """
     if kind == "csv":
-        return lambda batches: csv_events(text_lines(batches), schema, header)
+        written = schema.csv
+        encoding, name = written.line_encoding, written.encoding_name
+        return lambda batches: csv_events(text_lines(batches, encoding, name), schema, header)
     return lambda batches: (json_events(rows, schema) for rows in text_lines(batches))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, INGESTED, field_column
+from buckets.events.event_id import EventId
 from buckets.events.moment_text import Faults
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventSchema
 
@@ -19,6 +20,8 @@ HEADERS, STAMPED = "headers", "stamped"
 """Columns of rows beside `key`: headers as a list of key and value, and what the timestamp is, as Kafka numbers it."""
 _STAMPS = {"create_time": 0, "log_append_time": 1}
 _STAMPED_BY = {0: "was stamped when it was made, as create_time", 1: "was stamped by the broker, as log_append_time"}
+
+_NO_ID = EventId.model_construct(field="")
 
 
 class _PartOfSchema(EventSchema):
@@ -52,9 +55,17 @@ def is_of_key(origin: str) -> bool:
 
 def value_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of what lies in values, by which these are read."""
+    schema = without_made_id(schema)
     beside = schema.beside_value
     names = {name: name for name in schema.field_names if name not in beside}
     return part_of_schema(schema, names) if beside else schema
+
+
+def without_made_id(schema: EventSchema) -> EventSchema:
+    """Return the event schema by which events are read whose ids are made afterwards, by `with_made_ids`."""
+    if not schema.identity.is_made:
+        return schema
+    return _PartOfSchema.model_construct(**(dict(schema) | {"identity": _NO_ID}))
 
 
 def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collection[str] = ()) -> EventSchema:
@@ -69,11 +80,12 @@ def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collect
     attributes = {names[name]: kind for name, kind in schema.attributes.items() if name in names}
     return _PartOfSchema.model_construct(
         name=schema.name,
-        event_id=names.get(schema.event_id, ""),
+        identity=EventId.model_construct(field=names.get(schema.event_id, "")),
         event_time=time.model_copy(update={"field": names.get(time.field, "")}),
         attributes=dict.fromkeys(texts, "string") | attributes,
         measures={names[name]: measure for name, measure in schema.measures.items() if name in names},
         arrays={names[name]: kind for name, kind in schema.arrays.items() if name in names},
+        csv=schema.csv,
     )
 
 

@@ -16,6 +16,8 @@ from pydantic import (
 )
 
 from buckets.events.clock_times import checked_format
+from buckets.events.csv_format import PLAIN_CSV, CsvFormat
+from buckets.events.event_id import EventId, FieldName
 from buckets.events.field_paths import array_path
 from buckets.events.time_units import TimeUnit
 from buckets.expressions.expression import is_array
@@ -26,7 +28,6 @@ from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
 LARGEST_SCALE = 12
-FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
 
@@ -153,7 +154,7 @@ class EventSchema(BaseModel):
     Attributes:
         name: what the kind of event is called.
         version: the version of the schema, as its author numbers it.
-        event_id: the field that identifies an event.
+        identity: the field that identifies an event: its name alone, or a mapping where the data have no id.
         event_time: the field that says when it happened: its name alone, or a mapping.
         attributes: fields that rules group by and filter on, each with its type.
         measures: decimal fields that rules aggregate.
@@ -162,18 +163,20 @@ class EventSchema(BaseModel):
         origins: where fields of messages lie that are not in their value: `key`, `key.` and the path to a field in
             one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
             envelope has beside the event.
+        csv: how files of CSV are written; other sources pass over it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "event"
     version: int = 1
-    event_id: FieldName
+    identity: EventId = Field(alias="event_id")
     event_time: EventTime
     attributes: dict[FieldName, AttributeType] = Field(default_factory=dict)
     measures: dict[FieldName, Measure] = Field(default_factory=dict)
     arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
+    csv: CsvFormat = PLAIN_CSV
 
     @field_validator("event_time", mode="before")
     @classmethod
@@ -186,6 +189,26 @@ class EventSchema(BaseModel):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             message = f"field {twice[0]!r} is declared twice; give each field one role"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _columns_have_id_and_time(self) -> "EventSchema":
+        for name in (self.event_id, self.event_time.field) if self.csv.header else ():
+            is_made = name == self.event_id and self.identity.is_made
+            if name not in self.csv.header and name not in self.beside_value and not is_made:
+                message = f"csv.header: has no column {name!r}, without which no row is an event"
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _ids_are_made_of_fields(self) -> "EventSchema":
+        for name in self.identity.hash:
+            if name == self.event_id or name not in self.field_names:
+                message = f"event_id: hash: {name!r} is no field of the schema; declare it as an attribute or a measure"
+                raise ValueError(message)
+        if self.identity.is_made and self.event_id in self.origins:
+            message = f"origins: {self.event_id!r} is an id that is made, and comes from nowhere else; leave it out"
             raise ValueError(message)
         return self
 
@@ -225,9 +248,23 @@ class EventSchema(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without arrays and origins where there are none, so that releases that do not know them read it."""
+        """As it is in a file, without what is as usual, so that releases that do not know that read it."""
         written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if value or name not in ("arrays", "origins")}
+        usual = {name for name in ("arrays", "origins") if not getattr(self, name)}
+        usual |= set() if self.csv != PLAIN_CSV else {"csv"}
+        named = {"event_id" if name == "identity" else name: value for name, value in written.items()}
+        named["event_id"] = named["event_id"] if self.identity.is_made else self.event_id
+        return {name: value for name, value in named.items() if name not in usual}
+
+    @property
+    def event_id(self) -> str:
+        """The field that identifies an event, in the data or made of them."""
+        return self.identity.field
+
+    @property
+    def with_written_ids(self) -> "EventSchema":
+        """The same of events whose ids have been made already, as those of tests are."""
+        return self.model_copy(update={"identity": EventId(field=self.event_id)}) if self.identity.is_made else self
 
     @property
     def field_names(self) -> list[str]:

@@ -4,7 +4,9 @@ A line ends with a line feed; carriage returns before it belong to the line's en
 ASCII white space are blank, and left out: whatever else is on a line is an event or a dead letter.
 """
 
+import io
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -35,40 +37,55 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield rows.append_column(POSITION, pa.array(numbers))
 
 
-def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
-    r"""Turn `raw` from bytes into text, and say in `broken` where a line is not valid UTF-8.
+def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") -> pa.RecordBatch:
+    r"""Turn `raw` from bytes into text, and say in `broken` where a line is not valid in the encoding of that name.
 
     The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
     long line the beginning is kept.
     """
     raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
     try:
-        text = pc.cast(raw, pa.string())
+        text = pc.cast(raw, pa.string()) if encoding == "utf-8" else None
     except pa.ArrowInvalid:
-        text, reasons = _shown(raw)
+        text = None
+    if text is None:
+        text, reasons = _shown(raw, encoding, name)
     at = rows.schema.get_field_index(RAW)
     return rows.set_column(at, RAW, text).append_column(BROKEN, reasons)
 
 
-def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
+def _shown(raw: pa.BinaryArray, encoding: str, name: str) -> tuple[pa.StringArray, pa.StringArray]:
     """Turn lines into text, and say what is wrong with those that are not valid."""
     text: list[str | None] = []
     reasons: list[str | None] = []
     for line in raw.to_pylist():
         try:
-            text.append(line.decode())
+            text.append(line.decode(encoding))
             reasons.append(None)
         except UnicodeDecodeError:
-            text.append(_with_backslashes(line))
-            reasons.append("is not valid UTF-8")
+            text.append(_with_backslashes(line, encoding))
+            reasons.append(f"is not valid {name}")
     return pa.array(text, pa.string()), pa.array(reasons, pa.string())
 
 
-def _with_backslashes(line: bytes) -> str:
-    """Show a line that is not valid UTF-8; of a long one the beginning, as a dead letter keeps it."""
+def _with_backslashes(line: bytes, encoding: str) -> str:
+    """Show a line that is not valid; of a long one the beginning, as a dead letter keeps it."""
     most = LONGEST_RAW * _LONGEST_CHARACTER
-    begin = line[:most].decode(errors="backslashreplace")
+    begin = line[:most].decode(encoding, errors="backslashreplace")
     return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
+
+
+def recoded_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
+    """Yield the lines of a file whose encoding does not show where they end, in UTF-8.
+
+    Half of a character stays one, so that its line is not valid.
+
+    Raises:
+        UnicodeDecodeError: the file ends within a character, or has something else that no line could keep.
+    """
+    with io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n") as lines:
+        for line in lines:
+            yield line.encode("utf-8", "surrogatepass")
 
 
 def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,13 +96,17 @@ def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pc.invert(blank)) if pc.any(blank).as_py() else rows
 
 
-def text_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def text_lines(
+    batches: Iterable[pa.RecordBatch], encoding: str = "utf-8", name: str = "UTF-8"
+) -> Iterator[pa.RecordBatch]:
     """Turn the lines of files from bytes into numbered text without blank lines.
 
     Args:
         batches: rows with `raw` (binary), `source`, and `position` if they are numbered already.
+        encoding: that of the lines.
+        name: what the encoding of the files is called, where a line is not valid.
     """
     for rows in numbered(batch for batch in batches if batch.num_rows):
-        lines = without_blank(as_text(rows))
+        lines = without_blank(as_text(rows, encoding, name))
         if lines.num_rows:
             yield lines

@@ -36,6 +36,9 @@ def event_messages(
     if key not in schema.field_names:
         message = f"--key {key}: event schema {schema.name!r} has no such field; it has {', '.join(schema.field_names)}"
         raise BucketsError(message)
+    if key == schema.event_id and schema.identity.is_made:
+        message = f"--key {key}: is an id that is made where events are read, and no message has it; name another field"
+        raise BucketsError(message)
     if key in schema.arrays:
         message = f"--key {key}: is an array, and the key of a message is one value; name another field"
         raise BucketsError(message)
@@ -67,6 +70,8 @@ def _rows(
         if dead_letters:
             on_bad(dead_letters)
         for row in written_events(events, schema):
+            if schema.identity.is_made:
+                del row[schema.event_id]
             yield _text(row.get(key)), msgspec.json.encode(row)
 
 

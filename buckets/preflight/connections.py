@@ -164,8 +164,8 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
         raise BucketsError(message)
     first = query(table, f"select * from rows limit {_ROWS_LOOKED_AT}", f"source.path: {source.path}")
     rows = next(plain_table_arrivals(first, job.event_schema), None)
-    there = f"version {table.version():,}, {len(columns):,} columns"
-    return "; ".join([there, *_looked_at(rows, job, f"events {source.path}")])
+    found = f"version {table.version():,}, {len(columns):,} columns"
+    return "; ".join([found, *_looked_at(rows, job, f"events {source.path}")])
 
 
 def _rule_table(job: Job) -> str:

@@ -85,7 +85,7 @@ def _tested(
     """Return a test of events, with what a rule makes of them when it is in force."""
     active = rule.model_copy(update={"state": "ACTIVE"})
     strict = engine.model_copy(update={"nulls": "strict"})  # An event that the rule would not see is no example of it.
-    evaluator = Evaluator([active], schema, engine_of(strict, [active], schema))
+    evaluator = Evaluator([active], schema.with_written_ids, engine_of(strict, [active], schema))
     return DraftedTest(name, rows, evaluator.recorded(events_table(rows, schema)))
 
 

@@ -107,7 +107,7 @@ class RuleTester:
         if known is not None:
             return known.fresh()
         rules = [self._rules[rule_id] for rule_id in rule_ids]
-        made = Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema), lists)
+        made = Evaluator(rules, self._schema.with_written_ids, engine_of(self._engine, rules, self._schema), lists)
         if not lists:
             self._evaluators[rule_ids] = made.fresh()
         return made

@@ -29,6 +29,8 @@ from buckets.events.arrivals import (
     with_fields_of,
 )
 from buckets.events.field_paths import array_path, reachable, to_list
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.schema import EventSchema
 from buckets.spark.arrival_stream import ArrivalStream
 
@@ -46,11 +48,12 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
     columns = to_arrow_schema(frame.schema)
-    there = reachable(schema.field_names, columns)
+    readable = without_made_id(schema)
+    there = reachable(readable.field_names, columns)
     check_columns(there, schema, source.path, source.arrival)
     fields = [
         (_column(name, columns) if name in there else F.lit(None).cast("string")).alias(field_column(index))
-        for index, name in enumerate(schema.field_names)
+        for index, name in enumerate(readable.field_names)
     ]
     order = _order(frame, source)
     missing = F.lit(f"{source.arrival}: is missing or null, and gives the arrival order")
@@ -59,7 +62,8 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
     rows = frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields)
 
     def pick(batches: Iterable[pa.RecordBatch], of_batch: EventSchema) -> Iterator[pa.RecordBatch]:
-        return (with_fields_of(batch, schema, of_batch) for batch in batches)
+        wanted = without_made_id(of_batch)
+        return with_made_ids((with_fields_of(batch, readable, wanted) for batch in batches), of_batch)
 
     return ArrivalStream(rows, pick, lambda wanted: wanted.field_names, schema)
 

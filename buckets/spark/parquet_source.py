@@ -12,6 +12,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from buckets.config.source import ParquetSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER, MissingColumn
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path, readable_files
@@ -34,7 +36,8 @@ def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema
     _check_some(source, schema)
 
     def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
-        return read_arrivals(path, modified_ms, schema, source.arrival)
+        rows = read_arrivals(path, modified_ms, without_made_id(schema), source.arrival)
+        return with_made_ids(rows, schema, source.folder)
 
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
     return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from buckets.config.source import TextSource
 from buckets.events.arrivals import RAW, SOURCE
 from buckets.events.line_reader import line_reader
+from buckets.events.made_ids import with_made_ids
+from buckets.events.message_fields import without_made_id
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path
 from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
@@ -28,7 +30,8 @@ def open_text(spark: SparkSession, source: TextSource) -> ArrivalStream:
     kind = source.file_format
 
     def read(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
-        return line_reader(kind, schema, header=None)(map(_with_paths, batches))
+        rows = line_reader(kind, without_made_id(schema), header=None)(map(_with_paths, batches))
+        return with_made_ids(rows, schema, source.folder)
 
     return ArrivalStream(lines, read)
 

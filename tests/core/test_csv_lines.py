@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.events.csv_format import PLAIN_CSV
 from buckets.events.csv_lines import read_lines, split_line
 
 FIELDS = st.text(st.characters(blacklist_characters="\r\n\x00", blacklist_categories=["Cs"]), max_size=8)
@@ -20,12 +21,12 @@ def written(values: list[str]) -> str:
 
 @given(st.lists(FIELDS, min_size=1, max_size=6))
 def test_splitting_what_was_written_gives_the_fields_back(values):
-    assert split_line(written(values)) == values
+    assert split_line(written(values), PLAIN_CSV) == values
 
 
 @given(st.lists(st.lists(FIELDS, min_size=3, max_size=3) | st.lists(FIELDS, min_size=4, max_size=4), max_size=6))
 def test_each_line_is_a_row_of_its_own(rows):
-    columns = read_lines([written(row) for row in rows], ["a", "b", "c"], ["c", "a", "none"])
+    columns = read_lines([written(row) for row in rows], ["a", "b", "c"], ["c", "a", "none"], PLAIN_CSV)
     good = [len(row) == 3 for row in rows]
     assert columns.fields["a"] == [row[0] or None if fits else None for row, fits in zip(rows, good, strict=True)]
     assert columns.fields["c"] == [row[2] or None if fits else None for row, fits in zip(rows, good, strict=True)]
@@ -46,25 +47,25 @@ def test_each_line_is_a_row_of_its_own(rows):
     ],
 )
 def test_a_line_is_split_at_its_commas(line, values):
-    assert split_line(line) == values
+    assert split_line(line, PLAIN_CSV) == values
 
 
 @pytest.mark.parametrize("line", ['"open', '1,"2"3', "1\r2", '"1\n2'])
 def test_a_broken_line_is_named_and_the_next_one_is_read(line, as_worded):
     with pytest.raises(ValueError, check=as_worded):
-        split_line(line)
-    columns = read_lines([line, "1,2"], ["a", "b"], ["a"])
+        split_line(line, PLAIN_CSV)
+    columns = read_lines([line, "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
     assert columns.fields["a"] == [None, "1"]
     assert as_worded(columns.broken[0])
     assert columns.broken[1] is None
 
 
 def test_too_few_and_too_many_fields_are_counted(as_worded):
-    columns = read_lines(["1", "1,2,3", "1,2"], ["a", "b"], ["a"])
+    columns = read_lines(["1", "1,2,3", "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
     *broken, whole = columns.broken
     assert whole is None
     assert all(as_worded(reason) for reason in broken)
 
 
 def test_a_field_may_be_long():
-    assert split_line("x" * 200_000 + ",y") == ["x" * 200_000, "y"]
+    assert split_line("x" * 200_000 + ",y", PLAIN_CSV) == ["x" * 200_000, "y"]

@@ -219,6 +219,16 @@ def test_what_a_start_would_not_go_on_with_is_said_once_and_changes_nothing(job,
     assert job.schemas.to_json()["fault"] is None
 
 
+def test_csv_may_be_written_in_another_way_from_a_batch_on(job):
+    job.run(0)
+    changed = SCHEMA | {"csv": {"delimiter": ";", "decimal": ","}}
+    job.write("schema.yaml", changed)
+    assert job.run(1) == read(changed)
+    assert job.said == ["from batch 1 on: csv has changed; files that have been read already stay as they were read"]
+    job.write("schema.yaml", SCHEMA)
+    assert job.run(2) == read(SCHEMA)
+
+
 def test_a_start_says_the_same_of_a_change_that_was_refused(job):
     job.run(0)
     job.write("schema.yaml", attributes(kind="long"))

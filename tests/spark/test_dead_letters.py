@@ -135,7 +135,7 @@ CSV_LINES: list[tuple[bytes, str]] = [
     (b"digits,1,ann,CARD,1.234", "has more than 2 digits"),
     (b"not utf-8 \xff,1,ann,CARD,1.5", "UTF-8"),
     ("\u3000".encode(), "broken CSV: 1 fields where the header has 5"),
-    (b"carriage\rreturn,1,ann,CARD,1.5", "broken CSV: new-line character seen in unquoted field"),
+    (b"carriage\rreturn,1,ann,CARD,1.5", "broken CSV: a carriage return stands between its fields"),
     (b'"quoted\rreturn",1,ann,CARD,1.5', GOOD),
     (b"\ttab,1,ann,CARD,1.5", GOOD),
     (b"long number,1,ann,CARD,1" + b"0" * 5000 + b"e-5000", GOOD),

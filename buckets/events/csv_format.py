@@ -1,0 +1,102 @@
+"""How files of CSV are written: what separates fields, how numbers look, in which encoding, and under which names."""
+
+import codecs
+import string
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+_ONLY_OF_PYTHON = frozenset(
+    {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+)
+"""Codecs that no file is written in."""
+_SPELLED_ALIKE = string.printable
+
+
+def _is_delimiter(value: str) -> str:
+    if value == "\\t":
+        message = 'a tab is written in double quotes: "\\t"'
+        raise ValueError(message)
+    if len(value) != 1 or value.isalnum() or value in '"\r\n\0':
+        message = f"must be one character that is no letter, digit or quote, as in ';', '|' or \"\\t\", not {value!r}"
+        raise ValueError(message)
+    return value
+
+
+def _codec(value: str) -> str:
+    """Return the one name of an encoding."""
+    try:
+        name = codecs.lookup(value).name
+        "".encode(name)
+    except (LookupError, ValueError):
+        name = ""
+    if not name or name.replace("_", "-") in _ONLY_OF_PYTHON:
+        message = f"{value!r} is no encoding of text that Python has; such are utf-8, cp1252, iso8859-15, utf-16"
+        raise ValueError(message)
+    return "utf-8" if name == "utf-8-sig" else name
+
+
+class CsvFormat(BaseModel):
+    r"""How events are written in CSV. All files of a source are written in one way.
+
+    Attributes:
+        delimiter: the character between fields: `,`, `;`, `|`, a tab (`"\t"`).
+        decimal: what stands before the fraction of a measure.
+        thousands: what stands between groups of three digits in measures and fields of type `long`, which may be left
+            out there: `.`, `,`, an apostrophe or a space, also one that does not break.
+        encoding: the encoding of the text, such as `cp1252`, as Python calls it.
+        header: the names of the columns of files that have no header line; an empty name is a column that is not read.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    delimiter: Annotated[str, AfterValidator(_is_delimiter)] = ","
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[".", ",", "'", " "] | None = None
+    encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
+    header: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
+
+    @model_validator(mode="after")
+    def _separators_differ(self) -> "CsvFormat":
+        if self.decimal == self.thousands:
+            message = f"thousands: is {self.decimal!r} as `decimal` is; a number would have two readings"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _each_name_once(self) -> "CsvFormat":
+        for name in filter(None, self.header):
+            if self.header.count(name) > 1:
+                message = f"header: {name!r} is there twice"
+                raise ValueError(message)
+        return self
+
+    def renamed(self, names: Mapping[str, str]) -> "CsvFormat":
+        """Return the same under new names of fields."""
+        return self.model_copy(update={"header": tuple(names.get(name, name) for name in self.header)})
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether lines can be told apart before they are decoded, as they cannot in UTF-16."""
+        return _SPELLED_ALIKE.encode(self.encoding, "replace") == _SPELLED_ALIKE.encode()
+
+    @property
+    def line_encoding(self) -> str:
+        """The encoding of lines as they reach what reads them: files that cannot be cut are decoded before."""
+        return self.encoding if self.is_by_line else "utf-8"
+
+    def mark_fault(self, begin: bytes) -> str | None:
+        """Return what is wrong with how a file begins: the mark of UTF-8 where another encoding is declared."""
+        if self.encoding == "utf-8" or not self.is_by_line or not begin.startswith(codecs.BOM_UTF8):
+            return None
+        return f"begins with the mark of UTF-8, and csv.encoding is {self.encoding}; save it so, or leave that out"
+
+    @property
+    def encoding_name(self) -> str:
+        """The encoding, for people."""
+        return self.encoding.upper() if self.encoding.startswith("utf") else self.encoding
+
+
+PLAIN_CSV = CsvFormat()
+"""How CSV is written where nothing is declared."""
