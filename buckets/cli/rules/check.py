@@ -147,8 +147,8 @@ def _summary(
 
         summary = summarise(file_arrivals(file, schema, _BATCH_ROWS), rules, schema, engine, on_rows, lists)
     summary.bad.check(f"--events {path}")
-    if summary.bad.bad:
-        console.say(f"--events {path}: {summary.bad.text}")
+    for line in summary.bad.lines:
+        console.say(f"--events {path}: {line}")
     return summary
 
 

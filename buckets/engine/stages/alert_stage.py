@@ -16,7 +16,7 @@ from itertools import chain, product
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import EngineSettings
+from buckets.config.engine import DuplicateSettings, EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
@@ -81,7 +81,8 @@ def _schema(schema: EventSchema) -> EventSchema:
 
 def _settings(engine: EngineSettings) -> EngineSettings:
     """Return the settings of this stage: alerts are few, so all are kept as they are."""
-    return engine.model_copy(update={"shards": 1, "collision": "keep", "precision": JobPrecision()})
+    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
+    return engine.model_copy(update=fixed)
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:

@@ -7,7 +7,7 @@ into a cooldown depends on the alert before it, and so on; the same holds for `r
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -143,5 +143,6 @@ def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> I
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
-        yield scoring.piece(archived(rows, scoring.terms.event_schema, 0).append_column(ARRIVAL, numbers))
+        made, rounded = archived(rows, scoring.terms.event_schema, 0)
+        yield replace(scoring.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
         first += len(rows)
