@@ -39,7 +39,7 @@ class DuplicateSettings(BaseModel):
 
     @model_validator(mode="after")
     def _within_goes_with_id(self) -> "DuplicateSettings":
-        if self.by == "id" and self.within is None:
+        if self.by == "id" and not self.within:
             message = "`by: id` needs `within`: how far apart in time two events of one id may be, as in 7d"
             raise ValueError(message)
         if self.by == "time" and self.within is not None:
