@@ -140,7 +140,7 @@ def _typed(job: Job, recorded: RecordedBatches, batches: BatchRange) -> Iterator
         return
     schemas = recorded.schemas()
     for batch_id, rows in source_arrivals(job, batches, schemas):
-        yield batch_id, archived(rows, schemas[batch_id], batch_id)[0]
+        yield batch_id, archived(rows, schemas[batch_id], batch_id)
 
 
 def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple[pa.Table, int | None]]:

@@ -22,11 +22,13 @@ _OWN = {
 }
 
 
-def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
-    """Turn arrivals into rows of the archive, without their numbers; and say how many values of measures were rounded.
+def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Table:
+    """Turn arrivals into rows of the archive, without their numbers."""
+    return archived_and_rounded(rows, schema, batch_id)[0]
 
-    The archive has them as they were scored.
-    """
+
+def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
+    """Turn arrivals into rows of the archive, and say by measure how many values were rounded: it has them so."""
     events, faults = convert(rows, schema, frozenset())
     good = np.ones(len(events), np.bool_)
     good[list(faults)] = False

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
-from buckets.archive.arrival_rows import archived
+from buckets.archive.arrival_rows import archived_and_rounded
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
@@ -143,6 +143,6 @@ def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> I
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
-        made, rounded = archived(rows, scoring.terms.event_schema, 0)
+        made, rounded = archived_and_rounded(rows, scoring.terms.event_schema, 0)
         yield replace(scoring.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
         first += len(rows)
