@@ -32,7 +32,7 @@ class _AlertArrival(NamedTuple):
     ingested_ms: int | None
 
 
-def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, Any]) -> Arrivals:
+def alert_arrivals(past: Past, batch_id: int, from_ms: int | None, key: Mapping[str, Any]) -> Arrivals:
     """Return the alerts on events that have a key, from a time on.
 
     Args:
