@@ -168,7 +168,7 @@ def read_message(table: Table, value: bytes | None, binary: BinaryValues | None 
 
 def _has_room(kind: pa.Decimal128Type, value: Decimal) -> bool:
     _, digits, exponent = value.as_tuple()
-    return -int(exponent) <= kind.scale and len(digits) + int(exponent) <= kind.precision - kind.scale
+    return bool(-int(exponent) <= kind.scale and len(digits) + int(exponent) <= kind.precision - kind.scale)
 
 
 def _as_it_came(key: bytes | None, value: bytes | None) -> Row:

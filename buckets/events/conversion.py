@@ -153,7 +153,8 @@ def _fitting(column: pa.Array, scale: int) -> Int64s | None:
         integers = _integers(pc.cast(column, pa.int64(), safe=False))
         most = INT64_MAX // 10**scale
         if not pa.types.is_uint64(column.type) and bool(np.all((integers <= most) & (integers >= -most))):
-            return integers * 10**scale
+            scaled: Int64s = integers * 10**scale
+            return scaled
     elif pa.types.is_decimal(column.type) or (_is_text(column) and _is_plain(column, _LONGEST_PLAIN, "e")):
         try:
             return _decimal_to_scaled(pc.cast(column, pa.decimal128(38, scale)))

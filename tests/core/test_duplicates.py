@@ -41,8 +41,9 @@ def settings_by_id(draw):
 
 @pytest.mark.slow
 @settings(max_examples=examples(400))
-@given(rules(resets=True), streams(), st.integers(1, 30), settings_by_id(), pagings(), cuts())
-def test_duplicates_by_id_are_those_of_a_loop_over_a_list(rules, events, ids, given, paging, positions):
+@given(rules(resets=True), streams(), st.integers(1, 30), settings_by_id(), pagings(), cuts(), st.booleans())
+def test_duplicates_by_id_are_those_of_a_loop_over_a_list(rules, events, ids, given, paging, positions, visits):
+    """Also where keys are visited between batches, as eviction does, and what is too old is taken out."""
     written, (lateness_ms, late, collision, precision, within_ms) = given
     events = with_few_ids(events, ids)
     engine = Engine(rules, paging, **written)
@@ -51,7 +52,12 @@ def test_duplicates_by_id_are_those_of_a_loop_over_a_list(rules, events, ids, gi
         rules = [rule.model_copy(update={"reset_on_alert": False}) for rule in rules]
         engine = Engine(rules, paging, **written)
         oracle = Oracle(rules, MEASURES, lateness_ms, late, collision, precision, repeats_ms=within_ms)
-    found, expected = engine.run(cut(events, positions)), [oracle.arrive(event) for event in events]
+    found, expected = [], [oracle.arrive(event) for event in events]
+    for batch in filter(None, cut(events, positions)):
+        found += engine.batch(batch)
+        if visits:
+            engine.visit(sorted(engine.store))
+    engine.check_store()
     assert found == expected
     check_repeated(found, expected)
 

@@ -27,9 +27,9 @@ from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.conversion import column_types
-from buckets.events.schema import EventSchema
+from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.outputs import columns
-from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
+from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SEVERITY, alert_schema
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
