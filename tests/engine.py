@@ -102,6 +102,13 @@ class Engine:
                 None if clock == LEAST else clock,
                 scored.other_id(position),
             )
+            if scored.outcomes.code[position] == DUPLICATE:
+                other = zip(self.plan.group.measures, scored.outcomes.other_values[position].tolist(), strict=True)
+                values = {
+                    name: None if least > most else Decimal(format_scaled(least, self.schema.measures[name].scale))
+                    for name, (least, most) in other
+                }
+                outcomes[index].repeated = int(scored.outcomes.other_ms[position]), values
         for row in zip(*(column.tolist() for column in scored.rows), strict=True):
             event, rule, whole, micro, *ends, count, fewest, most, fired, exact, certain, fits = row
             assert fits

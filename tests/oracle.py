@@ -74,6 +74,8 @@ class Outcome:
     bounds: dict[str, Bounds] = field(default_factory=dict)
     beyond: list[str] = field(default_factory=list)
     """Rules whose sums pass 64 bits."""
+    repeated: tuple[int, dict[str, Decimal | None]] | None = field(default=None, compare=False)
+    """Of a duplicate the time and the measures of the event that had arrived; of the engine those that it keeps."""
 
 
 @dataclass
@@ -85,6 +87,8 @@ class Oracle:
     collision: str = "keep"
     precision: dict[str, Any] = field(default_factory=dict)
     """As written in a configuration."""
+    repeats_ms: int = 0
+    """How far apart two events of one id may be to be duplicates."""
 
     def __post_init__(self) -> None:
         precision = Precision.model_validate(self.precision)
@@ -112,8 +116,11 @@ class Oracle:
         now = event.time_ms if clock is None else max(clock, event.time_ms)
         is_raw = width_at(self.tiers, event.time_ms, now) is None
         same_time = [x for x in events if x.time_ms == event.time_ms] if is_raw else []
-        if any(x.event_id == event.event_id for x in same_time):
-            return Outcome("duplicate", clock_ms=clock)
+        repeated = self.repeated(event, events, now) or [x for x in same_time if x.event_id == event.event_id]
+        if repeated:
+            first = repeated[0]
+            values = dict(zip(self.measures, first.values, strict=False))
+            return Outcome("duplicate", clock_ms=clock, repeated=(first.time_ms, values))
         other = same_time[0] if same_time else None
         late = clock is not None and event.time_ms < clock
         outcome = Outcome("late" if late else "evaluated", True, clock, other.event_id if other else None)
@@ -145,6 +152,18 @@ class Oracle:
                 last_ms = self.reset_ms.get((rule.rule_id, event.key), event.time_ms)
                 self.reset_ms[rule.rule_id, event.key] = max(last_ms, event.time_ms)
         return outcome
+
+    def repeated(self, event: Event, events: list[Event], now: int) -> list[Event]:
+        """Events of the same id that are near enough, the nearest first, and of those the earlier."""
+        near = [
+            x
+            for x in events
+            if x.event_id == event.event_id
+            and abs(x.time_ms - event.time_ms) <= self.repeats_ms
+            and x.time_ms >= now - self.horizon_ms
+            and width_at(self.tiers, x.time_ms, now) is None
+        ]
+        return sorted(near, key=lambda x: (abs(x.time_ms - event.time_ms), x.time_ms))
 
     def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
         """Evaluate a rule, and note what comes out."""

@@ -123,10 +123,11 @@ RESULTS = (
     ),
     lines("Events by outcome", "cps", Query(rate("buckets_group_events_total", "outcome"), "{{outcome}}")),
     lines(
-        "Dead letters, and messages that are skipped",
+        "Dead letters, messages that are skipped, values that are rounded",
         "cps",
         Query(rate("buckets_dead_letter_reasons_total", "reason"), "{{reason}}"),
         Query(rate("buckets_skipped_total", "reason"), "skipped: {{reason}}"),
+        Query(rate("buckets_rounded_total", "measure"), "rounded: {{measure}}"),
     ),
     lines("Rules", "none", Query(value("buckets_rules"), "{{state}}")),
     lines(

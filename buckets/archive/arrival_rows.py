@@ -24,6 +24,11 @@ _OWN = {
 
 def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Table:
     """Turn arrivals into rows of the archive, without their numbers."""
+    return archived_and_rounded(rows, schema, batch_id)[0]
+
+
+def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
+    """Turn arrivals into rows of the archive, and say by measure how many values were rounded: it has them so."""
     events, faults = convert(rows, schema, frozenset())
     good = np.ones(len(events), np.bool_)
     good[list(faults)] = False
@@ -49,7 +54,7 @@ def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Tab
         fields[name] = _decimals(events.measures[name], measure.scale)
     if faults:
         fields = {name: pc.if_else(bad, pa.scalar(None, values.type), values) for name, values in fields.items()}
-    return pa.table(columns | fields)
+    return pa.table(columns | fields), events.without(faults).rounded_values
 
 
 def _decimals(scaled: pa.Array, scale: int) -> pa.Array:

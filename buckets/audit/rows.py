@@ -6,6 +6,7 @@ says why, and so are the messages of the source.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -153,11 +154,21 @@ def read_message(table: Table, value: bytes | None, binary: BinaryValues | None 
         row = table.contract.row_of(binary.shown(table.name, value))
     else:
         row = table.contract.read(value)
+    for column in table.columns:
+        value = row.get(column.name)
+        if isinstance(value, Decimal) and not _has_room(column.type, value):
+            message = f"{column.name}: {value:f} has more digits than the {column.type.scale} of its column"
+            raise ValueError(message)
     for check in table.checks:
         if not check.holds(row):
             message = f"does not fulfil {check.name}: {check.sql}"
             raise ValueError(message)
     return row
+
+
+def _has_room(kind: pa.Decimal128Type, value: Decimal) -> bool:
+    _, digits, exponent = value.as_tuple()
+    return bool(-int(exponent) <= kind.scale and len(digits) + int(exponent) <= kind.precision - kind.scale)
 
 
 def _as_it_came(key: bytes | None, value: bytes | None) -> Row:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from buckets.audit.checks import field_checks
-from buckets.outputs.columns import PUBLISHED
+from buckets.outputs.columns import PUBLISHED, VERDICTS
 from buckets.outputs.contract import COLUMN_TYPES, MOMENT, OTHER_FIELDS, Contract, Field, load_contract
-from buckets.outputs.output import Check
+from buckets.outputs.output import USUAL_SCALE, Check, value_type
 
 TRANSACTIONS = "transactions"
 UNREADABLE = "unreadable"
@@ -85,20 +85,22 @@ _EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction
 _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this release does not know.")
 
 
-def audit_tables(topics: Iterable[str]) -> dict[str, Table]:
+def audit_tables(topics: Iterable[str], largest_scale: int = 0) -> dict[str, Table]:
     """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
 
     Args:
         topics: the outputs that have topics, and `verdicts` where they have one.
+        largest_scale: that of the event schema, where values have more digits than usual.
     """
-    read = [*map(_output_table, topics)]
+    scale = max(largest_scale, USUAL_SCALE)
+    read = [_output_table(topic, USUAL_SCALE if topic == VERDICTS else scale) for topic in topics]
     tables = [*read, _TRANSACTIONS_TABLE, *([_UNREADABLE_TABLE] if read else [])]
     return {table.name: table for table in tables}
 
 
-def tables_of(topics: Mapping[str, str]) -> dict[str, Table]:
-    """Return the tables of topics that are kept, given the name of the table of each."""
-    return audit_tables(name for name in PUBLISHED if name in topics.values())
+def tables_of(topics: Mapping[str, str], largest_scale: int = 0) -> dict[str, Table]:
+    """Return the tables of topics that are kept, given the name of the table of each; as `audit_tables`."""
+    return audit_tables((name for name in PUBLISHED if name in topics.values()), largest_scale)
 
 
 _TRANSACTIONS_TABLE = Table(
@@ -111,10 +113,10 @@ _UNREADABLE_TABLE = Table(
 )
 
 
-def _output_table(output: str) -> Table:
+def _output_table(output: str, largest_scale: int) -> Table:
     published = PUBLISHED[output]
     contract = load_contract(published.contract)
-    fields = tuple(map(_column, contract.fields))
+    fields = tuple(_column(field, largest_scale) for field in contract.fields)
     is_of_event = any(field.name == "event_time" and not field.nullable for field in contract.fields)
     day = _EVENT_DAY if is_of_event else _PUBLISHED_DAY
     return Table(
@@ -128,7 +130,8 @@ def _output_table(output: str) -> Table:
     )
 
 
-def _column(field: Field) -> Column:
+def _column(field: Field, largest_scale: int) -> Column:
     comment = field.description.removesuffix(_UNIT_OF_MOMENTS)
     comment = f"{comment} As JSON text." if field.kind == "object" else comment
-    return Column(field.name, COLUMN_TYPES[field.kind], field.nullable or not field.required, comment)
+    kind = value_type(largest_scale) if field.kind == "decimal" else COLUMN_TYPES[field.kind]
+    return Column(field.name, kind, field.nullable or not field.required, comment)

@@ -20,6 +20,7 @@ checksums, which those that know only 2 take for damage; since 4 Spark may know 
 by which those that know only 3 would not find them, and records of batches have what lay beside them before."""
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
+_DUPLICATES = "engine.duplicates"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Basis:
         policies: dict[str, str] = {
             "engine.late": self.engine.late,
             "engine.collision": self.engine.collision,
+            _DUPLICATES: self.engine.duplicates.describe(),
             _NULLS: self.engine.nulls,
             _EDGE: precision.edge,
         }
@@ -139,7 +141,7 @@ class Basis:
         now = self._policies()
         if before is None:
             return
-        before = {_NULLS: "strict"} | before  # as releases were that did not write it
+        before = {_NULLS: "strict", _DUPLICATES: "time"} | before  # as releases were that did not write it
         for name in {**before, **now}:
             earlier, later = (policies.get(name, policies[_EDGE]) for policies in (before, now))
             if earlier != later:
@@ -158,6 +160,10 @@ class Basis:
         if written.csv != self.schema.csv:
             yield "csv has changed; files that have been read already stay as they were read"
         known = written.roles
+        for name, measure in self.schema.measures.items():
+            rounded = written.measures.get(name, measure).round
+            if measure.round != rounded:
+                yield f"measures.{name}.round has changed ({_until_now(rounded or 'none', measure.round or 'none')})"
         for name, role in self.schema.roles.items():
             if name not in known:
                 yield f"the event schema has a field more, {name} as {role}"

@@ -75,7 +75,10 @@ class TopicValues:
             return read(rows, value_schema(schema))
         if self.source.format in _TEXT:
             is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
-            return _OF_JSON[envelope](_TEXT[self.source.format](_filled(rows)), is_null, schema)
+            texts = _TEXT[self.source.format](_filled(rows))
+            if envelope == "debezium":
+                return read_json_changes(texts, is_null, schema, digits=self.source.decimals == "string")
+            return read_json_events(texts, is_null, schema)
         return _OF_RECORDS[envelope](rows, schema, read)
 
     def _fields(
@@ -142,9 +145,8 @@ def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 _TEXT = {"json": as_text, "json_sr": text_behind_prefix}
 """By format, what makes text of values."""
-_OF_JSON = {"debezium": read_json_changes, "cloudevents": read_json_events}
 _OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
-"""By envelope, what reads messages in JSON, and in formats that have records."""
+"""By envelope, what reads messages in formats that have records."""
 
 
 @dataclass(frozen=True)

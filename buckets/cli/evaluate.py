@@ -111,9 +111,10 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
     with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
         letters = ((file.path.name, letter["position"], letter["reason"]) for letter in map(json.loads, lines))
         bad.take(progress.events, progress.malformed, letters)
+    bad.rounded.update(progress.rounded)
     bad.check(f"events {file.path}")
-    if bad.bad:
-        echo(f"events {file.path}: {bad.text}", err=True)
+    for line in bad.lines:
+        echo(f"events {file.path}: {line}", err=True)
 
 
 def _check_out(out: Path) -> None:

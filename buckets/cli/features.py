@@ -97,8 +97,8 @@ def features(
         write_features(out, run.columns, tables())
     if run.missing:
         echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
-    if run.bad.bad:
-        echo(run.bad.text, err=True)
+    for line in run.bad.lines:
+        echo(line, err=True)
     rows = run.outcomes.total()
     if as_json:
         written = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}

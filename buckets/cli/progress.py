@@ -1,6 +1,7 @@
 """The progress of a command: a line that is renewed on a terminal, and elsewhere a plain line now and then."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -81,6 +82,7 @@ class BatchProgress(StatusLine):
         super().__init__(console, beginning)
         self.events = 0
         self.malformed = 0
+        self.rounded = Counter[str]()
         self.alerts = 0
         self.busy_s = 0.0
 
@@ -92,6 +94,7 @@ class BatchProgress(StatusLine):
         """Take a batch into account by its accounts, and how long it took."""
         self.events += account.events_in
         self.malformed += account.malformed
+        self.rounded.update(account.facts.rounded)
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += duration_s
         self._facts = {"batch": account.batch_id, "ruleset_version": account.ruleset_version}

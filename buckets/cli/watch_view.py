@@ -27,6 +27,7 @@ def figures_table(data: Status) -> Table:
         table.add_row(kind, _held(held))
     since_start = f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed"
     since_start += f", {totals['skipped']:,} skipped" if totals.get("skipped") else ""
+    since_start += f", {counted(totals['rounded'], 'value')} rounded" if totals.get("rounded") else ""
     table.add_row("since start", since_start)
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
     if webhook := webhook_words(data):

@@ -1,16 +1,57 @@
 """The settings that decide results: how many shards, what happens to events that break the order, how precise."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from buckets.config.precision import JobPrecision
 from buckets.duration import DurationMs, format_duration
 
+DuplicatesBy = Literal["time", "id"]
 LatePolicy = Literal["add", "evaluate", "drop"]
 CollisionPolicy = Literal["keep", "keep_first", "replace"]
 NullPolicy = Literal["leave_out", "strict"]
 MOST_SHARDS = 4096
+
+
+class DuplicateSettings(BaseModel):
+    """Which events are duplicates of one that has arrived, and are not taken in again.
+
+    Attributes:
+        by: `time`, the same id at the same time; or `id`, the same id within a span of time, as of a message that was
+            sent again with a new time stamp. For the latter the ids of each key's events of that span are looked at
+            in each batch.
+        within: with `by: id`, how far apart in time two of one id may be. It reaches no further back than the timeline
+            of the group: its longest window and the allowed lateness.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by: DuplicatesBy = "time"
+    within: DurationMs | None = None
+
+    @model_validator(mode="after")
+    def _within_goes_with_id(self) -> "DuplicateSettings":
+        if self.by == "id" and not self.within:
+            message = "`by: id` needs `within`: how far apart in time two events of one id may be, as in 7d"
+            raise ValueError(message)
+        if self.by == "time" and self.within is not None:
+            message = (
+                "within: goes with `by: id`; with `by: time` two events of one id have the same time. Leave it out"
+            )
+            raise ValueError(message)
+        return self
+
+    def describe(self) -> str:
+        """Return the setting in words."""
+        return "time" if self.within is None else f"id within {format_duration(self.within)}"
 
 
 class EngineSettings(BaseModel):
@@ -21,6 +62,7 @@ class EngineSettings(BaseModel):
         allowed_lateness: how late an event may be.
         late: what is done with one that is late.
         collision: what is done with one that shares its time with another.
+        duplicates: which events have arrived before.
         nulls: what is done with one that lacks a field which some rule groups by or aggregates: it is left out of that
             group or aggregate, or it is malformed for all rules.
         precision: how precise windows are.
@@ -32,12 +74,34 @@ class EngineSettings(BaseModel):
     allowed_lateness: DurationMs = 3_600_000
     late: LatePolicy = "add"
     collision: CollisionPolicy = "keep"
+    duplicates: DuplicateSettings = DuplicateSettings()
     nulls: NullPolicy = "leave_out"
     precision: JobPrecision = JobPrecision()
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `duplicates` where they are as ever, so that releases that do not know it read the rest."""
+        written: dict[str, Any] = write(self)
+        if self.duplicates == DuplicateSettings():
+            del written["duplicates"]
+        return written
 
     def required(self, needed: frozenset[str]) -> frozenset[str]:
         """Return the fields without which an event is malformed, of those that rules group by or aggregate."""
         return needed if self.nulls == "strict" else frozenset()
+
+    @model_validator(mode="after")
+    def _ids_for_so_long(self) -> "EngineSettings":
+        within = self.duplicates.within
+        for precision in (self.precision, *self.precision.groups):
+            if within is not None and precision.tail is not None and precision.tail < within:
+                message = (
+                    f"precision.tail: {format_duration(precision.tail)} is shorter than duplicates.within "
+                    f"{format_duration(within)}, and older events have no ids any more; make the tail at least as "
+                    "long, or `within` shorter"
+                )
+                raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _raw_where_a_policy_needs_it(self) -> "EngineSettings":

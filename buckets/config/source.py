@@ -24,6 +24,7 @@ _OF_TOPICS = frozenset(
         "schema_file",
         "message",
         "envelope",
+        "decimals",
     }
 )
 _WITH_SCHEMAS = ("avro", "protobuf")
@@ -76,6 +77,9 @@ class SourceSettings(BaseModel):
         key_format: how the keys of messages are written, where fields lie in them: as `text`, or as `format` has it;
             schemas of keys in Avro and Protobuf are those of a registry.
         envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
+        decimals: what a text in a measure is in changes of Debezium in JSON that have no schema beside them: `string`,
+            digits, as its `decimal.handling.mode=string` writes them. Left out, a text that may also be bytes in base64
+            is a dead letter, as `1234` is.
         schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
             `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
         message: the message of a schema file of Protobuf that values are; it may be left out where there is only one.
@@ -109,6 +113,7 @@ class SourceSettings(BaseModel):
     schema_file: str | None = None
     message: str | None = None
     envelope: Literal["debezium", "cloudevents"] | None = None
+    decimals: Literal["string"] | None = None
 
     @property
     def name(self) -> str:
@@ -266,6 +271,8 @@ class KafkaSource(SourceSettings):
                 yield f"topics: {name!r} is there twice"
         if self.unjudged and len(self.unjudged) == len(self.topics) and self.topic_pattern is None:
             yield "topics: none of them is judged, so no rule would be evaluated; leave out `judge: false` of one"
+        if self.decimals is not None and (self.envelope != "debezium" or self.format in _WITH_SCHEMAS):
+            yield "decimals: goes with `envelope: debezium` and values in JSON; leave it out"
         if self.schema_file is not None and self.format not in _WITH_SCHEMAS:
             yield f"schema_file: goes with `format: avro` or `format: protobuf`, not with {self.format}"
         if self.message is not None and (self.format != "protobuf" or self.schema_file is None):

@@ -9,7 +9,7 @@ a row's event; others only fill timelines.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,7 @@ class EventColumns:
         ingested_ms: Arrow int64, when the source took each in; None if it does not say.
         judged: Arrow bool, whether rules are evaluated at each; None if they are at all.
         times: how many times are of which kind, as `conversion.EventTimes` counts them.
+        rounded: by measure, bool `(events,)`, whose values were rounded; without measures of which none was.
     """
 
     source: pa.Array
@@ -121,10 +122,37 @@ class EventColumns:
     ingested_ms: pa.Array | None = None
     judged: pa.Array | None = None
     times: Counter[str] = field(default_factory=Counter)
+    rounded: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+
+    @property
+    def rounded_values(self) -> dict[str, int]:
+        """How many values were rounded, by measure."""
+        counts = {name: int(np.count_nonzero(rounded)) for name, rounded in self.rounded.items()}
+        return {name: count for name, count in counts.items() if count}
 
     def __len__(self) -> int:
         """Return how many events there are."""
         return len(self.times_ms)
+
+    def without(self, faults: Faults) -> "EventColumns":
+        """Return the events of rows that have no fault."""
+        if not faults:
+            return self
+        good = _good(len(self), faults)
+        mask = pa.array(good)
+        return EventColumns(
+            source=self.source.filter(mask),
+            source_order=self.source_order[good],
+            position=self.position[good],
+            event_id=self.event_id.filter(mask),
+            times_ms=self.times_ms[good],
+            attributes={name: values.filter(mask) for name, values in self.attributes.items()},
+            measures={name: values.filter(mask) for name, values in self.measures.items()},
+            ingested_ms=None if self.ingested_ms is None else self.ingested_ms.filter(mask),
+            judged=None if self.judged is None else self.judged.filter(mask),
+            times=self.times,
+            rounded={name: rounded[good] for name, rounded in self.rounded.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -147,7 +175,7 @@ def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> 
     if not faults:
         return events, []
     dead = {row: reason for row, reason in faults.items() if reason not in SKIPPED}
-    return _without(events, faults), _dead_letters(rows, dead, schema)
+    return events.without(faults), _dead_letters(rows, dead, schema)
 
 
 def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
@@ -177,7 +205,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
     note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
     times = conversion.event_times(fields[schema.event_time.field], schema.event_time)
     note(schema.event_time.field, times.faults)
-    attributes, measures = {}, {}
+    attributes, measures, rounded = {}, {}, {}
     for name, kind in schema.attributes.items():
         attributes[name], faulty = conversion.attributes(fields[name], kind)
         note(name, faulty)
@@ -185,8 +213,10 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         attributes[name], faulty = conversion.arrays(fields[name], kind)
         note(name, faulty)
     for name, measure in schema.measures.items():
-        scaled, faulty = conversion.measures(fields[name], measure.scale)
+        scaled, faulty, is_rounded = conversion.measures(fields[name], measure)
         note(name, faulty)
+        if is_rounded is not None:
+            rounded[name] = is_rounded
         nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
         measures[name] = pa.array(scaled, mask=nulls)
     events = EventColumns(
@@ -200,6 +230,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
         judged=rows.column(JUDGED) if JUDGED in rows.schema.names else None,
         times=times.counts(_good(len(rows), faults)),
+        rounded=rounded,
     )
     return events, faults
 
@@ -212,23 +243,6 @@ def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
     good = np.ones(rows, np.bool_)
     good[list(faults)] = False
     return good
-
-
-def _without(events: EventColumns, faults: Faults) -> EventColumns:
-    good = _good(len(events), faults)
-    mask = pa.array(good)
-    return EventColumns(
-        source=events.source.filter(mask),
-        source_order=events.source_order[good],
-        position=events.position[good],
-        event_id=events.event_id.filter(mask),
-        times_ms=events.times_ms[good],
-        attributes={name: values.filter(mask) for name, values in events.attributes.items()},
-        measures={name: values.filter(mask) for name, values in events.measures.items()},
-        ingested_ms=None if events.ingested_ms is None else events.ingested_ms.filter(mask),
-        judged=None if events.judged is None else events.judged.filter(mask),
-        times=events.times,
-    )
 
 
 def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> list[DeadLetter]:

@@ -7,12 +7,13 @@ Whatever reads events tells of such rows in the one form of `BadRows.text`:
 """
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from buckets.errors import BucketsError
-from buckets.printable import one_line
+from buckets.printable import counted, one_line, quoted
 
 _MOST_SHOWN = 5
 _MOST_KINDS = 1000
@@ -51,11 +52,13 @@ class BadRows:
         rows: how many rows there are, good and bad.
         unread: how many of them are no events.
         bad: how many are bad, those that only some rule cannot evaluate included.
+        rounded: by measure, how many values of good ones were rounded.
     """
 
     rows: int = 0
     unread: int = 0
     bad: int = 0
+    rounded: Counter[str] = field(default_factory=Counter)
     _kinds: dict[str, BadReason] = field(default_factory=dict)
 
     def take(self, rows: int, unread: int, bad: Iterable[tuple[str, int, str]]) -> None:
@@ -82,6 +85,14 @@ class BadRows:
         shown += [f"and {more:,} more reasons"] if more else []
         return f"{self.bad:,} of {self.rows:,} rows {verb}: {'; '.join(shown)}"
 
+    @property
+    def lines(self) -> Iterator[str]:
+        """What there is to say of them: how many are bad and why, and how many values were rounded."""
+        if self.bad:
+            yield self.text
+        if self.rounded:
+            yield rounded_text(self.rounded)
+
     def as_json(self) -> list[dict[str, Any]]:
         """Return the reasons as values that JSON knows."""
         return [vars(reason) for reason in self.reasons]
@@ -95,6 +106,13 @@ class BadRows:
         if 2 * self.unread > self.rows:
             message = f"{origin}: less than half can be read: {self.text}; correct the rows or the event schema"
             raise BucketsError(message)
+
+
+def rounded_text(rounded: Mapping[str, int]) -> str:
+    """Say how many values of each measure were rounded."""
+    values = counted(sum(rounded.values()), "value")
+    measures = ", ".join(f"{count:,} of {quoted(name)}" for name, count in rounded.items())
+    return f"{values} rounded half-even to the scale of the measure: {measures}"
 
 
 def _kind(reason: str) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,10 +21,10 @@ import pyarrow.compute as pc
 
 from buckets.events.clock_times import is_iso, read_texts
 from buckets.events.moment_text import Faults, moment_text
-from buckets.events.schema import AttributeType, EventSchema, EventTime
+from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
 from buckets.events.time_units import PER_SECOND, unit_hint
 from buckets.list_columns import element_type, list_of, plain_list
-from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_scaled
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
 from buckets.time_zone import instants_ms
 
 Int64s = npt.NDArray[np.int64]
@@ -143,28 +144,55 @@ def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
     return low.copy() if bool(np.all(high == low >> 63)) else None
 
 
-def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
-    """Convert decimals into integers that count `10**-scale`; null becomes 0.
+def measures(column: pa.Array, measure: Measure) -> tuple[Int64s, Faults, Flags | None]:
+    """Convert decimals into integers in the digits of their measure; null becomes 0.
 
     Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
+
+    Returns:
+        The integers, what does not fit, and which of them were rounded, bool; None where none was.
     """
+    scale = measure.scale
+    scaled = _fitting(column, scale)
+    if scaled is not None:
+        return scaled, {}, None
+    if measure.round is not None:
+        return _rounded(column, scale)
+    convert = partial(to_scaled, scale=scale)
+    if pa.types.is_decimal(column.type):
+        values, faults = _each(column.to_pylist(), lambda number: convert(format(number, "f")), 0)
+    else:
+        values, faults = _converted(column, convert, 0)
+    return np.array(values, np.int64), faults, None
+
+
+def _fitting(column: pa.Array, scale: int) -> Int64s | None:
+    """Convert a whole column of decimals at once; None where some row needs a closer look."""
     if pa.types.is_integer(column.type):
         integers = _integers(pc.cast(column, pa.int64(), safe=False))
         most = INT64_MAX // 10**scale
         if not pa.types.is_uint64(column.type) and bool(np.all((integers <= most) & (integers >= -most))):
-            return integers * 10**scale, {}
+            scaled: Int64s = integers * 10**scale
+            return scaled
     elif pa.types.is_decimal(column.type) or (_is_text(column) and _is_plain(column, _LONGEST_PLAIN, "e")):
         try:
-            scaled = _decimal_to_scaled(pc.cast(column, pa.decimal128(38, scale)))
+            return _decimal_to_scaled(pc.cast(column, pa.decimal128(38, scale)))
         except pa.ArrowInvalid:
-            scaled = None
-        if scaled is not None:
-            return scaled, {}
-    if pa.types.is_decimal(column.type):
-        values, faults = _each(column.to_pylist(), lambda number: to_scaled(format(number, "f"), scale), 0)
-    else:
-        values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
-    return np.array(values, np.int64), faults
+            pass
+    return None
+
+
+def _rounded(column: pa.Array, scale: int) -> tuple[Int64s, Faults, Flags | None]:
+    """Convert decimals, rounded half-even where they have more digits: as text, each different one once."""
+    text, unreadable = _as_text(column)
+    different = text.dictionary_encode()
+    known, faulty = _each(different.dictionary.to_pylist(), lambda each: to_rounded(each, scale), (0, False))
+    codes = different.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    numbers = np.array([number for number, _ in (*known, (0, False))], np.int64)
+    is_rounded = np.array([rounded for _, rounded in (*known, (0, False))], np.bool_)
+    faults = {int(row): faulty[code] for row, code in enumerate(codes.tolist()) if code in faulty} if faulty else {}
+    rounded = is_rounded[codes]
+    return numbers[codes], faults | unreadable, rounded if rounded.any() else None
 
 
 def _whole_number(text: str) -> int:

@@ -2,7 +2,7 @@
 
 A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event. One that was deleted (`d`), a table
 that was emptied (`t`), a message in the log of the database (`m`) and a tombstone are none, and skipped. In JSON there
-may be `schema` and `payload` around it all, as Kafka Connect writes it.
+may be `schema` and `payload` around it all, as Kafka Connect writes it; the schema says what decimals and times are.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
 """
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
+from buckets.events.connect_schema import ConnectValues
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
 from buckets.events.imported_schema import ImportedField
 from buckets.events.json_members import kind_of, members
@@ -30,8 +31,8 @@ AFTER = "after."
 """What stands before the path to a field of the event."""
 _BEFORE = "before."
 _OP = "op"
-_WRAPPED = ("payload", _OP, "after")
-_INNER = _WRAPPED[1:]
+_WRAPPED = ("payload", "schema", _OP, "after")
+_INNER = _WRAPPED[2:]
 _QUOTED = tuple(f'"{name}"'.encode() for name in _INNER)
 
 
@@ -47,20 +48,34 @@ def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
     return [ImportedField(f"{OF_ENVELOPE}{name}", reason=reason) for name in others]
 
 
-def read_json_changes(texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema) -> pa.RecordBatch:
-    """Read changes in JSON, as `envelope.read_opened` does; those without a value, bool `(rows,)`, are tombstones."""
+def read_json_changes(
+    texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
+) -> pa.RecordBatch:
+    """Read changes in JSON, as `envelope.read_opened` does.
+
+    Args:
+        texts: messages with `raw` (text), and `broken` where it cannot be read.
+        is_null: bool `(rows,)`, those without a value, which are tombstones.
+        schema: the event schema.
+        digits: whether a text in a measure is known to be digits where no schema says what it is.
+    """
+    names = {name: name for name in value_schema(schema).field_names}
+    of_row = ConnectValues((AFTER[:-1],), names, schema, digits)
+    of_envelope = ConnectValues((), paths_in_envelope(schema), schema, digits)
     written = zip(texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), is_null.tolist(), strict=True)
     opened = [
-        unopened(TOMBSTONE if is_tombstone else reason) if is_tombstone or reason else _open(text.encode())
+        unopened(TOMBSTONE if is_tombstone else reason)
+        if is_tombstone or reason
+        else _open(text.encode(), of_row, of_envelope)
         for text, reason, is_tombstone in written
     ]
     return read_opened(texts, opened, schema)
 
 
-def _open(text: bytes) -> Opened:
+def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> Opened:
     try:
         # Most have no schema around them, or one that names these fields too, so they are looked for at once.
-        payload, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
+        payload, connect, op, after = members(text, _WRAPPED, once=_WRAPPED[:1])
         inner = text if payload is None else payload
         if payload is not None or any(text.count(quoted) > 1 for quoted in _QUOTED) or b"\\" in text:
             op, after = members(inner, _INNER)
@@ -73,7 +88,13 @@ def _open(text: bytes) -> Opened:
         reason = "after: is missing or null"
     elif reason is None and after is not None and not after.startswith(b"{"):
         reason = f"after: is {kind_of(after)}, and must be an object"
-    return unopened(reason) if reason or after is None else Opened(after, inner)
+    if reason or after is None:
+        return unopened(reason)
+    connect = None if payload is None else connect
+    try:
+        return Opened(of_row.written(after, connect), of_envelope.written(inner, connect))
+    except ValueError as error:
+        return unopened(str(error))
 
 
 def _is_wrapped_null(text: bytes) -> bool:

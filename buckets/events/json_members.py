@@ -54,15 +54,15 @@ def _member(event: Fields, name: str, is_once: bool) -> bytes | None:
     if len(found) > 1 and is_once:
         message = f"{name}: is given twice"
         raise ValueError(message)
-    return None if not found or found[-1] is None else _written(found[-1]).encode()
+    return None if not found or found[-1] is None else json_text(found[-1]).encode()
 
 
-def _written(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Write a value that `read_object` has read; its numbers are text, and stay so."""
     if isinstance(value, Fields):
-        return "{" + ",".join(f"{json.dumps(name)}:{_written(member)}" for name, member in value) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{json_text(member)}" for name, member in value) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(json_text, value)) + "]"
     return json.dumps(value)
 
 

@@ -55,8 +55,7 @@ def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) ->
 
 def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:
     source = rows.column(SOURCE).dictionary_encode()
-    is_local = folder is not None and not isinstance(folder, StorePath)
-    begin = os.path.normpath(folder) if is_local else str(folder)
+    begin = os.path.normpath(folder) if folder and not isinstance(folder, StorePath) else str(folder or "")
     names = pa.array([_below(path, begin) for path in source.dictionary.to_pylist()], pa.string())
     return pc.binary_join_element_wise(names.take(source.indices), rows.column(POSITION).cast(pa.string()), ":")
 
@@ -86,7 +85,7 @@ def _text(column: pa.Array, name: str, schema: EventSchema) -> pa.Array:
         return pa.array(times_ms, mask=column.is_null().to_numpy(zero_copy_only=False)).cast(pa.string())
     if name in schema.measures:
         scale = schema.measures[name].scale
-        scaled, _ = conversion.measures(column, scale)
+        scaled, *_ = conversion.measures(column, schema.measures[name])
         shortest = (_shortest(value, scale) for value in scaled.tolist())
         valid = column.is_valid().to_pylist()
         return pa.array(

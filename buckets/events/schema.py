@@ -27,7 +27,13 @@ from buckets.time_zone import is_zone
 from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
-LARGEST_SCALE = 12
+Rounding = Literal["half_even"]
+LARGEST_SCALE = 18
+MOST_APART = 12
+"""By how much scales may differ: values of all rules share a column of 38 digits, the largest integer has 19, and an
+average six more than its measure."""
+ALERT_SCORE = "alert_score"
+"""A measure that only alerts have, as events of rules over alerts: small integers, whatever the scale of others."""
 KEY = "key"
 OF_KEY, OF_HEADERS, OF_ENVELOPE = "key.", "headers.", "envelope."
 
@@ -140,12 +146,23 @@ class Measure(BaseModel):
     """A decimal field.
 
     Attributes:
-        scale: how many digits it has after the point.
+        scale: how many digits it has after the point, 0 to 18. Its values are integers of 64 bits in these digits: at
+            scale 2 up to 92,233,720,368,547,758.07, at scale 18 up to 9.22.
+        round: what is done with a value that has more digits: `half_even` rounds it to the nearest, and to the even one
+            of two that are as near; how many were rounded is counted. Left out, such a value makes its event a dead
+            letter.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     scale: int = Field(ge=0, le=LARGEST_SCALE)
+    round: Rounding | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `round` where nothing is rounded, so that a schema stays what it was written as."""
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value is not None}
 
 
 class EventSchema(BaseModel):
@@ -198,6 +215,18 @@ class EventSchema(BaseModel):
             is_made = name == self.event_id and self.identity.is_made
             if name not in self.csv.header and name not in self.beside_value and not is_made:
                 message = f"csv.header: has no column {name!r}, without which no row is an event"
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _values_share_a_column(self) -> "EventSchema":
+        for name, measure in self.measures.items():
+            if self.largest_scale - measure.scale > MOST_APART and name != ALERT_SCORE:
+                message = (
+                    f"measures: {name!r} has a scale of {measure.scale} and another measure one of "
+                    f"{self.largest_scale}, and the values of rules, which share a column, have room for scales that "
+                    f"differ by up to {MOST_APART}; give it one of {self.largest_scale - MOST_APART}"
+                )
                 raise ValueError(message)
         return self
 

@@ -16,12 +16,17 @@ them too if some event has no value."""
 
 
 class Policy(NamedTuple):
-    """What decides about events that break the order: horizon in ms, and policy codes of `plan`."""
+    """What decides about events that break the order: horizon in ms, and policy codes of `plan`.
+
+    `repeats_ms` says how far apart in time two events of one id may be, one of which is then a duplicate; 0 where they
+    have to have the same time.
+    """
 
     horizon_ms: int
     late: int
     collision: int
     edge: int
+    repeats_ms: int
 
 
 class Context(NamedTuple):

@@ -40,6 +40,7 @@ class GroupPlans(NamedTuple):
         late: int64 `(groups,)`, policy codes of `plan`.
         collision: int64 `(groups,)`, likewise.
         edge: int64 `(groups,)`, likewise.
+        repeats_ms: int64 `(groups,)`, how far apart duplicates may be; 0 where they have to have the same time.
         generation: int64 `(groups,)`.
         has_event_features: bool `(groups,)`, whether some feature looks at the events of its window one by one.
         has_resets: bool `(groups,)`, whether some window is reset when its rule fires.
@@ -60,6 +61,7 @@ class GroupPlans(NamedTuple):
     late: Int64s
     collision: Int64s
     edge: Int64s
+    repeats_ms: Int64s
     generation: Int64s
     has_event_features: npt.NDArray[np.bool_]
     has_resets: npt.NDArray[np.bool_]
@@ -90,7 +92,7 @@ def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     )
 
 
-_NUMBERS = {name: attrgetter(name) for name in ("horizon_ms", "late", "collision", "edge")}
+_NUMBERS = {name: attrgetter(name) for name in ("horizon_ms", "late", "collision", "edge", "repeats_ms")}
 _NUMBERS["generation"] = attrgetter("group.generation")
 
 
@@ -136,7 +138,13 @@ def context_of(plans: GroupPlans, group, paging: Paging, emit_all) -> Context:
         plans.cells_read[window:window_end],
         plans.needs_extremes[plans.column_start[group] : plans.column_start[group + 1]],
         Tiers(tiers.after_ms[e:f], tiers.resolution_ms[e:f]),
-        Policy(plans.horizon_ms[group], plans.late[group], plans.collision[group], plans.edge[group]),
+        Policy(
+            plans.horizon_ms[group],
+            plans.late[group],
+            plans.collision[group],
+            plans.edge[group],
+            plans.repeats_ms[group],
+        ),
         paging,
         plans.generation[group],
         emit_all,

@@ -3,7 +3,8 @@
 The story of one event `e` of a key with clock `c`:
 
 1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time in the
-   tail), late (`e.time < c`), collision (another id stands at its time). The first that holds decides.
+   tail, or near it, see `known_ids`), late (`e.time < c`), collision (another id stands at its time). The first that
+   holds decides.
 2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
 3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
    average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
@@ -22,13 +23,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.byte_strings import same_bytes
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import evaluate
 from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import GroupEvents
+from buckets.kernel.known_ids import KnownIds, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
     DUPLICATE,
@@ -62,6 +63,7 @@ from buckets.timeline.tiers import kept_from_ms, set_borders
 from buckets.timeline.timeline import (
     HOT,
     Timeline,
+    find_id,
     first_ending_at_or_after,
     insert,
     is_raw,
@@ -100,6 +102,7 @@ class Work(NamedTuple):
         ranked: the values of windows in their order.
         replaced: int64 `(2, columns)`, room for the least and greatest values of one event's cell.
         borders: int64 `(tiers,)`, where each tier begins at the key's clock.
+        ids: the ids of the key's single events, where duplicates may have another time.
     """
 
     timeline: Timeline
@@ -109,18 +112,7 @@ class Work(NamedTuple):
     ranked: RankedValues
     replaced: npt.NDArray[np.int64]
     borders: npt.NDArray[np.int64]
-
-
-@inlined
-def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
-    """Return the raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
-    cell = first
-    while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
-        has_length = timeline.id_length[cell] == id_length
-        if has_length and same_bytes(pool, id_start, pool, timeline.id_start[cell], id_length):
-            return cell
-        cell += 1
-    return -1
+    ids: KnownIds
 
 
 @leaf
@@ -144,6 +136,28 @@ def _is_in_tail(work: Work, time_ms):
     return work.borders.shape[0] == 0 or time_ms >= work.borders[0]
 
 
+@leaf
+def _note_duplicate(timeline: Timeline, cell, event, outcomes: EventOutcomes):
+    """Note that an event is a duplicate of one in a cell, and what the cell says of that one."""
+    outcomes.code[event] = DUPLICATE
+    outcomes.other_ms[event] = timeline.first_ms[cell]
+    for column in range(timeline.extremes.shape[1]):
+        for side in range(2):
+            outcomes.other_values[event, column, side] = timeline.extremes[side, column, cell]
+
+
+@leaf
+def _repeat_of(work: Work, events: GroupEvents, event, clock_ms, policy: Policy):
+    """Return the cell of an event of the same id that is near enough in time to be the same one; -1 for none."""
+    time_ms = events.times_ms[event]
+    low_ms = max(time_ms - policy.repeats_ms, max(clock_ms, time_ms) - policy.horizon_ms)
+    if work.borders.shape[0] > 0:
+        low_ms = max(low_ms, work.borders[0])
+    id_start, id_length = events.id_start[event], events.id_length[event]
+    high_ms = time_ms + policy.repeats_ms
+    return find_repeat(work.ids, work.timeline, events.pool, id_start, id_length, time_ms, low_ms, high_ms)
+
+
 @inlined
 def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outcomes: EventOutcomes):
     """Decide what an event is, and note it in `outcomes`.
@@ -156,11 +170,17 @@ def _test(work: Work, events: GroupEvents, event, clock_ms, policy: Policy, outc
     if clock_ms != NO_CLOCK and time_ms < clock_ms - policy.horizon_ms:
         outcomes.code[event] = TOO_LATE
         return False, 0, False
+    if policy.repeats_ms > 0:
+        cell = _repeat_of(work, events, event, clock_ms, policy)
+        if cell >= 0:
+            _note_duplicate(timeline, cell, event, outcomes)
+            return False, 0, False
     first = timeline.size[0] if time_ms > clock_ms else first_ending_at_or_after(timeline, time_ms)
     shared = False
     if first < timeline.size[0] and timeline.first_ms[first] <= time_ms and _is_in_tail(work, time_ms):
-        if _find_id(timeline, first, time_ms, events.pool, events.id_start[event], events.id_length[event]) >= 0:
-            outcomes.code[event] = DUPLICATE
+        cell = find_id(timeline, first, time_ms, events.pool, events.id_start[event], events.id_length[event])
+        if cell >= 0:
+            _note_duplicate(timeline, cell, event, outcomes)
             return False, 0, False
         shared = is_raw(timeline, first)
     if shared:
@@ -264,7 +284,11 @@ def _take_in(work: Work, events: GroupEvents, first, end, clock_ms, context: Con
             set_borders(work.borders, tiers, time_ms)
         goes_in, cell, shared = _test(work, events, current, clock_ms, policy, outcomes)
         if not goes_in:
+            if time_ms > clock_ms and clock_ms != NO_CLOCK:
+                set_borders(work.borders, tiers, clock_ms)
             continue
+        if policy.repeats_ms > 0:
+            learn_id(work.ids, events.pool, events.id_start[current], events.id_length[current], time_ms)
         replaces, id_before, length_before = shared and policy.collision == REPLACE, np.int64(0), np.int64(0)
         if replaces:
             id_before, length_before = _replace(work, events, current, cell)
@@ -377,6 +401,8 @@ def _take_in_keys(
             if context.has_resets:
                 stand_at_resets(work.edges, from_ms, key)
             load_timeline(work.timeline, events.pool, heads, work.directory, key, page_start)
+            if context.policy.repeats_ms > 0:
+                learn_ids(work.ids, work.timeline, events.pool, end - event)
             if clock_ms != NO_CLOCK:
                 set_borders(work.borders, context.tiers, clock_ms)
             work.ranked.key_end[0] = end
@@ -431,6 +457,7 @@ def score_keys(
         ranked=new_ranked_values(context.features, largest, events.values, events.nulls),
         replaced=np.empty((2, columns), np.int64),
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
+        ids=new_known_ids(largest if context.policy.repeats_ms > 0 else 0),
     )
     layout = Layout(
         timeline=work.timeline,

@@ -6,6 +6,7 @@ Read are the pages
 - whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
   of all too where the first or the one before may have no value;
 - to which a late event goes, and those that hold events of its very time;
+- in which a duplicate may stand, where duplicates may have another time;
 - whose cells have left the tail and are to be folded; with the page before, where that has room for the buckets;
 - that are neighbours and small, where there are so many pages that the head would grow without bound.
 
@@ -157,6 +158,8 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, reads, context)
         if hot == 0 or earliest_ms == clock_ms:
             _need_before(directory, entry_start, entry_end, earliest_ms, reads)
+    if policy.repeats_ms > 0:
+        _need_repeats(directory, entry_start, entry_end, clock_ms, times_ms, first, end, context)
     kept_ms = kept_from_ms(tiers, latest_ms, policy.horizon_ms)
     _need_folds(directory, entry_start, entry_end, kept_ms, tiers, borders, context.paging)
     _need_merges(directory, entry_start, entry_end, hot + end - first, context.paging)
@@ -170,6 +173,20 @@ def _need_time(directory: Directory, start, end, time_ms):
             directory.is_loaded[entry] = True
             if directory.last_ms[entry] > time_ms:
                 return
+
+
+@leaf
+def _need_repeats(directory: Directory, start, end, clock_ms, times_ms, first, last, context: Context):
+    """Mark the pages of single events whose ids those of events `[first, last)` are looked for among."""
+    policy = context.policy
+    earliest_ms, latest_ms = clock_ms + policy.repeats_ms, clock_ms - policy.horizon_ms
+    for event in range(first, last):
+        earliest_ms, latest_ms = min(earliest_ms, times_ms[event]), max(latest_ms, times_ms[event])
+    low_ms = max(earliest_ms - policy.repeats_ms, clock_ms - policy.horizon_ms)
+    for entry in range(start, end):
+        is_near = low_ms <= directory.last_ms[entry] and directory.first_ms[entry] <= latest_ms + policy.repeats_ms
+        if is_near and directory.resolution_ms[entry] == 1:
+            directory.is_loaded[entry] = True
 
 
 @leaf

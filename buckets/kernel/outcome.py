@@ -28,6 +28,9 @@ class EventOutcomes(NamedTuple):
         other_start: int64, where in the pool the id begins that shares its time; -1 for none.
         other_length: int64.
         rule: int64, the rule whose sum overflowed.
+        other_ms: int64, of a duplicate the time of the event that had arrived; not set in others.
+        other_values: int64 `(events, columns, 2)`, of a duplicate the least and the greatest value of the cell of that
+            event, by the columns of its group; not set in others. So the memory of it is that of duplicates.
     """
 
     code: npt.NDArray[np.uint8]
@@ -36,6 +39,8 @@ class EventOutcomes(NamedTuple):
     other_start: npt.NDArray[np.int64]
     other_length: npt.NDArray[np.int64]
     rule: npt.NDArray[np.int64]
+    other_ms: npt.NDArray[np.int64]
+    other_values: npt.NDArray[np.int64]
 
 
 @allocating
@@ -48,4 +53,6 @@ def outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
         outcomes.other_start[first:end],
         outcomes.other_length[first:end],
         outcomes.rule[first:end],
+        outcomes.other_ms[first:end],
+        outcomes.other_values[first:end],
     )

@@ -128,6 +128,7 @@ class GroupPlan:
         late: late policy, ADD | EVALUATE | DROP.
         collision: collision policy, KEEP | KEEP_FIRST | REPLACE.
         edge: what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE.
+        repeats_ms: how far apart in time two events of one id may be to be duplicates; 0 where the time is the same.
         tiers: the buckets beyond the tail.
         value_scales: digits after the point of each rule's value.
         complete_from_ms: int64, shape `(steps,)`: from which event time on each step of the next array holds.
@@ -148,6 +149,7 @@ class GroupPlan:
     late: int
     collision: int
     edge: int
+    repeats_ms: int
     tiers: Tiers
     value_scales: tuple[int, ...]
     complete_from_ms: Int64s
@@ -246,6 +248,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         late=LATE_POLICIES[engine.late],
         collision=COLLISION_POLICIES[engine.collision],
         edge=EDGE_POLICIES[precision.edge],
+        repeats_ms=engine.duplicates.within or 0,
         tiers=tiers_of(precision),
         value_scales=tuple(value_scale(rule, schema) for rule in rules),
         complete_from_ms=from_ms,

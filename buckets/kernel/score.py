@@ -141,7 +141,7 @@ class ScoredGroups:
         )
 
 
-def _no_outcomes(events: int) -> EventOutcomes:
+def _no_outcomes(events: int, columns: int) -> EventOutcomes:
     return EventOutcomes(
         code=np.zeros(events, np.uint8),
         applied=np.zeros(events, np.bool_),
@@ -149,6 +149,8 @@ def _no_outcomes(events: int) -> EventOutcomes:
         other_start=np.full(events, -1, np.int64),
         other_length=np.zeros(events, np.int64),
         rule=np.full(events, -1, np.int64),
+        other_ms=np.empty(events, np.int64),
+        other_values=np.empty((events, columns, 2), np.int64),
     )
 
 
@@ -207,7 +209,8 @@ def score_all(
         )
         raise BucketsError(message)
     events = events.with_arrays(read_only)
-    known, directory = read_heads(*heads, ANY_GENERATION, max(len(plan.group.measures) for plan in plans))
+    columns = max(len(plan.group.measures) for plan in plans)
+    known, directory = read_heads(*heads, ANY_GENERATION, columns)
     until_ms = np.full(len(plans), NO_CLOCK, np.int64)
     for group, ends_ms in evicted_until_ms.items():
         until_ms[group] = ends_ms
@@ -216,7 +219,7 @@ def score_all(
     if choose_pages(known, directory, events, joined, paging, until_ms, from_ms):
         page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
     pool, ids_at = np.concatenate([heads.data, page_data, events.ids.data]), len(heads.data) + len(page_data)
-    outcomes = _no_outcomes(len(events.rows))
+    outcomes = _no_outcomes(len(events.rows), columns)
     rows, row_start, encoded, encoded_start, written, counts, are_told = score_groups(
         events, pool, ids_at, known, directory, page_start, joined, paging, emit_all, outcomes, from_ms
     )

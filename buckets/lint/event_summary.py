@@ -42,7 +42,7 @@ class EventSummary:
 
     Attributes:
         events: how many there are.
-        bad: the rows that are no events.
+        bad: the rows that are no events, and what was rounded.
         passed: by filter, how many events pass.
         nulls: by field, in how many events it is null.
         keys: by the fields of a grouping.
@@ -120,6 +120,7 @@ class _Counts:
         self._events += len(events)
         bad = ((letter.source, letter.position, letter.reason) for letter in broken)
         self._bad.take(len(events) + len(broken), len(broken), bad)
+        self._bad.rounded.update(events.rounded_values)
         for where in self._passed if len(events) else ():
             mask = matches(where, fields, self._schema, self._lists)
             self._passed[where] += len(events) if mask is None else mask.true_count

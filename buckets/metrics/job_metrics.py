@@ -147,6 +147,12 @@ JOB: tuple[Family, ...] = (
         named(lambda s: s.get("unclear_times", {})),
         "kind",
     ),
+    counter(
+        "buckets_rounded",
+        "Values that had more digits than the scale of their measure, and were rounded as it says, by measure.",
+        named(lambda s: s.get("rounded", {})),
+        "measure",
+    ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
     counter(
         "buckets_topics_appeared", "Topics that have come since the start and match the pattern.", _topics_appeared

@@ -29,7 +29,7 @@ MOST_RULES, MOST_GROUPS = 200, 200
 """So many rules and groups are counted one by one."""
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
-_TOTALS = ("batches", "events", "malformed", "skipped", "dead_letters", "alerts", "held_alerts")
+_TOTALS = ("batches", "events", "malformed", "skipped", "rounded", "dead_letters", "alerts", "held_alerts")
 _OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
 
 
@@ -46,6 +46,7 @@ class JobCounts:
         self._dead_letters: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self._unclear_times: Counter[str] = Counter()
+        self._rounded: Counter[str] = Counter()
         self._keys = BoundedCounts(MOST_GROUPS)
         self._shards: dict[int, ShardMemory] = {}
         self._partitions: dict[str, SampledKeys] = {}
@@ -59,6 +60,7 @@ class JobCounts:
         self._minute.add(batch)
         sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed}
         sizes["skipped"] = sum(account.facts.skipped.values())
+        sizes["rounded"] = sum(account.facts.rounded.values())
         sizes["dead_letters"] = sum(account.facts.dead_letters.values())
         sizes |= {name: sum(getattr(group, name) for group in account.groups) for name in ("alerts", "held_alerts")}
         self._totals.update(sizes)
@@ -83,6 +85,7 @@ class JobCounts:
         self._dead_letters.update(facts.dead_letters)
         self._skipped.update(facts.skipped)
         self._unclear_times.update({kind: facts.times.get(kind, 0) for kind in UNCLEAR})
+        self._rounded.update(facts.rounded)
         for kind, by_group in (("new", facts.new_keys), ("evicted", facts.evicted_keys)):
             for group, count in by_group.items():
                 self._keys.add(group, {kind: count})
@@ -105,6 +108,7 @@ class JobCounts:
             "dead_letters": dict(self._dead_letters),
             "skipped": dict(self._skipped),
             "unclear_times": dict(self._unclear_times),
+            "rounded": dict(self._rounded),
             "keys": self._keys.to_json(),
             "shards": {
                 "count": len(self._shards),

@@ -65,6 +65,19 @@ class Number:
         magnitude = int(kept or "0") * 10 ** max(shift, 0)
         return -magnitude if self.negative else magnitude, shift >= 0 or not self.digits
 
+    def rounded(self, places: int) -> tuple[int, bool]:
+        """Return the number times `10**places`, rounded half-even, and whether nothing had to be rounded.
+
+        The number has to be small enough to be computed with; see `whole_digits`.
+        """
+        towards_zero, is_whole = self.scaled(places)
+        cut = -(self.exponent + places)
+        if is_whole or cut > len(self.digits):
+            return towards_zero, is_whole
+        rest = self.digits[-cut:]  # It does not end with 0, so only "5" itself is a half.
+        is_away = rest > "5" or (rest == "5" and towards_zero % 2 == 1)
+        return towards_zero + (-is_away if self.negative else is_away), False
+
 
 def read_number(text: str) -> Number:
     """Read a decimal written in ASCII digits, with an optional point and exponent, of any length.
@@ -97,15 +110,32 @@ def to_scaled(text: str, scale: int) -> int:
     Raises:
         ValueError: not a number, more digits after the point than `scale`, or beyond 64 bits.
     """
+    return _within(text, scale, rounds=False)[0]
+
+
+def to_rounded(text: str, scale: int) -> tuple[int, bool]:
+    """Turn decimal text as `to_scaled` does, rounded half-even where it has more digits after the point than `scale`.
+
+    Returns:
+        The integer, and whether it was rounded.
+
+    Raises:
+        ValueError: not a number, or beyond 64 bits.
+    """
+    return _within(text, scale, rounds=True)
+
+
+def _within(text: str, scale: int, rounds: bool) -> tuple[int, bool]:
     number = read_number(text)
     if number.whole_digits + scale <= _MOST_DIGITS:
-        scaled, whole = number.scaled(scale)
-        if not whole:
+        scaled, is_whole = number.rounded(scale) if rounds else number.scaled(scale)
+        if not is_whole and not rounds:
             message = f"{_shown(text)} has more than {scale} digits after the point"
             raise ValueError(message)
         if INT64_MIN <= scaled <= INT64_MAX:
-            return scaled
-    message = f"{_shown(text)} is too large: at scale {scale} a measure holds up to {INT64_MAX}e-{scale}"
+            return scaled, not is_whole
+    most = format_scaled(INT64_MAX, scale)
+    message = f"{_shown(text)} is too large: at scale {scale} a measure holds up to {most}"
     raise ValueError(message)
 
 

@@ -27,7 +27,9 @@ VERDICTS = "verdicts"
 
 TIME = pa.timestamp("ms", "UTC")
 """A moment, to the millisecond."""
-OBJECTS = ("key", "event", "terms")
+DIFFERING = ("other_values", "own_values")
+"""Columns of duplicates, with the fields alone in which one differs from the event that had arrived."""
+OBJECTS = ("key", "event", "terms", *DIFFERING)
 """Columns that are JSON as text in tables."""
 _POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
 _OF_GROUP = [
@@ -153,6 +155,10 @@ OUTPUTS = (
             pa.field("event_id", pa.string()),
             *_OF_GROUP,
             pa.field("event_time", TIME),
+            pa.field("event", pa.string()),
+            pa.field("compared", pa.list_(pa.string())),
+            pa.field("other_values", pa.string()),
+            pa.field("own_values", pa.string()),
             pa.field("warm", pa.bool_()),
             *_POSITION,
         ),
@@ -215,6 +221,7 @@ BATCH_COLUMNS = pa.schema(
         pa.field("no_key", pa.int64()),
         pa.field("skipped", pa.int64()),
         pa.field("unjudged", pa.int64()),
+        pa.field("rounded", pa.int64()),
     ]
 )
 

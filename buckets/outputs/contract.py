@@ -116,7 +116,7 @@ class Field:
 
     def _decimal(self, value: Any) -> Decimal:
         if not isinstance(value, str) or self.pattern is None or self.pattern.fullmatch(value) is None:
-            _refuse(value, "a decimal of up to 20 digits before and 18 after the point")
+            _refuse(value, "a decimal of up to 20 digits before and 24 after the point")
         return Decimal(value)
 
     def _flag(self, value: Any) -> bool:

@@ -6,18 +6,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from buckets.events.schema import LARGEST_SCALE
-
 Row = dict[str, Any]
 
 
+USUAL_SCALE = 12
+"""The scale for which tables of an audit have room, whatever the event schema; with larger ones they have more."""
+
+
 def value_type(largest_scale: int) -> pa.DataType:
-    """Return the type of values: a decimal with room for any 64-bit sum and for an average's extra digits."""
+    """Return the type of values: a decimal with room for any 64-bit sum and for an average's extra digits.
+
+    So it is of all measures of an event schema, whose scales differ by `MOST_APART` at most.
+    """
     return pa.decimal128(38, largest_scale + 6)
 
 
-VALUE = value_type(LARGEST_SCALE)
-"""One type for the values of all event schemas, so that a measure with more digits still fits existing tables."""
+VALUE = value_type(USUAL_SCALE)
+"""The type that stands for values where outputs are declared, and that of most tables of an audit."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,13 @@ RAISED = (ALERTS, SHADOW_ALERTS)
 """The outputs with alerts that came out; a rule on trial has its own in the second."""
 ALERT_OUTPUTS = (*RAISED, HELD_ALERTS)
 """In the order in which an alert counts that is in several of them, because its event was evaluated again."""
-_OBJECTS = {"key": "a key", "event": "an event", "terms": "a term"}
+_OBJECTS = {
+    "key": "a key",
+    "event": "an event",
+    "terms": "a term",
+    "other_values": "a value",
+    "own_values": "a value",
+}
 """Columns that are JSON as text in tables."""
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
-from buckets.outputs.columns import OBJECTS
+from buckets.outputs.columns import DIFFERING, OBJECTS
 
 _VALUES = ("value", "lower", "upper")
 _MOST_DIGITS = 38
@@ -59,7 +59,7 @@ def with_structs(
         if index >= 0 and not pa.types.is_nested(table.schema.field(index).type):
             encoded = table.column(index).combine_chunks().dictionary_encode()
             values = [_object(value) for value in encoded.dictionary.to_pylist()]
-            there = key_fields if name == "key" else known or ()
+            there = key_fields if name == "key" else () if name in DIFFERING else known or ()
             kind = _TERMS if name == "terms" else _struct_of(values, known or {}, there)
             parsed = pa.array([_fitting(value, kind) for value in values], kind)
             table = table.set_column(index, name, parsed.take(encoded.indices))

@@ -52,8 +52,13 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
         raise BucketsError(message)
 
 
-def check_digits(folder: Path, schema: EventSchema) -> None:
+def check_digits(folder: Path, schema: EventSchema, setting: str = "output.path") -> None:
     """See that the values of a schema fit into the tables that are there: their digits are those of the first start.
+
+    Args:
+        folder: of the tables.
+        schema: the event schema.
+        setting: that names the folder.
 
     Raises:
         BucketsError: a measure has more.
@@ -65,7 +70,7 @@ def check_digits(folder: Path, schema: EventSchema) -> None:
     for name, measure in schema.measures.items():
         if measure.scale > digits:
             message = (
-                f"output.path {folder} holds values of {digits} digits, and measure {name} has a scale of "
+                f"{setting} {folder} holds values of {digits} digits, and measure {name} has a scale of "
                 f"{measure.scale}; give it {digits} at most, or name a new checkpoint and a new output folder"
             )
             raise BucketsError(message)

@@ -6,14 +6,13 @@ what the rule that fired says: its name, its severity and its score.
 
 from typing import Literal
 
-from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
+from buckets.events.schema import ALERT_SCORE, AttributeType, EventSchema, EventTime, Measure
 
 Counted = Literal["events", "alerts"]
 """What a rule counts."""
 ALERT_ID = "alert_id"
 ALERT_RULE = "alert_rule"
 ALERT_SEVERITY = "alert_severity"
-ALERT_SCORE = "alert_score"
 ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
 """The fields that an alert has beside those of its event."""
 

@@ -22,10 +22,10 @@ from pydantic import (
 
 from buckets.aggregates.operation import AVG, COUNT
 from buckets.duration import DurationMs, format_duration
-from buckets.events.schema import EventSchema
+from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import capitalised, short_line
-from buckets.rules.alert_schema import ALERT_SCORE, Counted
+from buckets.rules.alert_schema import Counted
 from buckets.rules.condition import ConditionField, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists

@@ -32,6 +32,7 @@ from buckets.kafka.faults import Broker
 from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
+from buckets.preflight.output_check import check_digits
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options, subscription
@@ -57,6 +58,7 @@ class Audit:
         identity: of the checkpoint; with a batch's number it makes a write happen once.
         guard: sees that the topics are still the same.
         job: whose topics they are.
+        largest_scale: that of its event schema.
     """
 
     kafka: KafkaSettings
@@ -67,11 +69,12 @@ class Audit:
     identity: str
     guard: TopicGuard
     job: JobSettings
+    largest_scale: int
 
     @property
     def tables(self) -> list[Table]:
         """The tables."""
-        return list(tables_of(self.topics).values())
+        return list(tables_of(self.topics, self.largest_scale).values())
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def prepare_audit(
     check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
+    check_digits(folder.tables, job.event_schema, "audit.path")
     source, named = job.settings.source.selection, topics_of(job)
     topics = folder.topics(named)
     found = [topic for topic in topics if topic not in named and source.matches(topic)]
@@ -141,7 +145,8 @@ def prepare_audit(
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
     guard.start(SourceOffsets(folder.checkpoint).ended is not None)
-    return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings)
+    largest_scale = job.event_schema.largest_scale
+    return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, largest_scale)
 
 
 class AuditQuery:

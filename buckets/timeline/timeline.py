@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import same_bytes
 from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
@@ -143,6 +144,18 @@ def first_ending_at_or_after(timeline: Timeline, time_ms) -> int:
         else:
             high = middle
     return low
+
+
+@inlined
+def find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
+    """Return the raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
+    cell = first
+    while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
+        has_length = timeline.id_length[cell] == id_length
+        if has_length and same_bytes(pool, id_start, pool, timeline.id_start[cell], id_length):
+            return cell
+        cell += 1
+    return -1
 
 
 @inlined

@@ -47,6 +47,7 @@ _SAID_HERE = {
     "latest_event_time": "The latest event time of the batch.",
     "skipped": "How many messages were neither events nor faulty, such as a deletion.",
     "unjudged": "How many only filled timelines, since their topic is `judge: false`.",
+    "rounded": "How many values of measures in these events were rounded, as `round` of the measure says.",
     "no_key": "How many have a null in a field by which the group groups.",
     "terms": "The features of the rule with their values, as JSON.",
 }

@@ -49,7 +49,7 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
     assert vars(account.groups[0]) == {
         "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 2, "too_late": 2,
         "duplicates": 3, "late": 4, "collisions_not_kept": 5, "dead_letters": 5, "alerts": 3,
-        "held_alerts": 5, "no_key": 0, "skipped": 0, "unjudged": 1,
+        "held_alerts": 5, "no_key": 0, "skipped": 0, "unjudged": 1, "rounded": 0,
     }  # fmt: skip
     second = account.groups[1]
     assert (second.group, second.no_key, second.filtered, second.evaluated) == ("kind where vip is true", 3, 1, 14)
@@ -76,7 +76,7 @@ def test_an_event_that_is_lost_or_doubled_stops_the_batch(malformed, outcomes, l
 def test_what_is_counted_beside_the_accounts_is_added_up_and_changes_nothing_in_them():
     told = [
         arrived(5, 3, 0, 500)[:-1] + b', "reasons": {"amount": 2, "unreadable": 1}, "skipped": {"deleted": 2}}',
-        arrived(1, 1, 0, None)[:-1] + b', "reasons": {"amount": 1}}',
+        arrived(1, 1, 0, None)[:-1] + b', "reasons": {"amount": 1}, "rounded": {"amount": 3}}',
         evaluated(PLAIN, [2, 0, 0, 0, 0, 1, 0], alerts=2)[:-1] + b', "rules": {"alerts": {"a": 2}}}',
         evaluated(PLAIN, [0] * OUTCOMES)[:-1] + b', "rules": {"alerts": {"a": 1}, "held_alerts": {"b": 4}}}',
         evaluated(PLAIN, [0] * OUTCOMES)[:-1] + b', "new_keys": {"payer": 2}}',
@@ -89,6 +89,7 @@ def test_what_is_counted_beside_the_accounts_is_added_up_and_changes_nothing_in_
         rules={"alerts": {"a": 3}, "held_alerts": {"b": 4}},
         dead_letters={"amount": 3, "unreadable": 1, "overflow": 1},
         skipped={"deleted": 2},
+        rounded={"amount": 3},
         new_keys={"payer": 3, "kind": 1},
         evicted_keys={"kind": 5},
         shards={3: ShardMemory(100, 20)},

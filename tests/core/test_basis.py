@@ -60,6 +60,8 @@ YEAR_2027, YEAR_2300 = "2027-01-01T00:00:00+00:00", "2300-01-01T00:00:00+00:00"
         ({"late": "drop"}, True),
         ({"nulls": "strict"}, True),
         ({"collision": "replace"}, True),
+        ({"duplicates": {"by": "id", "within": "7d"}}, True),
+        ({"schema": with_measures(amount={"scale": 2, "round": "half_even"})}, True),
         ({"precision": {"edge": "prorate"}}, True),
         ({"precision": {"groups": [{"group_by": ["payer"], "edge": "exclude"}]}}, True),
         ({"schema": with_attributes(country="string")}, True),
@@ -86,6 +88,14 @@ def test_a_release_that_did_not_write_what_is_done_with_nulls_was_strict(checkpo
     change_job(checkpoint, policies={name: value for name, value in before.items() if name != "engine.nulls"})
     assert checkpoint.job.carried_over(basis(nulls="strict")) is None
     assert as_worded(checkpoint.job.carried_over(basis()))
+
+
+def test_a_release_that_did_not_write_what_duplicates_are_knew_them_by_their_time(checkpoint, as_worded):
+    checkpoint.job.open(basis())
+    before = basis().to_json()["policies"]
+    change_job(checkpoint, policies={name: value for name, value in before.items() if name != "engine.duplicates"})
+    assert checkpoint.job.carried_over(basis()) is None
+    assert as_worded(checkpoint.job.carried_over(basis(duplicates={"by": "id", "within": "2h"})))
 
 
 def test_policies_that_an_earlier_release_did_not_write_are_not_said_to_have_changed(checkpoint, as_worded):

@@ -48,6 +48,7 @@ NUMBERED = {
     """,
     "duplicate-v1": """
         version event_id group group_by key event_time warm source position id
+        event compared other_values own_values
     """,
     "dead-letter-v1": """
         version position reason raw source id

@@ -2,7 +2,8 @@
 
 import struct
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.events import conversion
-from buckets.events.schema import EventTime
+from buckets.events.schema import LARGEST_SCALE, EventTime, Measure
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from tests.laws import examples
 
 IN_MS, IN_S, ISO = (EventTime.model_validate({"field": "t", "unit": unit}) for unit in ("ms", "s", "iso8601"))
 WIDE = EventTime(field="t", earliest=datetime(1, 1, 1, tzinfo=UTC), latest=datetime(9999, 12, 31, tzinfo=UTC))
-MOST = "9223372036854775807e-2"
+MOST = "92233720368547758.07"
 LONG = "8056.89097645068570789748662808562022032399146"
 """With more digits than Arrow's parser notices, it reads 0."""
 ODD_NUMBERS = [
@@ -39,6 +40,7 @@ ODD_NUMBERS = [
     "1,5",
     "1\x00",
 ]
+SCALES = st.integers(0, LARGEST_SCALE)
 NUMBER_TEXTS = st.one_of(
     st.none(),
     st.integers(-(10**4), 10**4).map(str),
@@ -56,6 +58,13 @@ TOO_LARGE = "{} is floating point of {:,} or more, whose last digits are lost; w
 def new_year(year: int) -> datetime:
     """Its first moment, without a zone."""
     return datetime(year, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+
+
+def measures(column: pa.Array, scale: int) -> tuple:
+    """The integers and what does not fit, of a measure that rounds nothing."""
+    values, faults, rounded = conversion.measures(column, Measure(scale=scale))
+    assert rounded is None
+    return values, faults
 
 
 def text(*values: str | None) -> pa.Array:
@@ -98,7 +107,7 @@ def whole(values: list, kind: pa.DataType, convert) -> tuple[list, dict[int, str
     ],
 )
 def test_a_measure_in_text_is_read_exactly(written, scaled):
-    values, faults = conversion.measures(text(written, "1"), 2)
+    values, faults = measures(text(written, "1"), 2)
     assert (values.tolist(), faults) == ([scaled, 100], {})
 
 
@@ -125,7 +134,7 @@ def test_a_measure_in_text_is_read_exactly(written, scaled):
     ],
 )
 def test_a_measure_that_does_not_fit_is_named_and_harms_no_other_row(written, reason):
-    values, faults = conversion.measures(text("1", written, None, "2.50"), 2)
+    values, faults = measures(text("1", written, None, "2.50"), 2)
     assert faults == {1: reason}
     assert [values[0], values[2], values[3]] == [100, 0, 250]
 
@@ -160,7 +169,7 @@ def test_a_measure_that_does_not_fit_is_named_and_harms_no_other_row(written, re
     ],
 )
 def test_a_typed_measure_is_read_exactly(array, scaled, faults):
-    values, found = conversion.measures(array, 2)
+    values, found = measures(array, 2)
     assert values.tolist() == scaled
     assert values.dtype == np.int64
     assert {row: reason[: len(faults.get(row, ""))] for row, reason in found.items()} == faults
@@ -168,39 +177,114 @@ def test_a_typed_measure_is_read_exactly(array, scaled, faults):
 
 @pytest.mark.slow
 @settings(max_examples=examples(300))
-@given(st.lists(NUMBER_TEXTS, max_size=6), st.integers(0, 12))
+@given(st.lists(NUMBER_TEXTS, max_size=6), SCALES)
 def test_measures_in_text_do_not_depend_on_the_other_rows(values, scale):
     def convert(array):
-        return conversion.measures(array, scale)
+        return measures(array, scale)
 
     assert whole(values, pa.string(), convert) == alone(values, pa.string(), convert)
 
 
 @settings(max_examples=examples(300))
-@given(NUMBER_TEXTS.filter(lambda value: value is not None), st.integers(0, 12))
+@given(NUMBER_TEXTS.filter(lambda value: value is not None), SCALES)
 def test_the_short_way_reads_measures_as_the_long_way_does(value, scale):
     """A row of 40 characters sends its whole column the long way."""
-    short, short_faults = conversion.measures(text(value), scale)
-    long, long_faults = conversion.measures(text(value, "0" * 40), scale)
+    short, short_faults = measures(text(value), scale)
+    long, long_faults = measures(text(value, "0" * 40), scale)
     assert (short[0], short_faults) == (long[0], long_faults)
 
 
 @given(
     st.lists(st.one_of(st.none(), st.integers(INT64_MIN, INT64_MAX), st.integers(-99, 99)), max_size=5),
-    st.integers(0, 12),
+    SCALES,
 )
 def test_integers_are_read_as_their_text_is(values, scale):
     in_text = [None if value is None else str(value) for value in values]
-    typed, faults = conversion.measures(pa.array(values, pa.int64()), scale)
-    expected, expected_faults = conversion.measures(pa.array(in_text, pa.string()), scale)
+    typed, faults = measures(pa.array(values, pa.int64()), scale)
+    expected, expected_faults = measures(pa.array(in_text, pa.string()), scale)
     assert (typed.tolist(), faults) == (expected.tolist(), expected_faults)
 
 
 @given(st.lists(st.floats(-(10**12), 10**12).map(lambda value: round(value, 2)), min_size=1, max_size=5))
 def test_binary_floating_point_is_read_by_its_shortest_decimal_text(values):
-    scaled, faults = conversion.measures(pa.array(values), 2)
+    scaled, faults = measures(pa.array(values), 2)
     assert faults == {}
     assert scaled.tolist() == [int(Decimal(repr(value)) * 100) for value in values]
+
+
+WIDEST = Context(prec=200, Emax=9999, Emin=-9999)
+
+
+def half_even(number: Decimal, scale: int) -> int:
+    """A number in units of a scale, as Fraction rounds, which the conversion knows nothing of."""
+    return round(Fraction(number) * 10**scale)
+
+
+@pytest.mark.parametrize(
+    ("written", "scaled"),
+    [
+        ("-115.18646199999999", -11519),
+        ("0.125", 12),
+        ("0.135", 14),
+        ("0.1250000000000000000000000000000000000000000001", 13),
+        ("-0.125", -12),
+        ("0.005", 0),
+        ("-0.005", 0),
+        ("0.0050000001", 1),
+        ("5e-3", 0),
+        ("6e-3", 1),
+        ("1e-9999999999999", 0),
+        ("99999999999999999.5e-3", 10_000_000_000_000_000),
+    ],
+)
+def test_a_value_with_more_digits_is_rounded_half_even_where_its_measure_says_so(written, scaled):
+    values, faults, rounded = conversion.measures(text("1", written, None), Measure(scale=2, round="half_even"))
+    assert (values.tolist(), faults, rounded.tolist()) == ([100, scaled, 0], {}, [False, True, False])
+
+
+@settings(max_examples=examples(500))
+@given(
+    st.lists(
+        st.none()
+        | st.decimals(allow_nan=False, allow_infinity=False, min_value=-20, max_value=20)
+        | st.decimals(allow_nan=False, allow_infinity=False, places=19, min_value=-9, max_value=9)
+        | st.tuples(st.integers(-(10**9), 10**9), st.integers(0, 20)).map(lambda of: Decimal(f"{of[0]}5e-{of[1]}")),
+        max_size=6,
+    ),
+    SCALES,
+    st.sampled_from(["text", "decimal"]),
+)
+def test_rounding_is_that_of_fractions_and_is_counted(numbers, scale, form):
+    measure = Measure(scale=scale, round="half_even")
+    column = text(*(None if number is None else str(number) for number in numbers))
+    if form == "decimal":
+        kept = [None if number is None else number.quantize(Decimal("1e-24"), context=WIDEST) for number in numbers]
+        numbers = [None if number is None or abs(number) >= 10**14 else number for number in kept]
+        column = pa.array(numbers, pa.decimal128(38, 24))
+    values, faults, rounded = conversion.measures(column, measure)
+    is_rounded = [False] * len(numbers) if rounded is None else rounded.tolist()
+    for row, number in enumerate(numbers):
+        expected = 0 if number is None else half_even(number, scale)
+        if INT64_MIN <= expected <= INT64_MAX:
+            assert (values[row], row in faults) == (expected, False)
+            assert is_rounded[row] == (number is not None and Fraction(number) * 10**scale != expected)
+        else:
+            assert row in faults
+
+
+def test_binary_floating_point_is_rounded_by_its_shortest_decimal_text():
+    """In binary 1.005 is a little less, and 2.675 too; their texts are halves."""
+    values, _, rounded = conversion.measures(pa.array([1.005, 2.675, 0.1]), Measure(scale=2, round="half_even"))
+    assert (values.tolist(), rounded.tolist()) == ([100, 268, 10], [True, True, False])
+
+
+def test_what_does_not_fit_18_digits_is_no_event():
+    values, faults = measures(text("9.223372036854775807", "-9.223372036854775808", "9.3", "10"), 18)
+    assert values.tolist() == [INT64_MAX, INT64_MIN, 0, 0]
+    assert faults == {
+        2: "9.3 is too large: at scale 18 a measure holds up to 9.223372036854775807",
+        3: "10 is too large: at scale 18 a measure holds up to 9.223372036854775807",
+    }
 
 
 # Attributes
@@ -500,7 +584,7 @@ def test_a_timestamp_is_the_moment_it_names_whatever_unit_is_declared(count, uni
 
 def test_a_null_in_the_middle_of_a_sliced_column_stays_where_it_is():
     array = pa.array(["1", "2", None, "4"])[1:]
-    assert conversion.measures(array, 0)[0].tolist() == [2, 0, 4]
+    assert measures(array, 0)[0].tolist() == [2, 0, 4]
     assert conversion.attributes(array, "long")[0].to_pylist() == [2, None, 4]
     assert conversion.times_ms(array, IN_S)[0].tolist() == [2000, 0, 4000]
 
@@ -524,7 +608,7 @@ def test_a_timestamp_in_nanoseconds_is_cut_down_to_its_millisecond():
 @pytest.mark.parametrize(
     "convert",
     [
-        lambda: conversion.measures(pa.array([[1]]), 2),
+        lambda: measures(pa.array([[1]]), 2),
         lambda: conversion.attributes(pa.array([{"a": 1}]), "string"),
         lambda: conversion.times_ms(pa.array([1.5]), ISO),
         lambda: conversion.times_ms(pa.array([True]), ISO),
@@ -543,4 +627,4 @@ def test_bytes_that_are_no_text_are_named_and_harm_no_other_row():
 
 def test_floats_of_single_precision_are_not_widened():
     single = struct.unpack("f", struct.pack("f", 0.3))[0]
-    assert conversion.measures(pa.array([single], pa.float32()), 1)[0].tolist() == [3]
+    assert measures(pa.array([single], pa.float32()), 1)[0].tolist() == [3]

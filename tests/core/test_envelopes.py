@@ -8,6 +8,7 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-proto
 """
 
 import json
+from base64 import b64encode
 
 import pytest
 from hypothesis import given
@@ -419,3 +420,154 @@ def test_damaged_envelopes_are_a_dead_letter_each_or_an_event_and_lose_no_neighb
         read = read_messages(folder, messages, schema, source)
         assert len(read.events) + len(read.dead) + sum(read.skipped.values()) == 3
         assert read.events[0] == read.events[-1] == (CREATED if source is DEBEZIUM else READ)
+
+
+# --- Debezium: decimals and times by the schema of Kafka Connect -----------------------------------------------
+
+PAID = {"event_id": "id", "event_time": "paid", "measures": {"amount": {"scale": 2}, "card.fee": {"scale": 4}}}
+CONNECT = {"DECIMAL": "org.apache.kafka.connect.data.Decimal", "VARIABLE": "io.debezium.data.VariableScaleDecimal"}
+VARIABLE_PARTS = [{"type": "int32", "field": "scale"}, {"type": "bytes", "field": "value"}]
+TIMES = "io.debezium.time."
+
+
+def decimal_type(scale, **more):
+    return {"type": "bytes", "name": CONNECT["DECIMAL"], "parameters": {"scale": str(scale)}} | more
+
+
+def base64_of(number: int) -> str:
+    """A whole number as Connect writes it: the fewest bytes in two's complement."""
+    return b64encode(number.to_bytes(number.bit_length() // 8 + 1, signed=True)).decode()
+
+
+def wrapped(amount, fee, paid, kinds):
+    row = [
+        {"type": "string", "field": "id"},
+        kinds["paid"] | {"field": "paid"},
+        *([kinds["amount"] | {"field": "amount"}] if "amount" in kinds else []),
+        {"type": "struct", "fields": [kinds["fee"] | {"field": "fee"}], "field": "card"},
+    ]
+    fields = [{"type": "struct", "fields": row, "field": side} for side in ("before", "after")]
+    after = {"id": "a", "paid": paid, "amount": amount, "card": {"fee": fee}}
+    return {
+        "schema": {"type": "struct", "fields": [*fields, {"type": "string", "field": "op"}]},
+        "payload": {"before": None, "after": after, "source": SOURCE, "op": "c", "ts_ms": 1},
+    }
+
+
+MS = {"type": "int64", "name": f"{TIMES}Timestamp"}
+KINDS = {"paid": MS, "amount": decimal_type(2), "fee": decimal_type(4)}
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(10**6), 10**6),
+    st.integers(0, 12),
+)
+def test_decimals_in_base64_are_read_by_the_schema_beside_them(tmp_path_factory, scaled, fee, scale):
+    kinds = KINDS | {"fee": decimal_type(scale)}
+    value = wrapped(base64_of(scaled), base64_of(fee * 10**scale), 5, kinds)
+    variable = {"type": "struct", "name": CONNECT["VARIABLE"], "fields": VARIABLE_PARTS}
+    same = wrapped(
+        {"scale": 2, "value": base64_of(scaled)},
+        {"scale": scale, "value": base64_of(fee * 10**scale)},
+        5,
+        KINDS | {"amount": variable, "fee": variable},
+    )
+    read = read_messages(tmp_path_factory.getbasetemp(), changes(value, same), PAID, DEBEZIUM)
+    assert read.dead == {}
+    assert read.events == [{"id": "a", "paid": 5, "amount": scaled, "card.fee": fee * 10**4}] * 2
+
+
+def test_base64_of_digits_alone_is_the_number_that_the_schema_says(tmp_path):
+    """`1234` is three bytes: -2658824 with two digits behind the point."""
+    read = read_messages(tmp_path, changes(wrapped("1234", "AA==", 5, KINDS)), PAID, DEBEZIUM)
+    assert read.events == [{"id": "a", "paid": 5, "amount": -2658824, "card.fee": 0}]
+
+
+@pytest.mark.parametrize("decimals", [{}, {"decimals": "string"}])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_text_that_may_be_digits_or_base64_is_refused_unless_something_says_what_it_is(tmp_path, decimals, is_wrapped):
+    amounts = ["12.34", "-1234", "123", 1234, 12.34, "1234", "12345678", "1e10", "F3A=", "AZcT"]
+    kinds = {"paid": MS, "fee": decimal_type(4)}
+    values = [wrapped(amount, "AA==" if is_wrapped else "0.0001", 5, kinds) for amount in amounts]
+    values = values if is_wrapped else [value["payload"] for value in values]
+    read = read_messages(tmp_path, changes(*values), PAID, DEBEZIUM | decimals)
+    plain = [1234, -123400, 12300, 123400, 1234]
+    digits = [123400, 1234567800, 10**12] if decimals else []
+    assert [event["amount"] for event in read.events] == plain + digits
+    if decimals:
+        assert read.dead == {8: "amount: 'F3A=' is not a decimal number", 9: "amount: 'AZcT' is not a decimal number"}
+    else:
+        assert list(read.dead) == [5, 6, 7, 8, 9]
+        assert read.dead[5] == (
+            "amount: '1234' may be digits, or a decimal in base64, whose scale no schema says; give the connector "
+            "decimal.handling.mode=string and say `decimals: string` under source, or let its converter write schemas"
+        )
+
+
+def test_digits_that_the_schema_calls_a_string_are_digits(tmp_path):
+    kinds = KINDS | {"amount": {"type": "string"}, "fee": {"type": "double"}}
+    read = read_messages(tmp_path, changes(wrapped("1234", 0.5, 5, kinds)), PAID, DEBEZIUM)
+    assert read.events == [{"id": "a", "paid": 5, "amount": 123400, "card.fee": 5000}]
+
+
+NEW_YEAR_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "time_ms"),
+    [
+        (f"{TIMES}Timestamp", NEW_YEAR_MS + 7, NEW_YEAR_MS + 7),
+        (f"{TIMES}MicroTimestamp", (NEW_YEAR_MS + 7) * 1000 + 999, NEW_YEAR_MS + 7),
+        (f"{TIMES}MicroTimestamp", -1, -1),
+        (f"{TIMES}NanoTimestamp", (NEW_YEAR_MS + 7) * 10**6 + 1, NEW_YEAR_MS + 7),
+        (f"{TIMES}Date", NEW_YEAR_MS // 86_400_000, NEW_YEAR_MS),
+        (f"{TIMES}ZonedTimestamp", "2026-01-01T01:00:00.007+01:00", NEW_YEAR_MS + 7),
+        ("org.apache.kafka.connect.data.Timestamp", NEW_YEAR_MS + 7, NEW_YEAR_MS + 7),
+        ("org.apache.kafka.connect.data.Date", NEW_YEAR_MS // 86_400_000, NEW_YEAR_MS),
+    ],
+)
+@pytest.mark.parametrize("unit", ["ms", "s", "iso8601"])
+def test_the_time_of_an_event_is_read_by_the_schema_whatever_its_unit(tmp_path, kind, written, time_ms, unit):
+    kinds = KINDS | {"paid": {"type": "int64", "name": kind}}
+    events = PAID | {"event_time": {"field": "paid", "unit": unit}}
+    read = read_messages(tmp_path, changes(wrapped("AA==", "AA==", written, kinds)), events, DEBEZIUM)
+    assert (read.dead, [event["paid"] for event in read.events]) == ({}, [time_ms])
+
+
+def test_a_value_that_is_none_of_its_type_is_a_dead_letter(tmp_path):
+    unscaled = {"type": "bytes", "name": CONNECT["DECIMAL"]}
+    values = [
+        wrapped("12.34", "AA==", 5, KINDS),
+        wrapped(5, "AA==", 5, KINDS),
+        wrapped("", "AA==", 5, KINDS),
+        wrapped("AA==", "AA==", 5, KINDS | {"amount": {"type": "bytes"}}),
+        wrapped("AA==", "AA==", 5, KINDS | {"amount": unscaled}),
+        wrapped("AA==", "AA==", "x", KINDS),
+        wrapped("AA==", "AA==", 10**30, KINDS),
+        wrapped(base64_of(2**63), "AA==", 5, KINDS),
+        wrapped("AA==", base64_of(1), 5, KINDS | {"fee": decimal_type(5)}),
+        wrapped(None, None, 5, KINDS),
+    ]
+    read = read_messages(tmp_path, changes(*values), PAID, DEBEZIUM)
+    assert read.events == [{"id": "a", "paid": 5, "amount": None, "card.fee": None}]
+    assert read.dead == {
+        0: "amount: '12.34' is no decimal in base64, as the schema beside it says",
+        1: "amount: '5' is no decimal in base64, as the schema beside it says",
+        2: "amount: '' is no decimal in base64, as the schema beside it says",
+        3: "amount: is bytes, and the schema beside it does not say that they are a decimal",
+        4: "amount: is a decimal, and the schema beside it does not say its scale",
+        5: "paid: 'x' is no number, as a time of type io.debezium.time.Timestamp is",
+        6: "paid: '1000000000000000000000000000000' is an absurd time: outside 1900-01-01 to 2200-01-01",
+        7: "amount: 92233720368547758.08 is too large: at scale 2 a measure holds up to 92233720368547758.07",
+        8: "card.fee: 0.00001 has more than 4 digits after the point",
+    }
+
+
+def test_what_a_row_was_before_is_read_by_the_schema_too(tmp_path):
+    value = wrapped("AA==", "AA==", 5, KINDS)
+    value["payload"]["before"] = value["payload"]["after"] | {"amount": "1234"}
+    events = PAID | {"measures": PAID["measures"] | {"was": {"scale": 2}}, "origins": {"was": "envelope.before.amount"}}
+    read = read_messages(tmp_path, changes(value, value["payload"]), events, DEBEZIUM)
+    assert [event["was"] for event in read.events] == [-2658824]
+    assert read.dead.keys() == {1}

@@ -111,7 +111,9 @@ def streams(draw: st.DrawFn) -> list[Row]:
         step_ms = draw(st.sampled_from([0, 1, 500, 500, 1000, 2000, -700, -1500, -6000, "again"]))
         if step_ms == "again":
             if rows:
-                rows.append(rows[-min(len(rows), draw(st.integers(1, 3)))] | {"position": number + 1})
+                again_ms = draw(st.sampled_from([0, 0, 1, 3000]))
+                repeated = rows[-min(len(rows), draw(st.integers(1, 3)))]
+                rows.append(repeated | {"position": number + 1, "t": repeated["t"] + again_ms})
             continue
         event_ms = time_ms + step_ms
         time_ms = max(time_ms, event_ms)
@@ -136,6 +138,8 @@ def engines(draw: st.DrawFn) -> dict[str, Any]:
     found: dict[str, Any] = {"allowed_lateness": draw(st.sampled_from(["0ms", "2s", "60s"])), "shards": 2}
     found["late"] = draw(st.sampled_from(["add", "evaluate", "drop"]))
     found["collision"] = draw(st.sampled_from(["keep", "keep", "keep_first", "replace"]))
+    if draw(st.sampled_from([False, False, True])):
+        found["duplicates"] = {"by": "id", "within": draw(st.sampled_from(["1ms", "2s", "30s"]))}
     return found
 
 

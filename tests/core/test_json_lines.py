@@ -102,7 +102,9 @@ def test_side_outputs_say_which_group_and_where():
     assert collision == {
         "event_id": "b", "other_event_id": "a", **of_key, "event_time": 10, "kept": True, "warm": True, "position": 2,
     }  # fmt: skip
-    assert duplicate == {"event_id": "a", **of_key, "event_time": 10, "warm": True, "position": 3}
+    assert duplicate.pop("event")["amount"] == "1.50"
+    differing = {"compared": ["at", "amount"], "other_values": {}, "own_values": {}}
+    assert duplicate == {"event_id": "a", **of_key, "event_time": 10, **differing, "warm": True, "position": 3}
     assert late == {
         "event_id": "c", **of_key, "event_time": 5, "clock": 10, "applied": True, "too_late": False,
         "other_event_id": None, "warm": True, "position": 4,

@@ -368,6 +368,15 @@ def test_a_time_that_is_accepted_may_be_another_one_and_is_said(job):
     assert line.startswith("from batch 1 on: event_time.latest has changed (2200-01-01")
 
 
+def test_a_measure_may_be_rounded_from_the_next_batch_on(job):
+    job.run(0)
+    changed = SCHEMA | {"measures": {name: of | {"round": "half_even"} for name, of in SCHEMA["measures"].items()}}
+    job.write("schema.yaml", changed)
+    assert job.run(1) == read(changed)
+    (line,) = job.said
+    assert line.startswith("from batch 1 on: measures.amount.round has changed (none until now, half_even from now on)")
+
+
 def test_a_file_that_is_away_for_a_moment_changes_nothing(job):
     job.run(0)
     (job.folder / "schema.yaml").unlink()

@@ -11,13 +11,25 @@ from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
-from tests.core.checkpoints import ONE, book_of, files, ran, schema_with, terms, with_attributes, with_time
+from tests.core.checkpoints import (
+    ONE,
+    book_of,
+    files,
+    ran,
+    schema_with,
+    terms,
+    with_attributes,
+    with_measures,
+    with_time,
+)
 from tests.core.examples import SCHEMA
 from tests.strategies import precisions
 
 OTHER_TERMS = [
     terms(late="drop"),
     terms(collision="keep_first"),
+    terms(duplicates={"by": "id", "within": "7d"}),
+    terms(schema=with_measures(amount={"scale": 2, "round": "half_even"})),
     terms(nulls="strict"),
     terms(precision={"tail": "2h"}),
     terms(precision={"tail": "2h", "edge": "prorate"}),
@@ -56,7 +68,10 @@ def test_terms_of_releases_that_did_not_write_what_is_done_with_nulls_were_stric
 
 
 def test_terms_that_earlier_releases_can_read_are_written_as_they_wrote_them():
-    assert not {"key_format", "unjudged"} & terms().model_dump(mode="json").keys()
+    written = terms().model_dump(mode="json")
+    assert not {"key_format", "unjudged"} & written.keys()
+    assert "duplicates" not in written["engine"]
+    assert written["event_schema"]["measures"]["amount"] == {"scale": 2}
     others = terms().model_copy(update={"key_format": "json", "unjudged": ("atm",)})
     assert Terms.model_validate_json(others.model_dump_json()) == others
 

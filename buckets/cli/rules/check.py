@@ -149,8 +149,8 @@ def _summary(
         arrivals = file_arrivals(file, schema, _BATCH_ROWS, console.say)
         summary = summarise(arrivals, rules, schema, engine, on_rows, lists)
     summary.bad.check(f"--events {path}")
-    if summary.bad.bad:
-        console.say(f"--events {path}: {summary.bad.text}")
+    for line in summary.bad.lines:
+        console.say(f"--events {path}: {line}")
     gone = without_column(file.fields, schema, first_rule_set(tried).named_fields)
     if gone:
         console.say(f"--events {path}: {gone}")

@@ -88,6 +88,8 @@ def fan_out(
     counts |= {"no_key": no_key}
     if dead_letters:
         counts["reasons"] = _wrong_fields(dead_letters, schema)
+    if events.rounded_values:
+        counts["rounded"] = events.rounded_values
     skipped = skipped_rows(rows)
     if skipped:
         counts["skipped"] = skipped

@@ -1,11 +1,13 @@
 """Side outputs of a group: events that were late, shared their time with another, or were already there."""
 
+import json
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.engine.values.duplicates import compare_duplicates
 from buckets.engine.values.scored_group import ScoredGroup
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE, UNJUDGED
 from buckets.outputs.columns import COLLISIONS, DUPLICATES, LATE_EVENTS, TIME, columns_of
@@ -40,9 +42,18 @@ def collisions(group: ScoredGroup) -> pa.Table | None:
 
 
 def duplicates(group: ScoredGroup) -> pa.Table | None:
-    """Return events that were already there."""
+    """Return events that were already there, and how they differ from those."""
     events = np.flatnonzero(group.scored.outcomes.code == DUPLICATE)
-    return side_table(DUPLICATES, group, events, {}) if len(events) else None
+    if not len(events):
+        return None
+    compared = compare_duplicates(group, events)
+    columns = {
+        "event": pa.array(group.table.event_texts(group.table.take(events)), pa.string()),
+        "compared": pa.array([each.fields for each in compared], pa.list_(pa.string())),
+        "other_values": pa.array([json.dumps(each.other, ensure_ascii=False) for each in compared], pa.string()),
+        "own_values": pa.array([json.dumps(each.own, ensure_ascii=False) for each in compared], pa.string()),
+    }
+    return side_table(DUPLICATES, group, events, columns)
 
 
 def side_table(output: str, group: ScoredGroup, events: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -35,7 +35,10 @@ from buckets.rules.rule_set import RuleSet
 
 @dataclass(frozen=True)
 class GroupAccount:
-    """What became of the events of one batch in one group."""
+    """What became of the events of one batch in one group.
+
+    `rounded` is no outcome: it says how many values of measures were rounded, in all of the events that came in.
+    """
 
     group_id: str
     group: str
@@ -52,6 +55,7 @@ class GroupAccount:
     no_key: int
     skipped: int = 0
     unjudged: int = 0
+    rounded: int = 0
 
     @property
     def balance(self) -> int:
@@ -119,7 +123,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), of `alert_stage` (alerts that arrived), and of
             other stages what `batch_facts` knows.
     """
-    arrivals = malformed = skipped = 0
+    arrivals = malformed = skipped = rounded = 0
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
@@ -134,6 +138,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             arrivals += count["arrivals"]
             malformed += count["malformed"]
             skipped += sum(count.get("skipped", {}).values())
+            rounded += sum(count.get("rounded", {}).values())
             arrived += [Stretch(*each) for each in count["arrived"]]
             orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
@@ -156,7 +161,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         _account(
             group,
             alerts_in.get(group.group_id, (arrivals, malformed)),
-            0 if group.group_id in alerts_in else skipped,
+            (0, 0) if group.group_id in alerts_in else (skipped, rounded),
             (no_key[group.group_id], filtered[group.group_id]),
             outcomes[group.group_id],
             alerts[group.group_id],
@@ -181,7 +186,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
 def _account(
     group: Group,
     came_in: tuple[int, int],
-    skipped: int,
+    noted: tuple[int, int],
     left_out: tuple[int, int],
     outcomes: Sequence[int],
     alerts: int,
@@ -192,13 +197,13 @@ def _account(
     Args:
         group: the group.
         came_in: how many events or alerts came in, and how many of these were malformed.
-        skipped: how many of what came in were neither events nor malformed.
+        noted: how many of what came in were neither events nor malformed, and how many values of it were rounded.
         left_out: how many do not belong to it, and how many its filter has left out.
         outcomes: how many came to each outcome.
         alerts: how many alerts there were.
         held_alerts: how many policies have held back.
     """
-    (events_in, malformed), (no_key, filtered) = came_in, left_out
+    (events_in, malformed), (skipped, rounded), (no_key, filtered) = came_in, noted, left_out
     return GroupAccount(
         group_id=group.group_id,
         group=group.name,
@@ -215,4 +220,5 @@ def _account(
         no_key=no_key,
         skipped=skipped,
         unjudged=outcomes[UNJUDGED],
+        rounded=rounded,
     )

@@ -16,7 +16,7 @@ from itertools import chain, product
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import EngineSettings
+from buckets.config.engine import DuplicateSettings, EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
@@ -27,9 +27,9 @@ from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.conversion import column_types
-from buckets.events.schema import EventSchema
+from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.outputs import columns
-from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
+from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SEVERITY, alert_schema
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
@@ -81,7 +81,8 @@ def _schema(schema: EventSchema) -> EventSchema:
 
 def _settings(engine: EngineSettings) -> EngineSettings:
     """Return the settings of this stage: alerts are few, so all are kept as they are."""
-    return engine.model_copy(update={"shards": 1, "collision": "keep", "precision": JobPrecision()})
+    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
+    return engine.model_copy(update=fixed)
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:

@@ -32,6 +32,7 @@ class BatchFacts:
         dead_letters: events by what is wrong with them: the name of a field, `unreadable` or `overflow`.
         skipped: messages that are neither events nor faulty, by a word that says why.
         times: event times by what there is to say of them, as `conversion.EventTimes` counts them.
+        rounded: by measure, how many values of its events were rounded.
         new_keys: by group, how many keys have a timeline that had none.
         evicted_keys: by group, how many keys have none any more.
         shards: by number, what a worker holds of the shards that had something to do.
@@ -42,6 +43,7 @@ class BatchFacts:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     times: Mapping[str, int] = field(default_factory=dict)
+    rounded: Mapping[str, int] = field(default_factory=dict)
     new_keys: Mapping[str, int] = field(default_factory=dict)
     evicted_keys: Mapping[str, int] = field(default_factory=dict)
     shards: Mapping[int, ShardMemory] = field(default_factory=dict)
@@ -67,10 +69,11 @@ def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
     """
     rules: dict[str, Counter[str]] = {}
     dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
-    skipped, times, new_keys, evicted_keys = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    skipped, times, rounded, new_keys, evicted_keys = (Counter[str]() for _ in range(5))
     for count in counts:
         skipped.update(count.get("skipped", {}))
         times.update(count.get("times", {}))
+        rounded.update(count.get("rounded", {}))
         dead_letters.update(count.get("reasons", {}))
         for output, by_rule in count.get("rules", {}).items():
             rules.setdefault(output, Counter()).update(by_rule)
@@ -82,4 +85,4 @@ def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequenc
     overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
     if overflowed:
         dead_letters[OVERFLOWED] += overflowed
-    return BatchFacts(rules, dead_letters, skipped, times, new_keys, evicted_keys, shards, partitions)
+    return BatchFacts(rules, dead_letters, skipped, times, rounded, new_keys, evicted_keys, shards, partitions)

@@ -12,8 +12,10 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.decimal128 import decimals
+from buckets.numbers.fixed_point import INT64_MAX
 from buckets.outputs.output import value_type
 
+_MOST_OF_FACTOR = 18
 _VALUES = ("whole", "micro", "event_count")
 _BOUNDS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact", "count_lower", "count_upper")
 RowColumns = Mapping[str, npt.NDArray[Any]]
@@ -40,15 +42,16 @@ def number_columns(
     """
     kind = value_type(schema.largest_scale)
     scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
-    # How many of the last digits of a decimal make one unit of a rule's values.
-    factors = np.array([10 ** (kind.scale - scale) for scale in scales], np.int64)[rules]
+    # How many of the last digits of a decimal make one unit of a rule's values: of small ones more than 64 bits say.
+    digits = np.array([kind.scale - scale for scale in scales], np.int64)[rules]
+    beyond, factors = _powers(digits - _MOST_OF_FACTOR), _powers(np.minimum(digits, _MOST_OF_FACTOR))
     count = count_lower = count_upper = rows["event_count"]
-    value = lower = upper = decimals(rows["whole"], rows["micro"], factors, kind)
+    value = lower = upper = decimals(_times(rows["whole"], beyond), rows["micro"], factors, kind)
     exact = np.ones(len(rules), np.bool_)
     if "exact" in rows:
         count_lower, count_upper, exact = rows["count_lower"], rows["count_upper"], rows["exact"]
-        lower = decimals(rows["lower_whole"], rows["lower_micro"], factors, kind)
-        upper = decimals(rows["upper_whole"], rows["upper_micro"], factors, kind)
+        lower = decimals(_times(rows["lower_whole"], beyond), rows["lower_micro"], factors, kind)
+        upper = decimals(_times(rows["upper_whole"], beyond), rows["upper_micro"], factors, kind)
     return {
         "value": _null_without_events(value, count),
         "lower": _null_without_events(lower, count_upper),
@@ -58,6 +61,20 @@ def number_columns(
         "count_lower": pa.array(count_lower),
         "count_upper": pa.array(count_upper),
     }
+
+
+def _powers(digits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.power(np.int64(10), np.maximum(digits, 0))
+
+
+def _times(whole: npt.NDArray[np.int64], factors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return counts and scores times what is missing of their factors; an event schema has no other scale so small."""
+    if not len(factors) or factors.max() == 1:
+        return whole
+    if (np.abs(whole) > INT64_MAX // factors).any():
+        message = "a count or a score has more digits than a column of values has room for"
+        raise OverflowError(message)
+    return whole * factors
 
 
 def _null_without_events(values: pa.Array, events: npt.NDArray[np.int64]) -> pa.Array:

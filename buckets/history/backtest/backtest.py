@@ -253,8 +253,7 @@ class Backtest:
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
         yield from self._days_note(raised, days)
-        if raised.bad.bad:
-            yield raised.bad.text
+        yield from raised.bad.lines
         if fraud is not None and fraud.missing:
             yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
         endless = [rule.rule_id for rule in self._evaluated if rule.depends_on_alerts or rule.on == "alerts"]

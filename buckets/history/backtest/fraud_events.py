@@ -68,7 +68,7 @@ class FraudEvents:
         amounts = np.zeros(len(rows), np.int64)
         if self._amount is not None:
             measure = self._schema.measures[self._amount]
-            amounts, _ = conversion.measures(rows[self._amount].combine_chunks(), measure.scale)
+            amounts, *_ = conversion.measures(rows[self._amount].combine_chunks(), measure)
         times_ms = moments_ms(rows[self._schema.event_time.field])
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         ids = rows[self._schema.event_id].to_pylist()

@@ -7,7 +7,7 @@ into a cooldown depends on the alert before it, and so on; the same holds for `r
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
-from buckets.archive.arrival_rows import archived
+from buckets.archive.arrival_rows import archived_and_rounded
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
@@ -147,5 +147,6 @@ def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> I
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
-        yield scoring.piece(archived(rows, scoring.terms.event_schema, 0).append_column(ARRIVAL, numbers))
+        made, rounded = archived_and_rounded(rows, scoring.terms.event_schema, 0)
+        yield replace(scoring.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
         first += len(rows)

@@ -123,6 +123,7 @@ class RaisedAlerts:
         rows = scored.piece.rows
         self._note_times(rows)
         self.bad.take(scored.account.events_in, scored.account.malformed, bad_rows(scored.table(DEAD_LETTERS)))
+        self.bad.rounded.update(scored.piece.rounded)
         there = {}
         for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
             table = scored.table(output)
@@ -172,8 +173,8 @@ class RaisedAlerts:
         ids, times_ms = chosen[names[0]].combine_chunks(), moments_ms(chosen[names[1]]).to_numpy()
         amounts = np.zeros(len(different), np.int64)
         if self._amount is not None:
-            scale = self._schema.measures[self._amount].scale
-            amounts, _ = conversion.measures(chosen[self._amount].combine_chunks(), scale)
+            measure = self._schema.measures[self._amount]
+            amounts, *_ = conversion.measures(chosen[self._amount].combine_chunks(), measure)
         self._rows.append((arrivals, times_ms, ids, amounts))
         row, key = index.astype(np.int64) + self.alerted, self._key_numbers(alerts["key"])
         self.alerted += len(different)

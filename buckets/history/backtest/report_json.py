@@ -21,6 +21,7 @@ def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] =
         "arrivals": report.arrivals,
         "dead_letters": report.bad.bad,
         "bad_rows": report.bad.as_json(),
+        "rounded": dict(report.bad.rounded),
         "measure": report.measure,
         "total": _figures(report, report.total),
         "rules": [

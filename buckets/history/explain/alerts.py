@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from buckets.delta.query import sql_text
 from buckets.events.conversion import column_types
-from buckets.events.schema import EventSchema
+from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
 from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import Row, Selection
-from buckets.rules.alert_schema import ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
+from buckets.rules.alert_schema import ALERT_RULE, ALERT_SEVERITY, alert_schema
 
 RANKS = 1 << 20
 """More than a rule set has rules: alerts of one event count in the order of the rules."""
@@ -32,7 +32,7 @@ class _AlertArrival(NamedTuple):
     ingested_ms: int | None
 
 
-def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, Any]) -> Arrivals:
+def alert_arrivals(past: Past, batch_id: int, from_ms: int | None, key: Mapping[str, Any]) -> Arrivals:
     """Return the alerts on events that have a key, from a time on.
 
     Args:

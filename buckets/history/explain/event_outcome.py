@@ -35,7 +35,7 @@ Fate = Literal[
 counts      it is in the timeline
 late        in the timeline, and older than another of its key that came before it
 collides    in the timeline, and shares its time with another
-repeat      the same id at the same time had come before
+repeat      the same id had come before, at the same time or as near as the job says
 too late    older than what is kept
 dropped     late, and the job drops what is late
 not kept    shares its time with another, and the job keeps the first
@@ -60,12 +60,14 @@ class Regime:
         late: what is done with late events.
         collision: what is done with events that share a time.
         precision: for how long events are raw.
+        repeats_ms: how far apart in time two of one id may be to be repeats; 0 where they have the same time.
     """
 
     horizon_ms: int
     late: LatePolicy
     collision: CollisionPolicy
     precision: Precision
+    repeats_ms: int = 0
 
     def is_raw(self, time_ms: int, clock_ms: int) -> bool:
         """Return whether events at a time are still there one by one, when the key has come to another time."""
@@ -108,6 +110,8 @@ def decide_fates(
     for row, fate in known.items():
         fates[row] = fate
     tested = np.setdiff1d(np.arange(size), np.fromiter(known, np.int64, len(known)))
+    if any(settings.repeats_ms for settings in regimes):
+        return _decide_in_turn(tested.tolist(), times_ms, ids, [regimes[at] for at in regime], fates, clocks_ms)
     if len(tested):
         clocks_ms[tested[1:]] = np.maximum.accumulate(times_ms[tested])[:-1]
     horizons_ms = np.array([settings.horizon_ms for settings in regimes], np.int64)[regime]
@@ -121,6 +125,47 @@ def decide_fates(
     others: dict[int, int] = {}
     for rows in _sharing(times_ms, tested):
         _decide_shared(rows, times_ms, ids, [regimes[regime[row]] for row in rows], clocks_ms, fates, others)
+    return Fates(fates, clocks_ms, others)
+
+
+def _decide_in_turn(
+    tested: list[int],
+    times_ms: Int64s,
+    ids: Sequence[str],
+    regimes: Sequence[Regime],
+    fates: list[Fate],
+    clocks_ms: Int64s,
+) -> Fates:
+    """Decide about each arrival in its turn: of repeats at another time nothing follows from the greatest time alone.
+
+    A repeat moves no clock. Complexity: O(n) for ids and times that are few times there.
+    """
+    others: dict[int, int] = {}
+    by_id: dict[str, list[int]] = {}
+    by_time: dict[int, list[int]] = {}
+    clock_ms = NO_CLOCK
+    for row in tested:
+        time_ms, regime = int(times_ms[row]), regimes[row]
+        clocks_ms[row], now_ms = clock_ms, max(clock_ms, time_ms)
+        if clock_ms != NO_CLOCK and time_ms < clock_ms - regime.horizon_ms:
+            fates[row] = "too late"
+            continue
+        near = [
+            (abs(int(times_ms[other]) - time_ms), int(times_ms[other]), other)
+            for other in by_id.setdefault(ids[row], [])
+            if fates[other] in IN_TIMELINE
+            and abs(int(times_ms[other]) - time_ms) <= regime.repeats_ms
+            and times_ms[other] >= now_ms - regime.horizon_ms
+            and regime.is_raw(int(times_ms[other]), now_ms)
+        ]
+        if near:
+            fates[row], others[row] = "repeat", min(near)[2]
+            continue
+        if time_ms < clock_ms:
+            fates[row] = "dropped" if regime.late == "drop" else "late"
+        by_id[ids[row]].append(row)
+        _decide_beside(row, regime, by_time.setdefault(time_ms, []), times_ms, ids, clocks_ms, fates, others)
+        clock_ms = now_ms
     return Fates(fates, clocks_ms, others)
 
 
@@ -148,27 +193,40 @@ def _decide_shared(
     """Decide about arrivals of one time."""
     there: list[int] = []
     for row, regime in zip(rows, regimes, strict=True):
-        if fates[row] == "too late":
-            continue
-        time_ms = int(times_ms[row])
-        same_time = there if regime.is_raw(time_ms, max(int(clocks_ms[row]), time_ms)) else []
-        same_id = next((other for other in same_time if ids[other] == ids[row]), None)
-        if same_id is not None:
-            fates[row], others[row] = "repeat", same_id
-            continue
-        if fates[row] == "dropped":
-            continue
-        if same_time:
-            others[row] = same_time[0]
-            if regime.collision == "keep_first":
-                fates[row] = "dropped" if fates[row] == "late" else "not kept"
-                continue
-            if regime.collision == "replace":
-                fates[same_time[0]] = "replaced"
-                others[same_time[0]] = row
-                there[there.index(same_time[0])] = row
-            else:
-                there.append(row)
-            fates[row] = "collides" if fates[row] == "counts" else "late"
-        else:
-            there.append(row)
+        if fates[row] != "too late":
+            _decide_beside(row, regime, there, times_ms, ids, clocks_ms, fates, others)
+
+
+def _decide_beside(
+    row: int,
+    regime: Regime,
+    there: list[int],
+    times_ms: Int64s,
+    ids: Sequence[str],
+    clocks_ms: Int64s,
+    fates: list[Fate],
+    others: dict[int, int],
+) -> None:
+    """Decide about an arrival beside those of its time that are in the timeline, to which it is added."""
+    time_ms = int(times_ms[row])
+    same_time = there if regime.is_raw(time_ms, max(int(clocks_ms[row]), time_ms)) else []
+    same_id = next((other for other in same_time if ids[other] == ids[row]), None)
+    if same_id is not None:
+        fates[row], others[row] = "repeat", same_id
+        return
+    if fates[row] == "dropped":
+        return
+    if not same_time:
+        there.append(row)
+        return
+    others[row] = same_time[0]
+    if regime.collision == "keep_first":
+        fates[row] = "dropped" if fates[row] == "late" else "not kept"
+        return
+    if regime.collision == "replace":
+        fates[same_time[0]] = "replaced"
+        others[same_time[0]] = row
+        there[there.index(same_time[0])] = row
+    else:
+        there.append(row)
+    fates[row] = "collides" if fates[row] == "counts" else "late"

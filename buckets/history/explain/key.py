@@ -102,10 +102,12 @@ def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filt
     return next((group for group in groups if group.group_id == wanted), None)
 
 
-def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHistory:
+def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) -> KeyHistory:
     """Follow the key of an event in a group."""
     schema = target.arrivals.schema
     key = {field: target.value(field) for field in group.fields}
+    if past.terms(target.batch_id).engine.duplicates.within:
+        from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
     assert None not in key.values(), "the event does not belong to the group"
     if target.on == "alerts":
         arrivals = alert_arrivals(past, target.batch_id, from_ms, key)
@@ -195,4 +197,4 @@ def _regime(past: Past, group: Group, batch_id: int) -> Regime:
         return Regime(horizon_ms, engine.late, "keep", JobPrecision())
     schema = past.terms(batch_id).event_schema
     precision = engine.precision.of_group(group.group_id, schema)
-    return Regime(horizon_ms, engine.late, engine.collision, precision)
+    return Regime(horizon_ms, engine.late, engine.collision, precision, engine.duplicates.within or 0)

@@ -135,10 +135,12 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
     )
     other = history.others.get(history.target)
     name = "" if other is None else history.arrivals.ids[other].as_py()
+    is_of_time = other is not None and history.arrivals.times_ms[other] == target.time_ms
+    had = "id and time" if is_of_time else "id"
     sentences = {
         "too late": f"the event came too late: {behind}, and further back nothing is kept",
         "dropped": f"the event came late, and the job drops late events: {behind}",
-        "repeat": f"the event is a repeat: its id and time had arrived before, in batch {_batch_of(history, other)}",
+        "repeat": f"the event is a repeat: its {had} had arrived before, in batch {_batch_of(history, other)}",
         "not kept": f"the event shares its time with {name}, which came first and is kept instead",
         "refused": f"the event was a dead letter: {_refusal(past, history)}",
         "malformed": f"the event was a dead letter of group {group}: a field that its rules need is missing",

@@ -93,8 +93,9 @@ def _scored_again(
     """Evaluate a rule at an event with the engine, over the events of its keys alone."""
     source, _, position = target.arrivals.origins[0]
     groups = [history.group for history in histories]
-    # Whether an alert has reset a rule depends on alerts before it, and so on.
-    since_ms = None if rule.reset_on_alert else from_ms
+    # Whether an alert has reset a rule depends on alerts before it, and so on; of repeats by their id it is the same.
+    by_id = past.terms(target.batch_id).engine.duplicates.within is not None
+    since_ms = None if rule.reset_on_alert or by_id else from_ms
     evaluation = None
     for row in score_again(past, target.arrivals, groups, since_ms, [columns.EVALUATIONS])[columns.EVALUATIONS]:
         is_event = (row["source"], row["position"]) == (source, position) if "source" in row else True

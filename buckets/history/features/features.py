@@ -96,6 +96,7 @@ class FeatureRun:
     def _note_bad(self, arrived: list[pa.RecordBatch], results: BatchResults) -> None:
         """Count what is bad among rows that have been scored, which have been given numbers as positions."""
         self.bad.take(results.account.events_in, results.account.malformed, ())
+        self.bad.rounded.update(results.account.facts.rounded)
         decoder = OutputDecoder(self._rule_set, self._schema, self._engine)
         for letters in decoder.tables(DEAD_LETTERS, results.payloads.get(DEAD_LETTERS, [])):
             origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])

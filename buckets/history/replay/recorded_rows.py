@@ -66,7 +66,7 @@ def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
         raise BucketsError(message)
     if is_output:
         return OutputTables(folder, outputs, job.event_schema.largest_scale)
-    return AuditedTables(folder, outputs, audit_tables(outputs))
+    return AuditedTables(folder, outputs, audit_tables(outputs, job.event_schema.largest_scale))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ over alerts and policies on the driver take one piece after the other.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +47,7 @@ class ArchivePiece:
         orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
             the real one.
         sources_of: by shard, the history of what is being filled (`ReplayedFills`).
+        rounded: by measure, how many values of `rows` were rounded, as far as that is known.
     """
 
     rows: pa.Table
@@ -56,6 +57,7 @@ class ArchivePiece:
     batches: tuple[int, int] = (0, 0)
     orders: Int64s | None = None
     sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES
+    rounded: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ FACTS = BatchFacts(
     rules={ALERTS: {"one": 3}, HELD_ALERTS: {"one": 2}, SHADOW_ALERTS: {"two": 1}},
     dead_letters={"amount": 2, "unreadable": 1},
     skipped={"deleted": 4},
+    rounded={"amount": 5},
     new_keys={"payer": 4},
     evicted_keys={"payer": 1},
     shards={0: ShardMemory(100, 10), 3: ShardMemory(50, 5)},

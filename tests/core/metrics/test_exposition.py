@@ -62,6 +62,7 @@ def told(tmp_path) -> dict[tuple, float]:
         (("buckets_dead_letters_total",), 3),
         (("buckets_dead_letter_reasons_total", ("reason", "amount")), 2),
         (("buckets_skipped_total", ("reason", "deleted")), 4),
+        (("buckets_rounded_total", ("measure", "amount")), 5),
         (("buckets_batch_phase_seconds_sum", ("phase", "score")), 0.08),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.1"), ("phase", "score")), 1),
         (("buckets_batch_phase_seconds_bucket", ("le", "0.05"), ("phase", "score")), 0),

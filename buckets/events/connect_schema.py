@@ -1,0 +1,240 @@
+"""The schema that Kafka Connect writes beside the payload of a message in JSON: what decimals and times in it mean.
+
+A decimal is base64 of the bytes of a whole number, and the schema has the digits behind its point; or it is an object
+with both. A time is a number in a unit that the schema names. Both are written out here as text, as they are without a
+schema: decimals to the digit, the time of an event in the unit of its field. All else stays as it is.
+
+Without a schema a text such as `1234` may be four digits or three bytes. `base64_fault` finds such texts.
+
+Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
+"""
+
+import contextlib
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from buckets.events import conversion
+from buckets.events.field_paths import Path, name_of, path_of, steps_of, walk
+from buckets.events.json_members import json_text
+from buckets.events.json_object import Fields, read_object
+from buckets.events.schema import EventSchema
+from buckets.events.written_values import decimals, fitted
+from buckets.printable import short_line
+
+Convert = Callable[[Any], Any]
+"""Writes a value out as text; raises ValueError where it is none of its type."""
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
+_ZONED = "io.debezium.time.ZonedTimestamp"
+_PER_MS = {
+    "io.debezium.time.Timestamp": 1,
+    "io.debezium.time.MicroTimestamp": 1000,
+    "io.debezium.time.NanoTimestamp": 1_000_000,
+    "org.apache.kafka.connect.data.Timestamp": 1,
+}
+"""How many ticks of a time are a millisecond."""
+_OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_DAY_MS = 86_400_000
+_MOST_TICKS_MS = 253_402_300_800_000
+"""The end of the year 9999: what is further away has no text in ISO 8601."""
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
+
+
+class ConnectValues:
+    """Writes the fields of objects in JSON out, by schemas of Connect that stand beside them."""
+
+    def __init__(self, within: Path, names: Mapping[str, str], schema: EventSchema, digits: bool) -> None:
+        """Write fields out.
+
+        Args:
+            within: the path in a message to the object that holds them.
+            names: the fields, and what each is called there.
+            schema: the event schema.
+            digits: whether a text in a measure without a schema is known to be digits.
+        """
+        self._within, self._schema = within, schema
+        time = schema.event_time.field
+        measures = {name: called for name, called in names.items() if name in schema.measures}
+        self._names = measures | ({time: names[time]} if time in names else {})
+        self._doubtful = {} if digits else measures
+        last = "|".join(sorted({re.escape(steps_of(called)[-1]) for called in self._doubtful.values()}))
+        self._text = re.compile(rf'(?:{last})"\s*:\s*\[?\s*"[A-Za-z0-9+/=]{{4}}|\\'.encode())
+        self._known: dict[bytes, tuple[dict[Path, Convert], dict[str, str]]] = {}
+
+    def written(self, text: bytes, connect: bytes | None) -> bytes:
+        """Return an object with its fields written out.
+
+        Args:
+            text: the object, in JSON.
+            connect: the schema of the message, in JSON; None where it has none.
+
+        Raises:
+            ValueError: a value is none of its type, or may be digits or bytes; says which field and what to do.
+        """
+        if not self._names:
+            return text
+        converts, untold = self._of(connect)
+        if untold and self._text.search(text):
+            _check_digits(json.loads(text), untold)
+        if not converts:
+            return text
+        return json_text(_replaced(read_object(text.decode()), converts)).encode()
+
+    def _of(self, connect: bytes | None) -> tuple[dict[Path, Convert], dict[str, str]]:
+        """Return how fields are written out, by their path, and the measures of which the schema says nothing."""
+        if connect is None:
+            return {}, self._doubtful
+        if connect not in self._known:
+            around, found, untold = _field_at(_read(connect), self._within), dict[Path, Convert](), dict[str, str]()
+            for name, called in self._names.items():
+                paths = {path: _field_at(around, path) for path in ((called,), path_of(called))}
+                told = {path: kind for path, kind in paths.items() if kind is not None}
+                for path, kind in told.items():
+                    convert = _conversion(name, kind, self._schema)
+                    found |= {} if convert is None else {path: convert}
+                if not told and name in self._doubtful:
+                    untold[name] = called
+            self._known[connect] = found, untold
+        return self._known[connect]
+
+
+def _read(connect: bytes) -> Any:
+    try:
+        return json.loads(connect)
+    except (ValueError, RecursionError):
+        message = "schema: is no schema of Kafka Connect"
+        raise ValueError(message) from None
+
+
+def _field_at(kind: Any, path: Path) -> Any:
+    """Return the type at a path inside of another one; None where there is none."""
+    for step in path:
+        if isinstance(step, int):
+            kind = kind.get("items") if isinstance(kind, dict) else None
+            continue
+        fields = kind.get("fields") if isinstance(kind, dict) else None
+        named = (each for each in fields or () if isinstance(each, dict) and each.get("field") == step)
+        kind = next(named, None) if isinstance(fields, list) else None
+    return kind if isinstance(kind, dict) else None
+
+
+def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Convert | None:
+    """Return how the values of a type are written out for a field; None for those that stay as they are."""
+    meaning = kind.get("name")
+    if name == schema.event_time.field:
+        return partial(_time_text, meaning, schema) if meaning in (*_PER_MS, *_OF_DAYS, _ZONED) else None
+    if meaning == _VARIABLE:
+        return _variable_text
+    if kind.get("type") != "bytes":
+        return None
+    return partial(_decimal_text, _scale_of(kind)) if meaning == _DECIMAL else _refuse_bytes
+
+
+def _scale_of(kind: Mapping[str, Any]) -> int | None:
+    """Return the digits behind the point of a decimal; None where its schema does not say them."""
+    parameters = kind.get("parameters")
+    try:
+        return int(parameters["scale"]) if isinstance(parameters, dict) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _refuse_bytes(value: Any) -> str:
+    del value
+    message = "is bytes, and the schema beside it does not say that they are a decimal"
+    raise ValueError(message)
+
+
+def _decimal_text(scale: int | None, value: Any) -> str:
+    if scale is None:
+        message = "is a decimal, and the schema beside it does not say its scale"
+        raise ValueError(message)
+    try:
+        content = b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        content = b""
+    if not content:
+        message = f"{short_line(repr(value))} is no decimal in base64, as the schema beside it says"
+        raise ValueError(message)
+    texts, faults = decimals([content], [scale])
+    if faults:
+        raise ValueError(faults[0])
+    return str(texts[0])
+
+
+def _variable_text(value: Any) -> str:
+    """Write an object out that has a scale and a value."""
+    parts = dict(value) if isinstance(value, Fields) else {}
+    try:
+        scale = int(parts.get("scale", ""))
+    except (TypeError, ValueError):
+        scale = None
+    return _decimal_text(scale, parts.get("value"))
+
+
+def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
+    """Write a time out in the unit of the field."""
+    declared = schema.event_time
+    if meaning == _ZONED:
+        times_ms, faults = conversion.times_ms(pa.array([str(value)]), declared.model_copy(update={"unit": "iso8601"}))
+        if faults:
+            raise ValueError(faults[0])
+        time_ms = int(times_ms[0])
+    else:
+        try:
+            ticks = int(value)
+        except (TypeError, ValueError):
+            message = f"{short_line(repr(value))} is no number, as a time of type {meaning} is"
+            raise ValueError(message) from None
+        time_ms = ticks * _DAY_MS if meaning in _OF_DAYS else ticks // _PER_MS[meaning]
+    if abs(time_ms) >= _MOST_TICKS_MS:
+        message = f"{short_line(repr(value))} is an absurd time: outside {declared.limits}"
+        raise ValueError(message)
+    moments, _ = fitted(declared.field, pa.array([time_ms], pa.timestamp("ms", "UTC")), {}, schema)
+    return str(conversion.attributes(moments, "string")[0][0])
+
+
+def _replaced(value: Any, converts: Mapping[Path, Convert], at: Path = ()) -> Any:
+    """Return an object with some of its fields written out."""
+    if isinstance(value, list):
+        return [_member((*at, number), member, converts) for number, member in enumerate(value)]
+    if not isinstance(value, Fields):
+        return value
+    return Fields((name, _member((*at, name), member, converts)) for name, member in value)
+
+
+def _member(path: Path, member: Any, converts: Mapping[Path, Convert]) -> Any:
+    if member is None or path not in converts:
+        is_on_the_way = any(other[: len(path)] == path for other in converts)
+        return _replaced(member, converts, path) if is_on_the_way else member
+    try:
+        return converts[path](member)
+    except ValueError as error:
+        message = f"{name_of(path)}: {error}"
+        raise ValueError(message) from None
+
+
+def _check_digits(event: Any, names: Mapping[str, str]) -> None:
+    """See that no measure is a text that may be a decimal in base64.
+
+    Raises:
+        ValueError: one is.
+    """
+    for name, called in names.items():
+        value = event.get(called) if isinstance(event, dict) else None
+        if value is None:
+            with contextlib.suppress(TypeError):
+                value = walk(event, path_of(called))
+        if isinstance(value, str) and value and _BASE64.fullmatch(value):
+            message = (
+                f"{name}: {short_line(repr(value))} may be digits, or a decimal in base64, whose scale no schema says; "
+                "give the connector decimal.handling.mode=string and say `decimals: string` under source, or let its "
+                "converter write schemas"
+            )
+            raise ValueError(message)
