@@ -55,8 +55,7 @@ def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) ->
 
 def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:
     source = rows.column(SOURCE).dictionary_encode()
-    is_local = folder is not None and not isinstance(folder, StorePath)
-    begin = os.path.normpath(folder) if is_local else str(folder)
+    begin = os.path.normpath(folder) if folder and not isinstance(folder, StorePath) else str(folder or "")
     names = pa.array([_below(path, begin) for path in source.dictionary.to_pylist()], pa.string())
     return pc.binary_join_element_wise(names.take(source.indices), rows.column(POSITION).cast(pa.string()), ":")
 
