@@ -39,12 +39,21 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file of events: its path, its kind, and of a CSV file the header line that it has, and how it is written."""
+    """A file of events.
+
+    Attributes:
+        path: the file.
+        kind: what is in it.
+        header: the names in the header line of a CSV file, None where it has none.
+        csv: how a CSV file is written.
+        folder: that of a source, below which rows are named; None for one file alone.
+    """
 
     path: Path
     kind: FileFormat
     header: list[str] | None = None
     csv: CsvFormat = PLAIN_CSV
+    folder: Path | None = None
 
 
 def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
@@ -104,7 +113,7 @@ def _open_csv(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventF
                 message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
                 raise BucketsError(message)
         return EventFile(path, "csv", csv=written)
-    header = _header(path, *first, schema)
+    header = _header(path, *first, without_made_id(schema))
     check_columns(header, schema, needed, str(path))
     if next(islice(_lines(path, written), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
@@ -198,13 +207,13 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
     else:
         read = line_reader(file.kind, readable, file.header)
         rows = read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
-    yield from with_made_ids(rows, schema, file.path)
+    yield from with_made_ids(rows, schema, file.folder or file.path)
 
 
 def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
     """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(file.path.name), len(table))
+    source = pa.repeat(pa.scalar(str(file.path) if file.folder else file.path.name), len(table))
     raw = table[RAW].combine_chunks()
     return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})
