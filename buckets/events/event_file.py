@@ -56,9 +56,10 @@ class EventFile:
     Attributes:
         path: where it is.
         kind: how it is read.
-        header: the header line that a CSV file has.
+        header: the names in the header line of a CSV file, None where it has none.
         fields: the declared fields that it has; of JSON those that its first lines have.
-        csv: how CSV is written.
+        csv: how a CSV file is written.
+        folder: that of a source, below which rows are named; None for one file alone.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class EventFile:
     header: list[str] | None = None
     fields: frozenset[str] = frozenset()
     csv: CsvFormat = PLAIN_CSV
+    folder: Path | None = None
 
 
 def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:
@@ -127,7 +129,7 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
                 message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
                 raise BucketsError(message)
         return EventFile(path, "csv", None, _declared(written.header, schema), written)
-    header = _header(path, *first, schema)
+    header = _header(path, *first, without_made_id(schema))
     check_columns(header, schema, str(path))
     if next(islice(_lines(path, written), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
@@ -165,9 +167,10 @@ def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:
         MissingColumn: none has the id, or none the time, so that the file is about something else.
     """
     first = list(islice(_lines(path), _LINES_LOOKED_AT))
-    rows = next(numbered_lines(EventFile(path, "json"), _LINES_LOOKED_AT))
+    file = EventFile(path, "json")
+    rows = next(numbered_lines(file, _LINES_LOOKED_AT))
     readable = without_made_id(schema)
-    read = next(line_reader("json", readable, None)([_lines_of(path, rows)]))
+    read = next(line_reader("json", readable, None)([_lines_of(file, rows)]))
     columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
     names: dict[str, None] = {}
@@ -248,14 +251,14 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
         rows = read_arrivals(file.path, 0, readable, None)
     else:
         read = line_reader(file.kind, readable, file.header)
-        rows = read(_lines_of(file.path, table) for table in numbered_lines(file, batch_rows))
-    yield from with_made_ids(rows, schema, file.path)
+        rows = read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+    yield from with_made_ids(rows, schema, file.folder or file.path)
 
 
-def _lines_of(path: Path, table: pa.Table) -> pa.RecordBatch:
+def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
     """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(path.name), len(table))
+    source = pa.repeat(pa.scalar(str(file.path) if file.folder else file.path.name), len(table))
     raw = table[RAW].combine_chunks()
     return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})

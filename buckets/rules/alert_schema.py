@@ -6,6 +6,7 @@ what the rule that fired says: its name, its severity and its score.
 
 from typing import Literal
 
+from buckets.events.event_id import EventId
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventSchema, EventTime, Measure
 
 Counted = Literal["events", "alerts"]
@@ -38,7 +39,7 @@ def alert_schema(schema: EventSchema) -> EventSchema:
     return EventSchema(
         name=f"alerts of {schema.name}",
         version=schema.version,
-        event_id=ALERT_ID,
+        event_id=EventId(field=ALERT_ID),
         event_time=EventTime(field=time.field, unit="ms", earliest=time.earliest, latest=time.latest),
         attributes={schema.event_id: "string", **schema.attributes, **strings},
         measures={**schema.measures, ALERT_SCORE: Measure(scale=0)},
