@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.precision import JobPrecision
 from buckets.duration import DurationMs, format_duration
 
@@ -13,7 +14,7 @@ NullPolicy = Literal["leave_out", "strict"]
 MOST_SHARDS = 4096
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(Settings):
     """The `engine` part of a job's configuration.
 
     Attributes:
@@ -25,8 +26,6 @@ class EngineSettings(BaseModel):
             group or aggregate, or it is malformed for all rules.
         precision: how precise windows are.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     shards: int = Field(default=16, ge=1, le=MOST_SHARDS)
     allowed_lateness: DurationMs = 3_600_000
