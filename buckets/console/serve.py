@@ -16,6 +16,7 @@ from buckets.console.sampler import Sampler
 from buckets.console.site import Site
 from buckets.errors import BucketsError
 from buckets.questions.long_questions import Questions
+from buckets.questions.rule_checks import RuleChecks
 
 _END_WITHIN_S = 5
 _QUEUE = 1_024
@@ -63,7 +64,7 @@ def open_console(
         settings = _with_host(settings, host)
     listening = listen(settings.host, settings.port if port is None else port)
     people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
-    site = Site(conf, job, people, Sampler(job.checkpoint), Questions())
+    site = Site(conf, job, people, Sampler(job.checkpoint), Questions(), RuleChecks(is_replaced=True))
     config = uvicorn.Config(
         application(site),
         http=Connection,
@@ -93,8 +94,9 @@ class _Server(uvicorn.Server):
             listening.listen(_QUEUE)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams first, then wait for the other answers."""
+        """End streams and checks first, then wait for the other answers."""
         self._site.closing.set()
+        self._site.checks.close()
         await super().shutdown(sockets)
 
 
