@@ -9,7 +9,7 @@ import multiprocessing
 import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -76,10 +76,13 @@ class RuleChecks:
         # Pickling rules takes longer than checking one; what is checked has its own.
         asked = text, job.model_copy(update={"rules": ()}), WITHIN_MS, MOST_BYTES
         process = self._fresh.Process(target=_answer, args=(writer, *asked), daemon=True)
-        with self._turn(person, process), reader:
-            process.start()
-            writer.close()
+        with self._turn(person, process), reader, writer:
             try:
+                if self._running.get(person) is process:
+                    process.start()
+                writer.close()
+                if self._running.get(person) is not process:  # nobody could end it before it had begun
+                    raise EOFError
                 if not reader.poll(WITHIN_MS / 1_000):
                     message = f"checks and tests take more than {format_duration(WITHIN_MS)}; give fewer events"
                     raise BucketsError(message)
@@ -87,8 +90,7 @@ class RuleChecks:
             except EOFError:
                 raise self._ended(person, process) from None
             finally:
-                process.kill()
-                process.join()
+                _end(process)
         if isinstance(found, RuleReport):
             return found
         raise BucketsError(found)
@@ -97,7 +99,7 @@ class RuleChecks:
         """End all checks."""
         with self._changed:
             for process in self._running.values():
-                _kill(process)
+                _end(process)
 
     @contextmanager
     def _turn(self, person: str, process: ForkServerProcess) -> Iterator[None]:
@@ -105,7 +107,7 @@ class RuleChecks:
         with self._changed:
             before = self._running.get(person)
             if before is not None and self._is_replaced:
-                _kill(before)
+                _end(before)
             while not self._is_replaced and person in self._running:
                 self._changed.wait()
             if person not in self._running and len(self._running) >= _AT_ONCE:
@@ -122,14 +124,17 @@ class RuleChecks:
 
     def _ended(self, person: str, process: ForkServerProcess) -> BucketsError:
         """Say why a check has ended without an answer."""
-        if self._running.get(person) is not process:
+        with self._changed:
+            is_replaced = self._running.get(person) is not process
+        if is_replaced:
             return BucketsError("what you have typed since is checked in its place")
         return BucketsError("the check has ended early, for want of memory or by a fault that the log describes")
 
 
-def _kill(process: ForkServerProcess) -> None:
-    with suppress(AttributeError, ValueError):  # it has not begun, or is over
+def _end(process: ForkServerProcess) -> None:
+    if process.pid is not None:
         process.kill()
+        process.join()
 
 
 def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes: int) -> None:
