@@ -17,7 +17,7 @@ LIST_OF_EVENTS, FILE_OF_EVENTS = "(list of events)", "(file of events)"
 OF_ALL_RULES, BY_RULE = "(of all rules)", "(by rule)"
 """The forms of values that may be written in two ways."""
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""The name of an environment variable in a text; the settings of Kafka take them, and nothing else does."""
+"""The name of an environment variable in a text; a configuration takes them, and no other file does."""
 _UNKNOWN = "extra_forbidden"
 _LIKENESS = 0.7
 """From which share of equal letters on a name is taken for another one with a slip in it."""
@@ -102,16 +102,20 @@ def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
     models = [model]
     for step in location:
         named = [field for each in models for name, field in each.model_fields.items() if step in (name, field.alias)]
-        models = [found for field in named for found in _models_in(field.annotation)] if named else models
+        models = [found for field in named for found in models_in(field.annotation)] if named else models
     return [field.alias or name for each in models for name, field in each.model_fields.items()]
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the models that a type is made of, as those of a list or of a union."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+    return [each for each in types_in(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+
+
+def types_in(annotation: Any) -> Iterator[Any]:
+    """Return a type, and all that it is made of."""
+    yield annotation
     for part in get_args(annotation):
-        yield from _models_in(part)
+        yield from types_in(part)
 
 
 def field_name(location: Location) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
 from buckets.stores.location import in_file_system
 from buckets.stores.store_path import StoreError, StorePath
-from buckets.validation import VARIABLE, Location, faults_of, field_name
+from buckets.validation import VARIABLE, Location, faults_of
 from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -121,7 +121,8 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
         return
     variable = VARIABLE.search(text.splitlines()[at.line][max(at.column - 1, 0) :]) if at.column else None
     if variable is not None and variable.start() == 0:
-        message = f"{what} {path}:{at.line + 1}: {variable[0]} is not replaced here; write the value itself"
+        way_out = "put it in quotes in a configuration; write the value itself elsewhere"
+        message = f"{what} {path}:{at.line + 1}: {variable[0]} cannot stand in brackets as it is; {way_out}"
         raise BucketsError(message) from None
     bracket = text[opened.index]
     there = text[at.index : at.index + 1]
@@ -132,15 +133,6 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
         else f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed"
     )
     raise BucketsError(message) from None
-
-
-def _variables(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
-    """Yield the names of environment variables in the texts of plain data, with where each is."""
-    if isinstance(value, str):
-        yield from ((location, match[0]) for match in VARIABLE.finditer(value))
-    elif isinstance(value, dict | list):
-        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _variables(inner, (*location, step))
 
 
 def line_of(root: Node | None, location: Location) -> int:
@@ -191,39 +183,33 @@ def first_of(faults: Sequence[BucketsError]) -> BucketsError:
     return BucketsError(f"{first.message} (and {len(more)} more)") if more else first
 
 
-def load_model(path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None) -> Model:
+def load_model(path: Path, model: type[Model], what: str) -> Model:
     """Read a YAML file into a pydantic model.
 
     Args:
         path: the file.
         model: the model.
         what: what the file is, for error messages.
-        with_variables: the fields of the model that may hold names of environment variables, and so all others may
-            not; None if there is nothing to check.
 
     Raises:
-        BucketsError: the file cannot be read, is broken YAML, does not fit the model, or has a variable elsewhere.
+        BucketsError: the file cannot be read, is broken YAML, or does not fit the model.
     """
-    value, faults = read_model(path, model, what, with_variables)
+    value, faults = read_model(path, model, what)
     if value is None:
         raise first_of(faults)
     return value
 
 
-def read_model(
-    path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None
-) -> tuple[Model | None, list[BucketsError]]:
+def read_model(path: Path, model: type[Model], what: str) -> tuple[Model | None, list[BucketsError]]:
     """Read a YAML file as `load_model` does; return the model, or None and all that is wrong with the file."""
     try:
         data, root = load_mapping(path, what)
     except BucketsError as error:
         return None, [error]
-    faults = list(_misplaced_variables(data, root, path, what, with_variables))
     try:
-        value = model.model_validate(data)
+        return model.model_validate(data), []
     except ValidationError as error:
-        return None, faults + invalid(error, path, root, what, model)
-    return None if faults else value, faults
+        return None, invalid(error, path, root, what, model)
 
 
 def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
@@ -237,16 +223,3 @@ def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
         message = f"{what} {path}: must be a mapping of fields, not {type(data).__name__}"
         raise BucketsError(message)
     return data, root
-
-
-def _misplaced_variables(
-    data: dict[Any, Any], root: Node | None, path: Path, what: str, with_variables: Collection[str] | None
-) -> Iterator[BucketsError]:
-    """Return an error for each name of an environment variable where none is replaced."""
-    for name in () if with_variables is None else data.keys() - with_variables:
-        for location, variable in _variables(data[name], (name,)):
-            message = (
-                f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {variable} is replaced in "
-                f"{', '.join(with_variables or ())} only; write the value itself"
-            )
-            yield BucketsError(message)

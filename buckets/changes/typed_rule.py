@@ -1,7 +1,6 @@
 """A rule as somebody types it: read, and what the checks and tests of rule files say of it."""
 
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,14 @@ from buckets.config.lists import list_fault
 from buckets.errors import BucketsError
 from buckets.lint.lint import look
 from buckets.lint.subject import Subject
-from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, read_rule_files
+from buckets.rule_files.rule_tests import GivenFile
+from buckets.rule_files.yaml_rules import RuleFile, read_rule_file, read_rule_files
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome
 from buckets.rules.rule import Rule
 from buckets.stores.location import location
 
-_NAME = "rule.yaml"
+_TYPED = Path("typed.yaml")
+"""Where a typed text lies in errors, before they are made errors of a text."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,16 @@ def read_rule(text: str, job: Job) -> TypedRule:
     """Read a text.
 
     Raises:
-        BucketsError: it does not hold one valid rule; says the line.
+        BucketsError: it does not hold one valid rule, or a test names a file; says the line.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / _NAME
-        path.write_text(text.replace("\r\n", "\n"), encoding="utf-8")
-        try:
-            file = load_rule_file(path, job.event_schema)
-        except BucketsError as error:
-            raise _of_text(error, path) from None
+    try:
+        file = read_rule_file(_TYPED, text.replace("\r\n", "\n"), job.event_schema)
+        for index, test in enumerate(file.tests):
+            if isinstance(test.given, GivenFile):
+                reason = "a text that is typed names no files, which are those of this machine; write the events here"
+                raise file.fault(("tests", index, "given", "file"), reason)
+    except BucketsError as error:
+        raise _of_text(error, _TYPED) from None
     if len(file.rules) != 1:
         message = f"{len(file.rules)} rules are written; write one here, and several with `buckets rules apply`"
         raise BucketsError(message)

@@ -9,6 +9,7 @@ import typer
 
 from buckets.cli.console import Level, Terminal, Terminated, Told, json_text
 from buckets.clock import epoch_ms
+from buckets.config.environment import secrets_of
 from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
 from buckets.exit_codes import FAILED, INTERRUPTED
@@ -62,8 +63,8 @@ def log_of(log_format: str) -> Terminal:
 
 def hide_secrets(log: Terminal, job: Job) -> None:
     """See that a log for machines never shows what is secret in a job's configuration."""
-    if isinstance(log, JsonLog) and job.settings.kafka is not None:
-        log.hide(job.settings.kafka.secrets)
+    if isinstance(log, JsonLog):
+        log.hide(list(secrets_of(job.settings)))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from buckets.config.environment import Settings
 
 Role = Literal["read", "analyst", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("read", "analyst", "admin")
@@ -12,7 +14,7 @@ DEFAULT_PORT = 8484
 _SHORTEST_TOKEN = 16
 
 
-class ConsoleSettings(BaseModel):
+class ConsoleSettings(Settings):
     """How the console of a job is reached.
 
     Attributes:
@@ -24,8 +26,6 @@ class ConsoleSettings(BaseModel):
         roles: what people may do, by the names in that header.
         role: what everybody else may do; without it, whatever there is, or with the header only look.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = Field(default=LOOPBACK[0], min_length=1)
     port: int = Field(default=DEFAULT_PORT, ge=1, le=65_535)

@@ -2,15 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.precision import JobPrecision
 from buckets.duration import DurationMs, format_duration
 
@@ -21,7 +15,7 @@ NullPolicy = Literal["leave_out", "strict"]
 MOST_SHARDS = 4096
 
 
-class DuplicateSettings(BaseModel):
+class DuplicateSettings(Settings):
     """Which events are duplicates of one that has arrived, and are not taken in again.
 
     Attributes:
@@ -31,8 +25,6 @@ class DuplicateSettings(BaseModel):
         within: with `by: id`, how far apart in time two of one id may be. It reaches no further back than the timeline
             of the group: its longest window and the allowed lateness.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     by: DuplicatesBy = "time"
     within: DurationMs | None = None
@@ -54,7 +46,7 @@ class DuplicateSettings(BaseModel):
         return "time" if self.within is None else f"id within {format_duration(self.within)}"
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(Settings):
     """The `engine` part of a job's configuration.
 
     Attributes:
@@ -67,8 +59,6 @@ class EngineSettings(BaseModel):
             group or aggregate, or it is malformed for all rules.
         precision: how precise windows are.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     shards: int = Field(default=16, ge=1, le=MOST_SHARDS)
     allowed_lateness: DurationMs = 3_600_000

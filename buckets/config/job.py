@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
+from buckets.config.environment import Settings
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
@@ -35,8 +36,6 @@ from buckets.yaml_file import load_model, read_content, read_text
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
 AVRO_SCHEMA, PROTOBUF_SCHEMA = "Avro schema", "Protobuf schema"
-WITH_VARIABLES = ("console", "kafka", "output", "spark")
-"""What may name environment variables; those of `spark` are replaced by Spark, or not."""
 _PATHS = {
     "source": ["path", "schema_file"],
     "output": ["path"],
@@ -146,7 +145,7 @@ def load_job(path: Path) -> Job:
     Raises:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
-    settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
+    settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT))
     schema = load_event_schema(_schema_path(path, settings.event_schema))
     rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
     checks = (
@@ -479,7 +478,7 @@ def load_registry_settings(path: Path) -> RegistrySettings:
     Raises:
         ConfigurationError: the file cannot be read, or has no valid `kafka.registry`.
     """
-    registry = load_model(path, _KafkaOnly, WHAT, WITH_VARIABLES).kafka.registry
+    registry = load_model(path, _KafkaOnly, WHAT).kafka.registry
     if registry is None:
         message = (
             f"configuration {path}: kafka.registry is missing; add `registry: {{url: http://HOST:PORT}}` to `kafka`"
@@ -488,14 +487,14 @@ def load_registry_settings(path: Path) -> RegistrySettings:
     return registry
 
 
-class _KafkaOnly(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class _KafkaOnly(Settings):
+    model_config = ConfigDict(extra="ignore")
 
     kafka: KafkaSettings
 
 
-class _EngineOnly(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class _EngineOnly(Settings):
+    model_config = ConfigDict(extra="ignore")
 
     engine: EngineSettings = EngineSettings()
 

@@ -1,14 +1,11 @@
-"""How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka.
-
-Any of them may be `${NAME}`, an environment variable, so that no file needs to hold a password.
-"""
+"""How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from buckets.config.environment import from_environment
+from buckets.config.environment import Settings
 from buckets.duration import DurationMs, format_duration
 from buckets.web_address import is_address
 
@@ -22,7 +19,7 @@ _LOGIN_MODULES = {
 }
 
 
-class SecuritySettings(BaseModel):
+class SecuritySettings(Settings):
     """How a client authenticates itself, and the broker to it.
 
     Attributes:
@@ -36,8 +33,6 @@ class SecuritySettings(BaseModel):
         key_password: of the key; never shown.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     username: str | None = None
@@ -46,11 +41,6 @@ class SecuritySettings(BaseModel):
     certificate_file: str | None = None
     key_file: str | None = None
     key_password: SecretStr | None = None
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _expand(cls, value: Any) -> Any:
-        return from_environment(value)
 
     @model_validator(mode="after")
     def _whole(self) -> "SecuritySettings":
@@ -72,7 +62,7 @@ class SecuritySettings(BaseModel):
         return self
 
 
-class RegistrySettings(BaseModel):
+class RegistrySettings(Settings):
     """How a schema registry is reached.
 
     Attributes:
@@ -82,17 +72,10 @@ class RegistrySettings(BaseModel):
         ca_file: PEM file of the authorities that may sign its certificate; the system's if it is left out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     url: str
     username: str | None = None
     password: SecretStr | None = None
     ca_file: str | None = None
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _expand(cls, value: Any) -> Any:
-        return from_environment(value)
 
     @field_validator("url")
     @classmethod
@@ -113,7 +96,7 @@ class RegistrySettings(BaseModel):
         return self
 
 
-class KafkaSettings(BaseModel):
+class KafkaSettings(Settings):
     """The `kafka` part of a configuration.
 
     Attributes:
@@ -127,19 +110,12 @@ class KafkaSettings(BaseModel):
             `read_uncommitted`, all, also of transactions that are aborted.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     bootstrap_servers: str = Field(min_length=1)
     security: SecuritySettings = SecuritySettings()
     registry: RegistrySettings | None = None
     outage_patience: DurationMs = 600_000
     delivery_timeout: DurationMs = 30_000
     isolation: Isolation = "read_committed"
-
-    @field_validator("bootstrap_servers", mode="before")
-    @classmethod
-    def _expand(cls, value: Any) -> Any:
-        return from_environment(value)
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -159,13 +135,6 @@ class KafkaSettings(BaseModel):
             message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
             raise ValueError(message)
         return value
-
-    @property
-    def secrets(self) -> list[str]:
-        """What must never be shown, wherever it may have come from."""
-        of_registry = None if self.registry is None else self.registry.password
-        plain = (_plain(secret) for secret in (self.security.password, self.security.key_password, of_registry))
-        return [secret for secret in plain if secret]
 
     def librdkafka(self) -> dict[str, str | int]:
         """Return settings of librdkafka."""

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
 from buckets.errors import BucketsError
 from buckets.rules.rule import Rule
@@ -13,7 +14,7 @@ from buckets.validation import did_you_mean
 ListName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 
 
-class ListSettings(BaseModel):
+class ListSettings(Settings):
     """Where a list comes from.
 
     Attributes:
@@ -22,8 +23,6 @@ class ListSettings(BaseModel):
         topic: the topic: keys are those of the list, values JSON objects, or null to remove an entry.
         key: the column of a file or table that holds the key.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["file", "delta", "kafka"]
     path: str = ""

@@ -1,11 +1,13 @@
 """Where a job tells how it is: metrics for Prometheus, and whether it is alive and ready."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from buckets.config.environment import Settings
 
 LOOPBACK = "127.0.0.1"
 
 
-class MetricsSettings(BaseModel):
+class MetricsSettings(Settings):
     """The `metrics` part of a configuration.
 
     Attributes:
@@ -13,8 +15,6 @@ class MetricsSettings(BaseModel):
         host: the address at which it listens: of this machine alone, unless something else is given.
         ready_lag: a job that is behind by more messages than this is not ready.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     port: int = Field(ge=1, le=65_535)
     host: str = Field(default=LOOPBACK, min_length=1)

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
 from buckets.config.webhook import WebhookSettings
 from buckets.duration import DurationMs, format_duration
@@ -15,7 +16,7 @@ LEAST_KEPT_MS = 600_000
 """For how long versions of the tables of results are kept at least."""
 
 
-class TableSettings(BaseModel):
+class TableSettings(Settings):
     """How tables are kept short while they are appended to.
 
     Attributes:
@@ -23,8 +24,6 @@ class TableSettings(BaseModel):
         keep_versions: how long earlier versions of a table can be read, at least 10m; left out: as the table says,
             or a day.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     compact: bool = True
     keep_versions: DurationMs | None = None

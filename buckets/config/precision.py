@@ -2,8 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
+from pydantic import field_serializer, field_validator, model_validator
 
+from buckets.config.environment import Settings
 from buckets.duration import DAY_MS, MINUTE_MS, DurationMs, format_duration, parse_duration_ms
 from buckets.events.schema import EventSchema
 from buckets.rules.filter import FilterField
@@ -15,7 +16,7 @@ WIDEST_MS = 7 * DAY_MS
 ALL = "all"
 
 
-class Tier(BaseModel):
+class Tier(Settings):
     """Wider buckets, further back.
 
     Attributes:
@@ -23,13 +24,11 @@ class Tier(BaseModel):
         resolution: how wide they are, a multiple of the width before.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     after: DurationMs
     resolution: DurationMs
 
 
-class Precision(BaseModel):
+class Precision(Settings):
     """How precise the windows of a group are.
 
     Attributes:
@@ -38,8 +37,6 @@ class Precision(BaseModel):
         tiers: wider buckets, further back.
         edge: what a value does with the bucket into which its window's edge falls.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tail: int | None = None
     resolution: DurationMs = MINUTE_MS

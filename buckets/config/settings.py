@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from buckets.config.console import ConsoleSettings
 from buckets.config.engine import EngineSettings
+from buckets.config.environment import Settings
 from buckets.config.kafka import KafkaSettings, TopicName
 from buckets.config.lists import ListName, ListSettings
 from buckets.config.metrics import MetricsSettings
@@ -28,15 +29,13 @@ _OF_SCHEMAS = {"value": ("source.format", ", or name a file as source.schema_fil
 """By part of a message, the setting that says how it is written, and what may be said in place of a registry."""
 
 
-class TriggerSettings(BaseModel):
+class TriggerSettings(Settings):
     """When micro-batches run: until everything available is done (the default), or for ever, at an interval.
 
     Attributes:
         available_now: whether the job ends when everything available is done.
         interval: how often a micro-batch begins; with 0ms, when the last one has ended.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     available_now: bool = False
     interval: DurationMs | None = None
@@ -49,7 +48,7 @@ class TriggerSettings(BaseModel):
         return self
 
 
-class RuleSettings(BaseModel):
+class RuleSettings(Settings):
     """Where rules come from while the job runs: exactly one of a file or folder, a table, a topic.
 
     Attributes:
@@ -59,8 +58,6 @@ class RuleSettings(BaseModel):
         rejected_topic: where messages that are not a valid change go, with the reason.
         export_topic: where the rules in force go when they are asked for.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str | None = None
     table: str | None = None
@@ -106,7 +103,7 @@ class AuditSettings(TableSettings):
     metrics: MetricsSettings | None = None
 
 
-class ArchiveSettings(BaseModel):
+class ArchiveSettings(Settings):
     """Where all that has arrived is kept, typed, with the batch that scored it.
 
     Attributes:
@@ -114,13 +111,11 @@ class ArchiveSettings(BaseModel):
         cluster_by: the field by which its files are sorted; None: the first one that the first rules group by.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     path: str = Field(min_length=1)
     cluster_by: str | None = None
 
 
-class JobSettings(BaseModel):
+class JobSettings(Settings):
     """The whole configuration. Relative paths begin at the folder of the file.
 
     Attributes:

@@ -5,8 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
 from buckets.config.topic_selection import TopicSelection, check_pattern
 from buckets.events.source_files import FileFormat
@@ -34,7 +35,7 @@ KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
 
 
-class SourceTopic(BaseModel):
+class SourceTopic(Settings):
     """One of several topics; a name alone is one that is judged.
 
     Attributes:
@@ -42,8 +43,6 @@ class SourceTopic(BaseModel):
         judge: whether rules are evaluated at its events. `false`: they only fill timelines, as the history of another
             channel does.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: TopicName
     judge: bool = True
@@ -54,7 +53,7 @@ class SourceTopic(BaseModel):
         return {"name": value} if isinstance(value, str) else value
 
 
-class SourceSettings(BaseModel):
+class SourceSettings(Settings):
     """Where transactions come from; it is read as the class of its kind.
 
     The fields of all kinds stand here, so that a field of another kind is named as such.
@@ -90,8 +89,6 @@ class SourceSettings(BaseModel):
         subfolders: whether files in folders below `path` are read too.
         max_files_per_trigger: how many files one micro-batch takes at most.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     needs: ClassVar[str] = "path"
     lacks: ClassVar[frozenset[str]] = _OF_TOPICS

@@ -1,11 +1,10 @@
 """The settings that bound where a shard's state lies: in its log, and in memory. They never change a result."""
 
-from pydantic import BaseModel, ConfigDict
-
+from buckets.config.environment import Settings
 from buckets.config.size import SizeBytes
 
 
-class StateSettings(BaseModel):
+class StateSettings(Settings):
     """The `state` part of a job's configuration.
 
     Attributes:
@@ -16,8 +15,6 @@ class StateSettings(BaseModel):
         cache: how much of what was used lately, beside the log, each Python worker keeps in memory. More of it: fewer
             reads of keys that come again after a while.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     log: SizeBytes = 512 << 20
     cache: SizeBytes = 256 << 20

@@ -1,19 +1,18 @@
 """Where the verdicts of a job are kept: what people have found about its alerts."""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
 
 
-class VerdictSettings(BaseModel):
+class VerdictSettings(Settings):
     """Where verdicts are kept: in a table, which is the default, or in a topic that the audit keeps as a table.
 
     Attributes:
         table: a Delta table; where it is left out, one beside the tables of alerts.
         topic: a topic, which other programs may write to as well.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     table: str | None = Field(default=None, min_length=1)
     topic: TopicName | None = None

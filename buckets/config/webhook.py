@@ -4,9 +4,9 @@ import base64
 import binascii
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from buckets.config.environment import from_environment
+from buckets.config.environment import Settings
 from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
@@ -15,7 +15,7 @@ _LEAST_BYTES = 24
 _LEAST_TIMEOUT_MS = 100
 
 
-class WebhookSettings(BaseModel):
+class WebhookSettings(Settings):
     """Where alerts go over HTTP, each in a request of its own, signed as Standard Webhooks says.
 
     Attributes:
@@ -29,19 +29,12 @@ class WebhookSettings(BaseModel):
         ca_file: PEM file of the authorities that may sign the receiver's certificate; the system's if it is left out.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     url: str
     secret: SecretStr | None = None
     timeout: DurationMs = 10_000
     connections: int = Field(default=1, ge=1, le=64)
     give_up_after: DurationMs = DAY_MS
     ca_file: str | None = None
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _expand(cls, value: object) -> object:
-        return from_environment(value)
 
     @field_validator("url")
     @classmethod

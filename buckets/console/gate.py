@@ -1,8 +1,7 @@
 """What each request passes before a page sees it: for whom it is meant, who sends it, and whether a form is ours."""
 
-import hmac
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -10,12 +9,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from buckets.console.documents import DOCUMENTS
-from buckets.console.person import People, Session
+from buckets.console.person import People, Session, is_same
 
 SIGN_IN = "/sign-in"
 OPEN = ("/static/", f"{DOCUMENTS}/")
 """Below these lie files that are the same for everybody."""
 _MOST_BYTES = 1 << 20
+_MOST_FIELDS = 5_000
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -86,17 +86,20 @@ class Gate:
         host = request.headers["host"]
         origin = request.headers.get("origin", f"http://{host}")
         site = request.headers.get("sec-fetch-site", "same-origin")
-        if urlsplit(origin).netloc != host or site != "same-origin":
+        if origin.partition("://")[2] != host or site != "same-origin":
             return "this form was sent by another page; nothing has changed"
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_BYTES:
                 return f"this form has more than {_MOST_BYTES:,} bytes; nothing has changed"
-        form: Mapping[str, list[str]] = _form(body)
+        try:
+            form: Mapping[str, list[str]] = _form(body)
+        except ValueError:
+            return f"this form has more than {_MOST_FIELDS:,} fields; nothing has changed"
         request.state.form = form
         mark = next(iter(form.get("form_mark", ())), "")
-        if not hmac.compare_digest(mark, request.state.form_mark):
+        if not is_same(mark, request.state.form_mark):
             return "this page is older than the console's last start; load it again, and send the form once more"
         return None
 
@@ -104,7 +107,7 @@ class Gate:
 def _form(body: bytes) -> dict[str, list[str]]:
     """Return the fields of a form, each with its values."""
     form: dict[str, list[str]] = {}
-    for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True):
+    for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS):
         form.setdefault(name, []).append(value)
     return form
 

@@ -60,9 +60,9 @@ class People:
     def person(self, request: Request, session: Session) -> Person | None:
         """Return who has sent a request; None where nobody has signed in who would have to."""
         token, header = self.settings.token, self.settings.trusted_user_header
-        is_bearer = self.is_token(request.headers.get("authorization", "").removeprefix("Bearer "))
+        is_bearer = self.is_token(_header(request, "authorization").removeprefix("Bearer "))
         if header is not None:
-            named = request.headers.get(header, "").strip()
+            named = _header(request, header).strip()
             is_trusted = token is None or is_bearer
             return self._known(named) if named and is_trusted else None
         if token is None:
@@ -72,13 +72,13 @@ class People:
     def is_token(self, text: str) -> bool:
         """Return whether a text is the token."""
         token = self.settings.token
-        return token is not None and hmac.compare_digest(text.encode(), token.get_secret_value().encode())
+        return token is not None and is_same(text, token.get_secret_value())
 
     def session(self, cookie: str | None) -> Session:
         """Return the session of a cookie; a new one where it is none of ours."""
         identity, _, rest = (cookie or "").partition(".")
         name, _, mark = rest.partition(".")
-        if identity and hmac.compare_digest(mark, self._mark(f"{identity}.{name}")):
+        if identity and is_same(mark, self._mark(f"{identity}.{name}")):
             return Session(identity, base64.urlsafe_b64decode(name).decode())
         return Session(secrets.token_urlsafe(18))
 
@@ -101,3 +101,13 @@ class People:
 
     def _mark(self, text: str) -> str:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def is_same(text: str, secret: str) -> bool:
+    """Return whether a text is a secret, in a time that tells nothing of it; a text may have any characters."""
+    return hmac.compare_digest(text.encode(), secret.encode())
+
+
+def _header(request: Request, name: str) -> str:
+    """Return a header as UTF-8, in which proxies and browsers write names; empty where there is none."""
+    return request.headers.get(name, "").encode("latin-1").decode("utf-8", "replace")

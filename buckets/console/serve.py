@@ -10,14 +10,17 @@ import uvicorn
 from buckets.config.console import ConsoleSettings
 from buckets.config.job import load_job
 from buckets.console.app import application
+from buckets.console.connections import ACCEPTED_AT_ONCE, Connection
 from buckets.console.person import People
 from buckets.console.sampler import Sampler
 from buckets.console.site import Site
 from buckets.errors import BucketsError
 from buckets.questions.long_questions import Questions
+from buckets.questions.rule_checks import RuleChecks
 
 _END_WITHIN_S = 5
-_QUEUE = 128
+_QUEUE = 1_024
+"""So many connections wait at most to be accepted."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,12 @@ def open_console(
         settings = _with_host(settings, host)
     listening = listen(settings.host, settings.port if port is None else port)
     people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
-    site = Site(conf, job, people, Sampler(job.checkpoint), Questions())
+    site = Site(conf, job, people, Sampler(job.checkpoint), Questions(), RuleChecks(is_replaced=True))
     config = uvicorn.Config(
         application(site),
+        http=Connection,
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -81,9 +87,16 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._site = site
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen with a long queue, from which few are taken at once."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_QUEUE)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams first, then wait for the other answers."""
+        """End streams and checks first, then wait for the other answers."""
         self._site.closing.set()
+        self._site.checks.close()
         await super().shutdown(sockets)
 
 
@@ -99,7 +112,7 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(_QUEUE)
+            listening.listen(ACCEPTED_AT_ONCE)
         except OSError:
             listening.close()
             raise

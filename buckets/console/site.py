@@ -9,6 +9,7 @@ from buckets.console.person import People
 from buckets.console.sampler import Sampler
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.long_questions import Questions
+from buckets.questions.rule_checks import RuleChecks
 
 _NEW_FILE = "console.yaml"
 
@@ -23,6 +24,7 @@ class Site(AskedJob):
         people: who may do what.
         sampler: what the job has done in the last hour.
         questions: the long questions that are asked.
+        checks: of rules as they are typed.
         activity: what the console does.
         closing: set when the console ends, so that streams do.
     """
@@ -30,6 +32,7 @@ class Site(AskedJob):
     people: People
     sampler: Sampler
     questions: Questions
+    checks: RuleChecks
     activity: Activity = field(default_factory=Activity)
     closing: threading.Event = field(default_factory=threading.Event)
 

@@ -1,6 +1,7 @@
 """Pages from templates: what all of them are given, and how what goes wrong is shown."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,10 @@ PAGES = (
     ("batches", "/batches", "Batches"),
 )
 """The pages of the navigation: name, address and title."""
+
+
+_OWN = re.compile(r"/(?:[\w-]+(?:/[\w-]+)*)?(?:\?[!-~]*)?", re.ASCII)
+"""The address of a page; behind two slashes or a backslash, browsers look for a host."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Onward:
     done: str = ""
 
 
+def own_address(text: str, otherwise: str = "/") -> str:
+    """Return an address that somebody else has written, if it is a page of the console; another one if it is not."""
+    return text if _OWN.fullmatch(text) else otherwise
+
+
 def seen_mark(text: str) -> str:
     """Return what says whether something is still what somebody has seen: a hash of it as text."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -94,7 +104,7 @@ def shown(request: Request, site: Site, view: View, page: str = "") -> Response:
         "may": person.may if person is not None else lambda role: False,
         "form_mark": request.state.form_mark,
         "done": request.query_params.get("done", ""),
-        "here": request.url.path,
+        "here": own_address(request.url.path),
     }
     return HTMLResponse(_templates().get_template(view.template).render(**values | dict(view.values)), view.status)
 

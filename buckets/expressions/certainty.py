@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from buckets.expressions.decimals import constant, plain_text
 from buckets.expressions.evaluation import TEXT_FUNCTIONS, part_of_time
@@ -38,6 +37,7 @@ from buckets.expressions.interval import (
     scaled_down,
     subtract,
 )
+from buckets.expressions.like import like_pattern
 from buckets.expressions.number_functions import FASTEST_KMH, call
 from buckets.lists.lists import ListsAt
 from buckets.time_zone import local_ms
@@ -177,7 +177,7 @@ def _is_null(expression: Expression, row: _Row) -> Truths:
 
 def _like(expression: Expression, row: _Row) -> Truths:
     text = _value(expression.operands[0], row)
-    return _UNKNOWN if text is None else _ONLY[pc.match_like(pa.scalar(text), str(expression.value)).as_py()]
+    return _UNKNOWN if text is None else _ONLY[like_pattern(str(expression.value)).matches(text)]
 
 
 def _membership(expression: Expression, row: _Row) -> Truths:

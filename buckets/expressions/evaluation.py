@@ -22,6 +22,7 @@ from buckets.expressions.decimals import (
     texts_of,
 )
 from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
+from buckets.expressions.like import match_like
 from buckets.expressions.number_functions import call
 from buckets.list_columns import rows_of_elements
 from buckets.lists.lists import ListsAt
@@ -80,7 +81,7 @@ class _Evaluation:
         if operator == "is_null":
             return self._is_null(operands[0])
         if operator == "like":
-            return pc.match_like(self._value(operands[0]), str(expression.value))
+            return match_like(self._value(operands[0]), str(expression.value))
         if operator == "in":
             return self._membership(expression)
         if operator == "in_list":

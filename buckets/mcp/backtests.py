@@ -6,12 +6,12 @@ import anyio
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from buckets.changes.typed_rule import read_rule
 from buckets.errors import BucketsError
 from buckets.mcp.answer import FromTime, Limit, ToolAnswer, ToTime
 from buckets.mcp.drafts import NEW_FILE, CheckedRule, checked
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.long_questions import Question, Questions
+from buckets.questions.rule_checks import RuleChecks
 from buckets.rule_files.yaml_editor import rules_text
 
 _EVERY_S = 0.2
@@ -112,9 +112,9 @@ class BacktestAnswer(ToolAnswer):
 class BacktestTools:
     """Tries rules."""
 
-    def __init__(self, asked: AskedJob, questions: Questions) -> None:
+    def __init__(self, asked: AskedJob, questions: Questions, checks: RuleChecks) -> None:
         """Try them on the archive of a job, one after the other."""
-        self._asked, self._questions = asked, questions
+        self._asked, self._questions, self._checks = asked, questions, checks
 
     async def backtest_draft(
         self,
@@ -170,7 +170,7 @@ class BacktestTools:
             message = "the configuration has no `archive` of what has arrived; add one, and run `buckets archive`"
             raise BucketsError(message)
         text = rule or rules_text([self._asked.rules(NEW_FILE).rule(rule_id)])
-        return text, checked(read_rule(text, self._asked.job), self._asked.job)
+        return text, checked(self._checks.check(text, self._asked.job, "assistant"))
 
 
 async def _tell_until_over(context: Context, question: Question) -> None:

@@ -7,12 +7,12 @@ from pydantic import Field
 
 from buckets.changes.drafts import draft_of
 from buckets.changes.job_rules import JobRules
-from buckets.changes.typed_rule import TypedRule, findings_of, outcomes_of, read_rule
-from buckets.config.job import Job
+from buckets.changes.typed_rule import read_rule
 from buckets.errors import BucketsError
 from buckets.mcp.answer import ToolAnswer
 from buckets.printable import one_line, quoted
 from buckets.questions.asked_job import AskedJob
+from buckets.questions.rule_checks import RuleChecks, RuleReport
 from buckets.rule_files.differences import difference
 from buckets.rules.change import RuleChange, check_reason
 from buckets.rules.revision import in_one_form
@@ -80,21 +80,17 @@ class DraftAnswer(ToolAnswer):
     """What a person does to release it."""
 
 
-def checked(typed: TypedRule, job: Job) -> CheckedRule:
-    """Return what the checks and tests say of a rule.
-
-    Raises:
-        BucketsError: a test does not fit the events or the rule.
-    """
+def checked(report: RuleReport) -> CheckedRule:
+    """Return what the checks and tests say of a rule, as assistants are answered."""
     return CheckedRule(
-        rule_id=typed.rule.rule_id,
-        sentence=typed.rule.sentence(),
-        findings=[LintFinding.model_validate(finding) for finding in findings_of(typed, job)],
+        rule_id=report.rule.rule_id,
+        sentence=report.rule.sentence(),
+        findings=[LintFinding.model_validate(finding) for finding in report.findings],
         tests=[
             RuleTestResult(
                 name=outcome.name, status=outcome.status, failures=[failure.text for failure in outcome.failures]
             )
-            for outcome in outcomes_of(typed, job)
+            for outcome in report.outcomes
         ],
     )
 
@@ -102,9 +98,9 @@ def checked(typed: TypedRule, job: Job) -> CheckedRule:
 class DraftTools:
     """Saves drafts, under the name of a person and their assistant."""
 
-    def __init__(self, asked: AskedJob, person: str) -> None:
+    def __init__(self, asked: AskedJob, person: str, checks: RuleChecks) -> None:
         """Save those of a person beside the rules of a job."""
-        self._asked, self._person = asked, person
+        self._asked, self._person, self._checks = asked, person, checks
 
     def propose_draft(
         self,
@@ -119,10 +115,9 @@ class DraftTools:
         """
         check_reason(reason)
         job, rules = self._asked.job, self._asked.rules(NEW_FILE)
-        typed = read_rule(rule, job)
-        draft, author = draft_of(typed, rules), self._author(context)
+        draft, author = draft_of(read_rule(rule, job), rules), self._author(context)
         _check_own(rules, draft, author)
-        report = checked(typed, job)
+        report = checked(self._checks.check(rule, job, "assistant"))
         _check_sound(report)
         revision = rules.change([RuleChange(change="put", rule=draft, author=author, reason=reason)])
         made = next(iter(revision.made), None)

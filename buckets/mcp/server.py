@@ -30,6 +30,7 @@ from buckets.mcp.rules import RuleTools
 from buckets.printable import one_line, short_line, visible_json
 from buckets.questions.asked_job import AskedJob
 from buckets.questions.long_questions import Questions
+from buckets.questions.rule_checks import RuleChecks
 from buckets.validation import did_you_mean, first_fault
 from buckets.version import own_version
 
@@ -69,9 +70,10 @@ def server_of(asked: AskedJob, questions: Questions, person: str, is_read_only: 
     ]
     limiter = anyio.CapacityLimiter(_AT_ONCE)
     tools = [_tool(_in_thread(function, limiter, True), _READS) for function in read]
-    tools.append(_tool(BacktestTools(asked, questions).backtest_draft, _READS))
+    checks = RuleChecks(is_replaced=False)
+    tools.append(_tool(BacktestTools(asked, questions, checks).backtest_draft, _READS))
     if not is_read_only:
-        tools.append(_tool(_in_thread(DraftTools(asked, person).propose_draft, limiter, False), _PROPOSES))
+        tools.append(_tool(_in_thread(DraftTools(asked, person, checks).propose_draft, limiter, False), _PROPOSES))
     return AssistantServer(tools)
 
 

@@ -7,9 +7,10 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from buckets.clock import epoch_ms
 from buckets.config.metrics import MetricsSettings
@@ -20,7 +21,9 @@ from buckets.metrics.health import Health, alive, ready
 from buckets.metrics.job_metrics import BUILD, job_exposition
 
 REQUEST_WITHIN_S = 10.0
-"""A client that says nothing for so long is let go."""
+"""A client is let go that has not asked, or not read what it is told, after so long."""
+_MOST_CONNECTIONS = 64
+"""So many clients are there at once; of more the one that came first is let go."""
 Latest = Callable[[], Status]
 
 
@@ -87,13 +90,8 @@ def _open(settings: MetricsSettings, name: str, of: Endpoint) -> ThreadingHTTPSe
     class OfThis(_Answers):
         watched = of
 
-    class Server(ThreadingHTTPServer):
+    class Server(_Server):
         address_family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, *_: object) -> None:
-            """Say nothing of clients that have gone away."""
 
     try:
         return Server((settings.host, settings.port), OfThis)
@@ -103,6 +101,45 @@ def _open(settings: MetricsSettings, name: str, of: Endpoint) -> ThreadingHTTPSe
             "another port (--metrics-port) or host"
         )
         raise BucketsError(message) from None
+
+
+class _Server(ThreadingHTTPServer):
+    """A server with a thread for each client, which has time for one request."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, *arguments: Any) -> None:
+        self._since_s: dict[socket.socket, float] = {}
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client, and let the first one go where there are too many."""
+        self._since_s[request] = time.monotonic()
+        for one in list(self._since_s)[:-_MOST_CONNECTIONS]:
+            self._let_go(one)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Let clients go that take too long, which is looked at twice a second."""
+        for request, since_s in list(self._since_s.items()):
+            if time.monotonic() - since_s > REQUEST_WITHIN_S:
+                self._let_go(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection of a client that has been answered."""
+        self._since_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that have gone away."""
+
+    def _let_go(self, request: socket.socket) -> None:
+        """End what the thread of a client reads or writes, so that it closes the connection."""
+        self._since_s.pop(request, None)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from buckets.config.environment import from_environment
 from buckets.config.job import (
     WHAT,
-    WITH_VARIABLES,
     Check,
     Job,
     group_checks,
@@ -36,7 +36,7 @@ def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
     Returns:
         The job, None where something is wrong; and an answer for each file.
     """
-    written, faults = read_model(path, JobSettings, WHAT, WITH_VARIABLES)
+    written, faults = read_model(path, JobSettings, WHAT)
     settings = None if written is None else with_absolute_paths(path, written)
     if settings is not None:
         faults += _failed(settings_checks(path, settings))
@@ -85,9 +85,10 @@ def _named_files(path: Path) -> tuple[Path | None, Path | None]:
         rules = data.get("rules")
         names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
         schema_path, rules_path = (
-            location(name, path.resolve().parent) if isinstance(name, str) and name else None for name in names
+            location(from_environment(name), path.resolve().parent) if isinstance(name, str) and name else None
+            for name in names
         )
-    except BucketsError:
+    except (BucketsError, ValueError):
         return None, None
     return schema_path, rules_path
 

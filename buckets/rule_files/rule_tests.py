@@ -103,7 +103,15 @@ class GivenFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    file: str = Field(min_length=1, description="A .jsonl, .csv or .parquet file, from the folder of the rule file.")
+    file: str = Field(min_length=1, description="A .jsonl, .csv or .parquet file in the folder of the rule file.")
+
+    @field_validator("file")
+    @classmethod
+    def _stays_in_the_folder(cls, value: str) -> str:
+        if value.startswith("/") or "://" in value or ".." in value.split("/"):
+            message = f"{value!r} leads out of the folder of the rule file; put the events into it"
+            raise ValueError(message)
+        return value
 
 
 class _Outcome(BaseModel):

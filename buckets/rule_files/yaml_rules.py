@@ -156,7 +156,11 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
 def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
     """Read a rule file with its tests; see `load_rules`. A file of the Flink demo's messages has none."""
     path = found_location(str(path))
-    text = read_text(path, _WHAT)
+    return read_rule_file(path, read_text(path, _WHAT), schema)
+
+
+def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> RuleFile:
+    """Read the text of a rule file; `path` is where it lies, or is said to lie in errors."""
     if holds_flink_rules(path, text):
         return RuleFile(path, load_flink_rules(path, text, schema), (), None)
     data, root = parse_yaml(text, path, _WHAT)

@@ -19,6 +19,7 @@ from buckets.events.schema import EventSchema, EventTime
 from buckets.printable import short_line
 from buckets.rule_files.rule_tests import MOST_EVENTS, GivenEvent, GivenFile, Repeat, RuleTest
 from buckets.rule_tests.event_rows import EventRow, file_rows, written_time
+from buckets.stores.store_path import StorePath
 from buckets.validation import Location
 
 START_MS = 1_767_571_200_000
@@ -108,8 +109,12 @@ class _Reader:
         """Return where each event stands in the test, and its fields."""
         given, defaults = self._test.given, self._test.defaults
         if isinstance(given, GivenFile):
+            path = folder / given.file
+            if not isinstance(path, StorePath) and not path.resolve().is_relative_to(folder.resolve()):
+                reason = f"{short_line(given.file)} leads out of the folder of the rule file; put the events into it"
+                raise self._fault(("given", "file"), reason)
             try:
-                rows = file_rows(folder / given.file, self._schema, MOST_EVENTS)
+                rows = file_rows(path, self._schema, MOST_EVENTS)
             except BucketsError as error:
                 raise self._fault(("given", "file"), error.message) from None
             return [("given", "file")] * len(rows), [defaults | row for row in rows]

@@ -14,7 +14,9 @@ What a job's YAML file may say. Relative paths begin at the folder of the file. 
 that is not listed here is an error. `buckets check CONF` names everything that is wrong, each with file and line:
 [check a configuration](../guides/check-configuration.md).
 
-Values under `kafka` may name environment variables, as in `password: "${KAFKA_PASSWORD}"`.
+Any value may name environment variables, as in `password: "${KAFKA_PASSWORD}"` or `path: "${DATA}/payments"`. One that
+is not set or empty is an error. So is a `$` in a secret that begins no `${NAME}`: put a secret with a `$` into a
+variable.
 
 ## The whole file { #job }
 

@@ -82,12 +82,6 @@ def test_a_name_like_that_of_a_list_is_taken_for_a_slip(buckets, conf, as_worded
     assert as_worded(said)
 
 
-def test_a_variable_of_the_environment_is_refused_where_it_is_not_replaced(buckets, conf, as_worded):
-    conf.write_text(CONF.replace("checkpoint: checkpoint", "checkpoint: ${HOME}/checkpoint"))
-    said = one_line(buckets("run", str(conf)), MISUSED)
-    assert as_worded(said)
-
-
 def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf, as_worded):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "wages"))
     said = one_line(buckets("run", str(conf)), MISUSED)

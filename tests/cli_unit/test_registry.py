@@ -8,6 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pydantic import ValidationError
 
 from buckets.checkpoint.writer_schemas import WriterSchema
+from buckets.config.environment import secrets_of
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError, Outage
@@ -115,7 +116,7 @@ def test_a_login_is_sent_and_never_shown(served, monkeypatch):
     assert headers["Authorization"] == "Basic YW5uOnBhOnNz"
     assert "pa:ss" not in repr(registry)
     kafka = KafkaSettings(bootstrap_servers="one:9092", registry=registry.settings)
-    assert kafka.secrets == ["pa:ss"]
+    assert list(secrets_of(kafka)) == ["pa:ss"]
 
 
 @pytest.mark.parametrize(

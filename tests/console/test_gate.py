@@ -180,3 +180,82 @@ def test_what_is_not_there_has_one_line(shown):
         assert answer.status == 400, path
         assert line.lower() in answer.text.lower(), path
         assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "/\t/evil.example",
+        "/\n/evil.example",
+        "https://evil.example",
+        "javascript:alert(1)",
+        "evil.example",
+        "/alerts//evil.example",
+        "/%2f/evil.example",
+        "/alerts\r\nX-Evil: 1",
+    ],
+)
+def test_a_form_leads_to_no_other_place(changing, back):
+    changing.ask("/alerts")
+    identity = re.search(r'name="alert" value="(\w+)"', changing.ask("/alerts").text)[1]
+    answer = changing.ask("/alerts/verdict", {"alert": identity, "verdict": "fraud", "back": back})
+    assert answer.status == 303
+    assert re.fullmatch(r"/alerts\?done=[\w.+%-]+", answer.headers["location"])
+
+
+def test_a_form_leads_back_to_the_page_it_was_on(changing):
+    identity = re.search(r'name="alert" value="(\w+)"', changing.ask("/alerts").text)[1]
+    for back in ("/alerts?kind=all&rule=large", f"/alert?id={identity}", "/"):
+        answer = changing.ask("/alerts/verdict", {"alert": identity, "verdict": "fraud", "back": back})
+        assert answer.headers["location"].partition("done=")[0].rstrip("?&") == back
+
+
+def test_no_link_of_an_error_leads_elsewhere(shown):
+    for path in ("//evil.example/x", "/\\evil.example", "/%5Cevil.example", "/nothing/%2F%2Fevil.example"):
+        answer = shown.ask(path)
+        assert answer.status == 404
+        assert 'href="/">Try again' in answer.text
+
+
+ODD = ["\u00e9", "\u20ac\u00df", "\u0661", "\x7f", "a" * 9_000, "http://[", "%ff%00", "\U0001f600", "=", ";", "\udcff"]
+HEADERS = ["Cookie", "Authorization", "Origin", "Host", "X_User", "Sec_Fetch_Site", "HX_Request"]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+@pytest.mark.parametrize("header", HEADERS)
+def test_no_header_and_no_form_mark_is_a_fault_of_the_console(secured, header, odd):
+    text = odd.encode("utf-8", "surrogateescape").decode("latin-1")
+    cookie = secured.console.site.people.cookie
+    for value in (text, f"Bearer {text}", f"{cookie}={text}.{text}.{text}", f"{cookie}={text}", f"http://{text}"):
+        for form in (None, {"form_mark": odd.encode("utf-8", "replace"), "text": "x"}):
+            secured.cookie = ""
+            assert secured.ask("/rule/check" if form else "/", form, **{header: value}).status in (303, 400, 403, 421)
+
+
+@pytest.fixture(scope="module")
+def secured(conf_with):
+    with serving(conf_with(token=TOKEN)) as served:
+        yield served
+
+
+def test_a_token_and_a_name_may_have_any_letters(conf_with):
+    token = "pa\u00dfw\u00f6rter-\u20ac-und-mehr"
+    header = token.encode().decode("latin-1")  # as a browser and curl send it
+    with serving(conf_with(token=token)) as served:
+        assert served.ask("/", Authorization=f"Bearer {header}").status == 200
+        served.ask("/sign-in")
+        assert served.ask("/sign-in", {"name": "Zo\u00eb", "token": token}).status == 303
+        assert "Zo\u00eb" in served.ask("/").text
+    conf = conf_with(trusted_user_header="X-User", roles={"Zo\u00eb": "admin"})
+    with serving(conf) as served:
+        name = "Zo\u00eb".encode().decode("latin-1")
+        assert "Pause" in served.ask("/rule?id=large", X_User=name).text
+
+
+def test_a_form_with_too_many_fields_is_not_read(changing):
+    changing.ask("/rules")
+    answer = changing.ask("/rules/change", {"x": ["1"] * 6_000})
+    assert (answer.status, "more than 5,000 fields" in answer.text) == (403, True)

@@ -176,7 +176,7 @@ def is_like(text: str, pattern: str) -> bool:
     if pattern[0] == "%":
         return any(is_like(text[start:], pattern[1:]) for start in range(len(text) + 1))
     escaped = pattern[0] == "\\"
-    letter, rest = (pattern[1], pattern[2:]) if escaped else (pattern[0], pattern[1:])
+    letter, rest = (pattern[1:2], pattern[2:]) if escaped else (pattern[0], pattern[1:])
     return bool(text) and (text[0] == letter or (letter == "_" and not escaped)) and is_like(text[1:], rest)
 
 

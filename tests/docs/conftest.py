@@ -35,6 +35,7 @@ def folder(tmp_path, monkeypatch, payments, buckets) -> Path:
     """The folder of a reader, whose terminal has 80 columns: files of the project, rules and payments of their own."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUCKETS_CONSOLE_TOKEN", "a-token-of-a-page")
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")
     monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
     monkeypatch.setenv("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")

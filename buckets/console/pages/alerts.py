@@ -8,7 +8,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.console.site import Site
 from buckets.console.stream import PageChange
-from buckets.console.view import Asked, Onward, View, address, part
+from buckets.console.view import Asked, Onward, View, address, own_address, part
 from buckets.delta.commits import Commits
 from buckets.delta.query import is_table
 from buckets.delta.whole_table import open_table
@@ -82,7 +82,7 @@ def judge(asked: Asked) -> Onward:
     if faults:
         raise BucketsError(next(iter(faults.values())).partition("; --unchecked")[0])
     write_verdicts(job, completed)
-    return Onward(asked.given("back") or "/alerts", f"{counted(len(ids), 'alert')}: {finding}")
+    return Onward(own_address(asked.given("back"), "/alerts"), f"{counted(len(ids), 'alert')}: {finding}")
 
 
 def _values(asked: Asked) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from buckets.changes.typed_rule import findings_of, outcomes_of, read_rule
+from buckets.changes.typed_rule import read_rule
 from buckets.console.pages.question import ask, check_archived
 from buckets.console.view import Asked, Onward, View
 from buckets.rule_files.json_schema import rule_file_schema
@@ -32,15 +32,8 @@ def schema(asked: Asked) -> dict[str, Any]:
 
 def check(asked: Asked) -> View:
     """Say what is wrong with what is typed, as a part of the page."""
-    typed = read_rule(_text(asked), asked.site.job)
-    return View(
-        "checked.html",
-        {
-            "rule": typed.rule,
-            "findings": findings_of(typed, asked.site.job),
-            "outcomes": outcomes_of(typed, asked.site.job),
-        },
-    )
+    report = asked.site.checks.check(_text(asked), asked.site.job, asked.person.name)
+    return View("checked.html", vars(report))
 
 
 def backtest(asked: Asked) -> Onward:

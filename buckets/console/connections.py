@@ -1,0 +1,107 @@
+"""How long a connection may take to send a request or to read an answer, and how many there are at once.
+
+uvicorn waits for the end of a request for as long as a client likes. So whoever began many and ended none would take
+all descriptors of this process, and nobody would be shown a page any more.
+"""
+
+import asyncio
+import resource
+from collections import Counter
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_WITHIN_S = 15.0
+"""So long may a request take until all of it is there, and so long may nothing of an answer be read."""
+_MOST: Final = 340
+_OF_DESCRIPTORS: Final = 3
+"""Of this many descriptors one may be a connection; pages read tables with others."""
+ACCEPTED_AT_ONCE: Final = 32
+"""So many are accepted before the first of them is counted."""
+
+
+def most_connections() -> int:
+    """Return how many connections there may be at once; half of them may be without a request."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST, descriptors // _OF_DESCRIPTORS)
+
+
+class Connection(H11Protocol):
+    """A connection that is ended when its request does not come, or its answer is not read."""
+
+    _waits_since_s: float | None = None
+    _timers: dict[str, asyncio.TimerHandle]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, and end other connections where there are too many."""
+        self._timers = {}
+        super().connection_made(transport)
+        self._follow()
+        _make_room([each for each in self.connections if isinstance(each, Connection)])
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request."""
+        super().data_received(data)
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._follow()
+
+    def pause_writing(self) -> None:
+        """Wait until more of the answer has been read."""
+        super().pause_writing()
+        self._begin("reading")
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        super().resume_writing()
+        self._end("reading")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        for name in tuple(self._timers):
+            self._end(name)
+        super().connection_lost(exc)
+
+    @property
+    def waits_since_s(self) -> float | None:
+        """Since when a request is waited for; None while one is answered, and where the connection ends."""
+        return None if self.transport.is_closing() else self._waits_since_s
+
+    def _follow(self) -> None:
+        """See whether a request is waited for; the time for one begins once, however many of its bytes come."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._waits_since_s = None
+            self._end("request")
+        elif self._waits_since_s is None:
+            self._waits_since_s = self.loop.time()
+            self._begin("request")
+
+    def _begin(self, name: str) -> None:
+        self._timers[name] = self.loop.call_later(REQUEST_WITHIN_S, self.transport.abort)
+
+    def _end(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def _make_room(connections: list[Connection]) -> None:
+    """End connections without a request where there are too many: of who has most of them, the oldest first."""
+    there = sum(not each.transport.is_closing() for each in connections)
+    waiting = [(since_s, each) for each in connections if (since_s := each.waits_since_s) is not None]
+    most = most_connections()
+    surplus = max(len(waiting) - most // 2, there - most)
+    if surplus <= 0:
+        return
+    of_client: Counter[Any] = Counter(_address(each) for _, each in waiting)
+    waiting.sort(key=lambda found: (-of_client[_address(found[1])], found[0]))
+    for _, each in waiting[:surplus]:
+        each.transport.abort()
+
+
+def _address(connection: Connection) -> str | None:
+    return None if connection.client is None else connection.client[0]

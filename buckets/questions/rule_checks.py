@@ -1,0 +1,159 @@
+"""Checks and tests of rules that people and assistants type: each in a process of its own, which has an end.
+
+What is typed says how much there is to do, and anybody who may look may type. So a check has limits of time and memory,
+a person has one at a time, and there are few at once. Processes are forked from one that has loaded the kernels, which
+starts with the first check and ends with whoever has asked.
+"""
+
+import multiprocessing
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Final
+
+from buckets.changes.typed_rule import findings_of, outcomes_of, read_rule
+from buckets.config.job import Job
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.rule_tests.tester import RuleTestOutcome
+from buckets.rules.rule import Rule
+
+WITHIN_MS = 20_000
+MOST_BYTES = 2 << 30
+"""So much memory may a check take beside what it begins with."""
+_AT_ONCE: Final = 3
+_BEGUN_AS: Final = "buckets.questions.loaded_kernels"
+"""The module that the process imports from which checks are forked."""
+
+
+@dataclass(frozen=True)
+class RuleReport:
+    """What the checks and tests say of a rule.
+
+    Attributes:
+        rule: the rule.
+        findings: what is wrong with it, as `buckets rules check` finds it.
+        outcomes: what became of its tests.
+    """
+
+    rule: Rule
+    findings: list[dict[str, Any]]
+    outcomes: list[RuleTestOutcome]
+
+
+class RuleChecks:
+    """Checks rules for some people."""
+
+    def __init__(self, is_replaced: bool) -> None:
+        """Begin with none.
+
+        Args:
+            is_replaced: whether a check of a person takes the place of their check before it, as when they go on
+                typing; otherwise it waits for the end of that.
+        """
+        self._is_replaced = is_replaced
+        self._running: dict[str, ForkServerProcess] = {}
+        self._changed = threading.Condition()
+        self._fresh = multiprocessing.get_context("forkserver")
+        self._fresh.set_forkserver_preload(["__main__", _BEGUN_AS])
+
+    def check(self, text: str, job: Job, person: str) -> RuleReport:
+        """Check the rule that a text holds.
+
+        Args:
+            text: a rule file with one rule, and its tests.
+            job: the job that it is for.
+            person: who asks.
+
+        Raises:
+            BucketsError: it does not hold one valid rule, a test does not fit, or it takes too long or too much memory.
+        """
+        reader, writer = self._fresh.Pipe(duplex=False)
+        # Pickling rules takes longer than checking one; what is checked has its own.
+        asked = text, job.model_copy(update={"rules": ()}), WITHIN_MS, MOST_BYTES
+        process = self._fresh.Process(target=_answer, args=(writer, *asked), daemon=True)
+        with self._turn(person, process), reader, writer:
+            try:
+                if self._running.get(person) is process:
+                    process.start()
+                writer.close()
+                if self._running.get(person) is not process:  # nobody could end it before it had begun
+                    raise EOFError
+                if not reader.poll(WITHIN_MS / 1_000):
+                    message = f"checks and tests take more than {format_duration(WITHIN_MS)}; give fewer events"
+                    raise BucketsError(message)
+                found = reader.recv()
+            except EOFError:
+                raise self._ended(person, process) from None
+            finally:
+                _end(process)
+        if isinstance(found, RuleReport):
+            return found
+        raise BucketsError(found)
+
+    def close(self) -> None:
+        """End all checks."""
+        with self._changed:
+            for process in self._running.values():
+                _end(process)
+
+    @contextmanager
+    def _turn(self, person: str, process: ForkServerProcess) -> Iterator[None]:
+        """Wait for the turn of a person, or end what they have asked before."""
+        with self._changed:
+            before = self._running.get(person)
+            if before is not None and self._is_replaced:
+                _end(before)
+            while not self._is_replaced and person in self._running:
+                self._changed.wait()
+            if person not in self._running and len(self._running) >= _AT_ONCE:
+                message = f"rules of {_AT_ONCE} others are being checked; try again in a moment"
+                raise BucketsError(message)
+            self._running[person] = process
+        try:
+            yield
+        finally:
+            with self._changed:
+                if self._running.get(person) is process:
+                    del self._running[person]
+                self._changed.notify_all()
+
+    def _ended(self, person: str, process: ForkServerProcess) -> BucketsError:
+        """Say why a check has ended without an answer."""
+        with self._changed:
+            is_replaced = self._running.get(person) is not process
+        if is_replaced:
+            return BucketsError("what you have typed since is checked in its place")
+        return BucketsError("the check has ended early, for want of memory or by a fault that the log describes")
+
+
+def _end(process: ForkServerProcess) -> None:
+    if process.pid is not None:
+        process.kill()
+        process.join()
+
+
+def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes: int) -> None:
+    """Send what the checks say of a text, or what is wrong with it in one line."""
+    _limit(within_ms, most_bytes)
+    try:
+        typed = read_rule(text, job)
+        found: RuleReport | str = RuleReport(typed.rule, findings_of(typed, job), outcomes_of(typed, job))
+    except BucketsError as error:
+        found = error.message
+    except MemoryError:
+        found = f"checks and tests take more than {most_bytes >> 20:,} MiB of memory; give fewer or shorter events"
+    writer.send(found)
+
+
+def _limit(within_ms: int, most_bytes: int) -> None:
+    """Limit the memory of this process, and its CPU time for the case that whoever asks has ended."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (used + most_bytes, resource.RLIM_INFINITY))
+    seconds = within_ms // 1_000 + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (4 * seconds, 4 * seconds))
