@@ -7,12 +7,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from buckets.config.environment import from_environment
-from buckets.duration import DAY_MS, DurationMs, format_duration
+from buckets.duration import DAY_MS, HOUR_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
 SECRET_PREFIX = "whsec_"
 _LEAST_BYTES = 24
-_LEAST_TIMEOUT_MS = 100
+_LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 100, HOUR_MS
 
 
 class WebhookSettings(BaseModel):
@@ -22,7 +22,7 @@ class WebhookSettings(BaseModel):
         url: where they are posted.
         secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
             not signed.
-        timeout: how long an answer may take.
+        timeout: how long an alert may take from connecting to the code of the answer, all waits together.
         connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
             order.
         give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
@@ -53,9 +53,10 @@ class WebhookSettings(BaseModel):
 
     @field_validator("timeout")
     @classmethod
-    def _is_long_enough(cls, value: int) -> int:
-        if value < _LEAST_TIMEOUT_MS:
-            message = f"{format_duration(value)} is shorter than the limit of {format_duration(_LEAST_TIMEOUT_MS)}"
+    def _is_within_limits(cls, value: int) -> int:
+        if not _LEAST_TIMEOUT_MS <= value <= _MOST_TIMEOUT_MS:
+            limits = f"{format_duration(_LEAST_TIMEOUT_MS)} to {format_duration(_MOST_TIMEOUT_MS)}"
+            message = f"{format_duration(value)} is not within the limits of {limits}"
             raise ValueError(message)
         return value
 

@@ -148,7 +148,10 @@ def test_an_answer_that_no_registry_gives_is_one_line(served, answer, as_worded)
     [
         ([("land", 1), ("gone", 2)], "/subjects/gone/versions/2 gives nothing, though a schema refers to it"),
         ([("land", 1), ("nonsense", 1)], "/subjects/nonsense/versions/1 gives no schema"),
-        ([("land", 1), ("city", 1), ("gone", 2)], "/subjects/gone/versions/2 gives nothing, though a schema refers to it"),
+        (
+            [("land", 1), ("city", 1), ("gone", 2)],
+            "/subjects/gone/versions/2 gives nothing, though a schema refers to it",
+        ),
         ([("land", 1), None], "/schemas/ids/9 gives references without subject and version"),
         ([("city", 1), ("refers to nothing", 1), None], "/schemas/ids/9 gives references without subject and version"),
     ],
