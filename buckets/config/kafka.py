@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from buckets.config.client_values import check_authorities, check_certificate, visible
 from buckets.config.environment import from_environment
-from buckets.duration import DurationMs, format_duration
+from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
-SHORTEST_DELIVERY_MS = 2_000
+SHORTEST_DELIVERY_MS, LONGEST_DELIVERY_MS = 2_000, DAY_MS
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Isolation = Literal["read_committed", "read_uncommitted"]
 _LOGIN_MODULES = {
@@ -52,6 +53,11 @@ class SecuritySettings(BaseModel):
     def _expand(cls, value: Any) -> Any:
         return from_environment(value)
 
+    @field_validator("username", "password", "ca_file", "certificate_file", "key_file", "key_password")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
+
     @model_validator(mode="after")
     def _whole(self) -> "SecuritySettings":
         login = {"mechanism": self.mechanism, "username": self.username, "password": self.password}
@@ -62,13 +68,11 @@ class SecuritySettings(BaseModel):
         if not self.protocol.startswith("SASL") and len(missing) < len(login):
             message = f"protocol {self.protocol} has no login: choose SASL_SSL or SASL_PLAINTEXT, or leave it out"
             raise ValueError(message)
-        for path in (self.ca_file, self.certificate_file, self.key_file):
-            if path is not None and not Path(path).is_file():
-                message = f"{path}: no such file"
-                raise ValueError(message)
         if (self.certificate_file is None) != (self.key_file is None):
             message = "certificate_file and key_file go together"
             raise ValueError(message)
+        check_authorities(self.ca_file)
+        check_certificate(self.certificate_file, self.key_file, self.key_password)
         return self
 
 
@@ -102,14 +106,17 @@ class RegistrySettings(BaseModel):
             raise ValueError(message)
         return value.rstrip("/")
 
+    @field_validator("username", "password", "ca_file")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
+
     @model_validator(mode="after")
     def _whole(self) -> "RegistrySettings":
         if (self.username is None) != (self.password is None):
             message = "username and password go together"
             raise ValueError(message)
-        if self.ca_file is not None and not Path(self.ca_file).is_file():
-            message = f"{self.ca_file}: no such file"
-            raise ValueError(message)
+        check_authorities(self.ca_file)
         return self
 
 
@@ -122,7 +129,7 @@ class KafkaSettings(BaseModel):
         registry: where the schemas of values lie, where their format has some.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
-            at least 2s.
+            2s to 1d.
         isolation: which messages are read: `read_committed`, those of transactions only once these are committed, or
             `read_uncommitted`, all, also of transactions that are aborted.
     """
@@ -153,10 +160,13 @@ class KafkaSettings(BaseModel):
 
     @field_validator("delivery_timeout")
     @classmethod
-    def _long_enough(cls, value: int) -> int:
+    def _is_within_limits(cls, value: int) -> int:
         # A producer's first message takes most of a second.
         if value < SHORTEST_DELIVERY_MS:
             message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
+            raise ValueError(message)
+        if value > LONGEST_DELIVERY_MS:
+            message = f"{format_duration(value)} is longer than the limit of {format_duration(LONGEST_DELIVERY_MS)}"
             raise ValueError(message)
         return value
 

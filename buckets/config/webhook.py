@@ -2,10 +2,10 @@
 
 import base64
 import binascii
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from buckets.config.client_values import check_authorities, visible
 from buckets.config.environment import from_environment
 from buckets.duration import DAY_MS, HOUR_MS, DurationMs, format_duration
 from buckets.web_address import is_address
@@ -60,14 +60,17 @@ class WebhookSettings(BaseModel):
             raise ValueError(message)
         return value
 
+    @field_validator("secret", "ca_file")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
+
     @model_validator(mode="after")
     def _secret_is_a_key(self) -> "WebhookSettings":
         if self.secret is not None and len(self.key or b"") < _LEAST_BYTES:
             message = f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
             raise ValueError(message)
-        if self.ca_file is not None and not Path(self.ca_file).is_file():
-            message = f"{self.ca_file}: no such file"
-            raise ValueError(message)
+        check_authorities(self.ca_file)
         return self
 
     @property

@@ -14,6 +14,7 @@ from buckets.kafka.faults import explain
 from buckets.outputs.columns import VERDICTS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.verdicts.verdict_table import verdict_table
+from tests.own_certificate import own_certificate
 
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ann", "password": "${SECRET}"}
 KAFKA = KafkaSettings(bootstrap_servers="one:9092")
@@ -25,7 +26,7 @@ def settings(**security) -> KafkaSettings:
 
 def test_a_login_reaches_both_clients_and_is_never_shown(monkeypatch, tmp_path):
     monkeypatch.setenv("SECRET", 'pa"ss\\word')
-    (tmp_path / "ca.pem").write_text("certificate")
+    own_certificate(tmp_path)
     kafka = settings(**LOGIN, ca_file=str(tmp_path / "ca.pem"))
     assert kafka.librdkafka() == {
         "bootstrap.servers": "one:9092,two:9092",
