@@ -164,7 +164,7 @@ class KafkaDemo:
         half = (stream.line_count - self._warmed_up) // 2
         while not sending.done:
             self._look()
-            self.shown.progress(self._warmed_up + sending.sent, self.evaluated)
+            self.shown.progress(self._warmed_up + sending.sent, self.live)
             if sending.sent >= half and self.shown.change is None:
                 self._change_a_rule()
         self.shown.sent = self._warmed_up + sending.sent
