@@ -7,23 +7,26 @@ the delay of a slow one stays, and that of one that gets less done than comes gr
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from statistics import median, quantiles
+from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from buckets.duration import MINUTE_MS, SECOND_MS
+from buckets.duration import SECOND_MS
 from buckets.monitor.last_minute import DoneBatch, weighted_quantiles
 
 State = Literal["unknown", "keeps up", "slow", "falls behind", "catches up"]
 SLOW_MS = 5_000
 """From which delay on a job that keeps up is called slow."""
-_WINDOW_MS, _FEWEST_OF_WINDOW, _MOST = 5 * MINUTE_MS, 12, 300
-_FEWEST, _SHORTEST_MS = 8, 20 * SECOND_MS
-"""With fewer moments, or over less time, nothing is said."""
-_LEAST_SLOPE = 0.05
-"""Of the events that come so many are not done at least, where a job falls behind."""
+_MOMENT_MS, _MOST = 3 * SECOND_MS, 100
+"""Batches are put together to moments of so long, and so many of them are kept: five minutes, or more batches."""
+_FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 4, 8, 20 * SECOND_MS
+"""With fewer moments, or over less time, nothing is said: what grows is seen sooner than what stays."""
+_LIKELY, _CERTAIN = 1.65, 3.0
+"""Of a trend, in standard deviations of what chance makes: enough where it is large, and enough alone."""
+_LARGE, _LEAST_SLOPE = 0.5, 0.05
+"""A trend is large that adds half. Where a job falls behind, a twentieth of what comes is not done at least."""
 _BUSY = 0.7
 """A job that has nothing to do for more than the rest of its time could do more, so it is not behind."""
 _BACKLOG_S = 60
@@ -31,7 +34,7 @@ _BACKLOG_S = 60
 
 
 class Moment(NamedTuple):
-    """About a second of a job, or a longer batch: its events, how long batches took, how late and how far behind."""
+    """A few seconds of a job, or a longer batch: its events, how long batches took, how late and how far behind."""
 
     time_ms: int
     events: int
@@ -67,14 +70,14 @@ class Pace:
 
 
 class RecentMoments:
-    """The latest moments of a job, of five minutes or of its last batches where these take longer."""
+    """The latest moments of a job."""
 
     def __init__(self) -> None:
         """Begin without any."""
         self._moments: deque[Moment] = deque(maxlen=_MOST)
 
     def add(self, batch: DoneBatch, lag: int | None) -> None:
-        """Take a batch into account, with the lag after it; batches of one second are one moment."""
+        """Take a batch into account, with the lag after it; batches of a few seconds are one moment."""
         samples = batch.account.ingested
         delay_ms = None
         if samples:
@@ -82,7 +85,7 @@ class RecentMoments:
             (delay_ms,) = weighted_quantiles(late_ms, np.array([weight for _, weight in samples], np.float64), [0.5])
         moment = Moment(batch.written_ms, batch.account.events_in, 1, round(batch.duration_s * 1000), delay_ms, lag)
         before = self._moments[-1] if self._moments else None
-        if before is not None and before.time_ms // SECOND_MS == moment.time_ms // SECOND_MS:
+        if before is not None and before.time_ms // _MOMENT_MS == moment.time_ms // _MOMENT_MS:
             self._moments[-1] = moment._replace(
                 events=before.events + moment.events,
                 batches=before.batches + 1,
@@ -93,78 +96,112 @@ class RecentMoments:
             self._moments.append(moment)
 
     def latest(self) -> list[Moment]:
-        """Return those by which the pace is told, oldest first."""
-        moments = list(self._moments)
-        from_ms = moments[-1].time_ms - _WINDOW_MS if moments else 0
-        in_window = sum(moment.time_ms >= from_ms for moment in moments)
-        return moments[-max(in_window, _FEWEST_OF_WINDOW) :]
+        """Return them, oldest first."""
+        return list(self._moments)
 
 
 def pace_of(moments: Sequence[Moment]) -> Pace:
     """Return how a job keeps up.
 
+    Only while one batch follows the other can a job fall behind, so the trend is looked for since it last had nothing
+    to do, without the batch with which that ended, whose delay was still to come.
+
     Args:
         moments: the latest, oldest first.
     """
-    span_ms = moments[-1].time_ms - moments[0].time_ms if moments else 0
-    if len(moments) < _FEWEST or span_ms < _SHORTEST_MS:
+    busy = moments[_first_at_work(moments) :]
+    at_work = busy[1:]
+    delay, lag = (_trend(at_work, what) for what in (lambda at: at.delay_ms, lambda at: at.lag))
+    pace = _figures(at_work)
+    done_per_s = pace.done_per_s
+    if _span_ms(at_work) >= _SHORTEST_MS and len(at_work) >= _FEWEST_OF_GROWTH:
+        if lag is not None and lag.falls(done_per_s):
+            return replace(pace, state="catches up", come_per_s=max(done_per_s + lag.slope * 1000, 0.0))
+        if lag is not None and lag.grows(done_per_s):
+            return replace(pace, state="falls behind", come_per_s=done_per_s + lag.slope * 1000)
+        if delay is not None and delay.grows(SECOND_MS):
+            come_per_s = done_per_s / (1 - delay.slope) if delay.slope < 1 else None
+            return replace(pace, state="falls behind", come_per_s=come_per_s)
+        if delay is not None and delay.falls(SECOND_MS):
+            return replace(pace, state="catches up")
+    if len(at_work) >= _FEWEST and lag is not None and lag.now > _BACKLOG_S * done_per_s > 0:
+        return replace(pace, state="falls behind", come_per_s=done_per_s)
+    pace = _figures(moments[-_FEWEST:])
+    if len(moments) < _FEWEST or _span_ms(moments) < _SHORTEST_MS or 0 < len(busy) <= _FEWEST_OF_GROWTH:
         return Pace()
-    since = moments[1:]
-    busy = min(sum(moment.busy_ms for moment in since) / span_ms, 1.0)
-    done_per_s = sum(moment.events for moment in since) / span_ms * 1000
-    batch_ms = round(sum(moment.busy_ms for moment in since) / sum(moment.batches for moment in since))
-    delay, lag = (_trend(moments, what) for what in (lambda at: at.delay_ms, lambda at: at.lag))
-    come_per_s: float | None = None
-    state: State = "keeps up"
-    if lag is not None and lag.shrinks(done_per_s):
-        state, come_per_s = "catches up", max(done_per_s + lag.slope * 1000, 0.0)
-    elif busy >= _BUSY and lag is not None and (lag.grows(done_per_s) or lag.now > _BACKLOG_S * done_per_s > 0):
-        state, come_per_s = "falls behind", done_per_s + max(lag.slope, 0.0) * 1000
-    elif busy >= _BUSY and delay is not None and delay.grows(SECOND_MS):
-        state, come_per_s = "falls behind", done_per_s / (1 - delay.slope) if delay.slope < 1 else None
-    elif delay is not None and delay.now >= SLOW_MS:
-        state = "catches up" if delay.shrinks(SECOND_MS) else "slow"
-    elif delay is None and lag is None:
-        state = "unknown"
-    return Pace(state, None if delay is None else round(delay.now), batch_ms, busy, done_per_s, come_per_s)
+    if pace.delay_ms is None and lag is None:
+        return Pace()
+    return replace(pace, state="slow" if (pace.delay_ms or 0) >= SLOW_MS else "keeps up")
+
+
+def _span_ms(moments: Sequence[Moment]) -> int:
+    return moments[-1].time_ms - moments[0].time_ms if moments else 0
+
+
+def _first_at_work(moments: Sequence[Moment]) -> int:
+    """Return the index of the moment since which one batch follows the other; one past the end if none does."""
+    first = len(moments)
+    for index in range(len(moments) - 1, 0, -1):
+        since_ms = moments[index].time_ms - moments[index - 1].time_ms
+        if moments[index].busy_ms < _BUSY * since_ms:
+            break
+        first = index
+    return first
+
+
+def _figures(moments: Sequence[Moment]) -> Pace:
+    """Return the figures of moments, without a state."""
+    since, span_ms = moments[1:], max(_span_ms(moments), 1)
+    busy_ms = sum(moment.busy_ms for moment in since)
+    delays_ms = [moment.delay_ms for moment in moments[-_FEWEST_OF_GROWTH:] if moment.delay_ms is not None]
+    return Pace(
+        delay_ms=round(median(delays_ms)) if delays_ms else None,
+        batch_ms=round(busy_ms / max(sum(moment.batches for moment in since), 1)),
+        busy=min(busy_ms / span_ms, 1.0),
+        done_per_s=sum(moment.events for moment in since) / span_ms * 1000,
+    )
 
 
 class _Trend(NamedTuple):
-    """The first, the second and the last third of some values, and the change of their medians per ms."""
+    """How values change over time.
 
-    first: list[int]
-    second: list[int]
-    last: list[int]
+    `first` and `now` are about where they begin and end; `slope` is per ms, the median of those of all pairs (Theil and
+    Sen); `likely` says how unlikely chance makes it, in standard deviations (Mann and Kendall).
+    """
+
+    first: float
+    now: float
     slope: float
-
-    @property
-    def now(self) -> float:
-        return median(self.last)
+    likely: float
 
     def grows(self, of_a_second: float) -> bool:
-        """Return whether they grow from third to third, by more than they scatter, and faster than by chance.
+        """Return whether they grow, and not by chance.
 
         Args:
             of_a_second: what is a second of them; they have to grow by one in all, and by a twentieth in each second.
         """
-        first, second, last = (quantiles(part, n=4, method="inclusive") for part in self[:3])
-        steady = median(self.first) < second[1] < self.now and first[2] < last[0]
-        return (
-            steady and self.now - median(self.first) >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / 1000
-        )
+        growth = self.now - self.first
+        is_large = growth >= _LARGE * max(self.first, 0.0)
+        is_enough = growth >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / SECOND_MS
+        return is_enough and self.likely >= (_LIKELY if is_large else _CERTAIN)
 
-    def shrinks(self, of_a_second: float) -> bool:
+    def falls(self, of_a_second: float) -> bool:
         """Return whether they get less, as `grows`."""
-        return _Trend(self.last, self.second, self.first, -self.slope).grows(of_a_second)
+        return _Trend(self.now, self.first, -self.slope, -self.likely).grows(of_a_second)
 
 
 def _trend(moments: Sequence[Moment], what: Callable[[Moment], int | None]) -> _Trend | None:
     """Return how a value changes over moments; None where too few of them have it."""
     known = [(moment.time_ms, value) for moment in moments if (value := what(moment)) is not None]
-    if len(known) < _FEWEST:
+    count = len(known)
+    if count < _FEWEST_OF_GROWTH:
         return None
-    third = len(known) // 3
-    parts = known[:third], known[third:-third], known[-third:]
-    first, second, last = ([value for _, value in part] for part in parts)
-    apart_ms = median(time_ms for time_ms, _ in parts[2]) - median(time_ms for time_ms, _ in parts[0])
-    return _Trend(first, second, last, (median(last) - median(first)) / max(apart_ms, 1))
+    times_ms, values = np.array(known, np.float64).T
+    earlier, later = np.triu_indices(count, 1)
+    changes = values[later] - values[earlier]
+    slope = float(np.median(changes / np.maximum(times_ms[later] - times_ms[earlier], 1)))
+    rises = float(np.sign(changes).sum())
+    deviation = (count * (count - 1) * (2 * count + 5) / 18) ** 0.5
+    middle, half_ms = float(np.median(values)), (times_ms[-1] - times_ms[0]) / 2
+    likely = (rises - np.sign(rises)) / deviation
+    return _Trend(middle - slope * half_ms, middle + slope * half_ms, slope, float(likely))

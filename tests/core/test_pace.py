@@ -101,3 +101,28 @@ def test_a_delay_that_only_jitters_is_not_one_that_grows(delays_ms, random):
     steady = [5_000 + delay_ms % 500 for delay_ms in delays_ms]
     moments = [Moment(1_000 * at, 100, 1, 900, delay_ms, 0) for at, delay_ms in enumerate(steady)]
     assert pace_of(moments).state == "slow"
+
+
+QUIET = [Moment(3_000 * at, 60, 3, 150, 100, 0) for at in range(20)]
+
+
+def after_quiet(*batches: tuple[float, float]) -> list[Moment]:
+    """Quiet moments, and then long batches one after the other: how long each takes, and how late its results are."""
+    moments, now_ms = list(QUIET), QUIET[-1].time_ms
+    for took_s, late_s in batches:
+        now_ms += round(took_s * 1000)
+        moments.append(Moment(now_ms, 100_000, 1, round(took_s * 1000), round(late_s * 1000), 0))
+    return moments
+
+
+def test_a_burst_is_told_by_a_few_long_batches_and_nothing_wrong_is_said_before():
+    batches = [(5.0, 5.7), (17.3, 14.0), (21.9, 26.0), (21.5, 37.0), (21.3, 47.0)]
+    said = [pace_of(after_quiet(*batches[:count])).state for count in range(len(batches) + 1)]
+    assert said == ["keeps up", "unknown", "unknown", "unknown", "unknown", "falls behind"]
+
+
+def test_a_job_that_becomes_slow_does_not_fall_behind_while_it_does():
+    batches = [(7.0, 7.1), (7.2, 10.3), (7.0, 10.4), (7.1, 10.5), (7.0, 10.7), (7.3, 10.8), (7.0, 10.5), (7.1, 10.4)]
+    said = [pace_of(after_quiet(*batches[:count])).state for count in range(len(batches) + 1)]
+    assert "falls behind" not in said
+    assert said[-1] == "slow"
