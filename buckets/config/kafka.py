@@ -129,7 +129,7 @@ class KafkaSettings(BaseModel):
         registry: where the schemas of values lie, where their format has some.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
-            2s to 1d.
+            at least 2s, and 1d at most.
         isolation: which messages are read: `read_committed`, those of transactions only once these are committed, or
             `read_uncommitted`, all, also of transactions that are aborted.
     """

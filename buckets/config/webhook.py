@@ -22,7 +22,8 @@ class WebhookSettings(BaseModel):
         url: where they are posted.
         secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
             not signed.
-        timeout: how long an alert may take from connecting to the code of the answer, all waits together.
+        timeout: how long an alert may take from connecting to the code of the answer, all waits together; at least
+            100ms, and 1h at most.
         connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
             order.
         give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
