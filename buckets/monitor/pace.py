@@ -21,12 +21,13 @@ SLOW_MS = 5_000
 """From which delay on a job that keeps up is called slow."""
 _MOMENT_MS, _MOST = 3 * SECOND_MS, 100
 """Batches are put together to moments of so long, and so many of them are kept: five minutes, or more batches."""
-_FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 4, 8, 20 * SECOND_MS
+_FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
 """With fewer moments, or over less time, nothing is said: what grows is seen sooner than what stays."""
-_LIKELY, _CERTAIN = 1.65, 3.0
-"""Of a trend, in standard deviations of what chance makes: enough where it is large, and enough alone."""
-_LARGE, _LEAST_SLOPE = 0.5, 0.05
-"""A trend is large that adds half. Where a job falls behind, a twentieth of what comes is not done at least."""
+_LIKELY_ENOUGH = ((1.0, 1.0), (0.5, 1.65), (0.0, 3.0))
+"""How much a trend adds to where it begins, and how likely it must be then, in standard deviations of chance:
+three values that double are enough, and many that grow little."""
+_LEAST_SLOPE = 0.05
+"""Where a job falls behind, a twentieth of what comes is not done at least."""
 _BUSY = 0.7
 """A job that has nothing to do for more than the rest of its time could do more, so it is not behind."""
 _BACKLOG_S = 60
@@ -181,9 +182,9 @@ class _Trend(NamedTuple):
             of_a_second: what is a second of them; they have to grow by one in all, and by a twentieth in each second.
         """
         growth = self.now - self.first
-        is_large = growth >= _LARGE * max(self.first, 0.0)
+        needed = next(likely for share, likely in _LIKELY_ENOUGH if growth >= share * max(self.first, 0.0) or not share)
         is_enough = growth >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / SECOND_MS
-        return is_enough and self.likely >= (_LIKELY if is_large else _CERTAIN)
+        return is_enough and self.likely >= needed
 
     def falls(self, of_a_second: float) -> bool:
         """Return whether they get less, as `grows`."""

@@ -98,7 +98,7 @@ def test_that_the_job_falls_behind_or_is_slow_is_said_when_it_begins_and_in_the_
     assert news == ["— the job falls behind", "— the job keeps up, but is slow"]
     print_report(Terminal(), shown, [])
     words = " ".join(capsys.readouterr().out.split())
-    assert "while payments came, the job keeps up, but is slow: results are 7 s late" in words
+    assert "how it kept up, as it was said last: the job keeps up, but is slow: results are 7 s late" in words
 
 
 def test_delays_are_those_of_payments_that_came_since_the_stream_began(shown):

@@ -118,7 +118,7 @@ def after_quiet(*batches: tuple[float, float]) -> list[Moment]:
 def test_a_burst_is_told_by_a_few_long_batches_and_nothing_wrong_is_said_before():
     batches = [(5.0, 5.7), (17.3, 14.0), (21.9, 26.0), (21.5, 37.0), (21.3, 47.0)]
     said = [pace_of(after_quiet(*batches[:count])).state for count in range(len(batches) + 1)]
-    assert said == ["keeps up", "unknown", "unknown", "unknown", "unknown", "falls behind"]
+    assert said == ["keeps up", "unknown", "unknown", "unknown", "falls behind", "falls behind"]
 
 
 def test_a_job_that_becomes_slow_does_not_fall_behind_while_it_does():

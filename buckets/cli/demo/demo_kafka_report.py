@@ -64,7 +64,7 @@ class ShownAlerts:
         self.sent = 0
         self.live: Live | None = None
         self.pace = ""
-        """How the job kept up while payments came, in words; empty where nothing is to be said of it."""
+        """What was said last of how the job keeps up; empty where nothing was."""
 
     def begin(self) -> None:
         """Note that payments begin to come; what came before counts for no delay."""
@@ -100,8 +100,8 @@ class ShownAlerts:
             data = {} if (now := live()) is None else now.data
             evaluated = data["totals"]["events"] if data else 0
             self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated:,} evaluated, {len(self.alerts):,} alerts")
-            before, self.pace = self.pace, pace_line(data) if data else ""
-            if self.pace and self.pace.partition(":")[0] != before.partition(":")[0]:
+            before, self.pace = self.pace, (pace_line(data) if data else "") or self.pace
+            if self.pace.partition(":")[0] != before.partition(":")[0]:
                 self._say(f"— {self.pace} —")
 
     def changed(self, versions: RuleVersions) -> None:
@@ -167,7 +167,7 @@ def print_report(console: Terminal, shown: ShownAlerts, truth: list[dict[str, An
     if delays_ms:
         say(f"delay of {len(delays_ms):,} alerts, from Kafka to the decision: {quantiles_line(delays_ms)}")
     if shown.pace:
-        say(f"while payments came, {shown.pace}")
+        say(f"how it kept up, as it was said last: {shown.pace}")
     if shown.change is not None:
         say(change_line(shown.change))
 
