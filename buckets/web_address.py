@@ -7,12 +7,12 @@ _ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@#]*)?")
 
 
 def is_address(text: str, may_have_query: bool = False) -> bool:
-    """Return whether a text is an address that can be asked: a host, a port that there is, and the rest in ASCII."""
+    """Return whether a text can be asked: a host that can be looked up, a possible port, and the rest in ASCII."""
     if not _ADDRESS.fullmatch(text):
         return False
     try:
         address = urlsplit(text)
-        is_whole = bool(address.hostname) and address.port != 0
+        is_whole = bool((address.hostname or "").encode("idna")) and address.port != 0
     except ValueError:
         return False
     return is_whole and (address.path + address.query).isascii() and (may_have_query or "?" not in text)

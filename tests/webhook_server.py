@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,8 +49,8 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def webhook_server(port: int = 0) -> Iterator[WebhookServer]:
-    """A receiver on a free port, until the end of the block."""
+def webhook_server(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[WebhookServer]:
+    """A receiver on a free port, until the end of the block; over TLS where a context is given."""
     webhook = WebhookServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,7 +85,10 @@ def webhook_server(port: int = 0) -> Iterator[WebhookServer]:
             """Say nothing."""
 
     server = _Server(("127.0.0.1", port), Handler)
-    webhook.url = f"http://127.0.0.1:{server.server_port}/alerts?team=a"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
+    webhook.url = f"{scheme}://127.0.0.1:{server.server_port}/alerts?team=a"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -28,7 +28,7 @@ from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, FAILED
 from buckets.monitor.live import Live, read_live
-from buckets.monitor.words import never_ran, remarks_on, state_line
+from buckets.monitor.words import FALLS_BEHIND, never_ran, pace_line, pace_state, remarks_on, state_line
 from buckets.rules.revision import names
 
 SHORTEST_MS = 100
@@ -98,7 +98,7 @@ def _write(console: Terminal, watched: "WatchedJob", every_s: float) -> None:
     """Print a line each time, and one for each new alert or fault; while nothing runs, a line when that changes."""
     seen: set[tuple[str, str, int]] = set()
     remarked: list[str] = []
-    last_state = ""
+    last_state = last_pace = ""
     while True:
         live, now_ms = read_live(watched.checkpoint), epoch_ms()
         state = state_line(watched.conf, watched.checkpoint, live, now_ms)
@@ -109,6 +109,9 @@ def _write(console: Terminal, watched: "WatchedJob", every_s: float) -> None:
             remarks = remarks_on(live.data)
             news = [remark for remark in remarks if remark not in remarked]
             remarked = remarks
+            pace = pace_state(live.data)
+            news += [pace_line(live.data)] if pace != last_pace and pace_line(live.data) else []
+            last_pace = pace
             console.say("\n".join([figures_line(live.data), *news, *map(alert_line, reversed(new))]))
         elif state != last_state:
             console.say(state)
@@ -140,6 +143,7 @@ class WatchedJob:
         head = [
             state_line(self.conf, self.checkpoint, live, now_ms),
             *remarks_on(data),
+            *filter(None, [pace_line(data)]),
             *self.fill_lines(),
             figures_line(data),
         ]
@@ -157,10 +161,14 @@ class WatchedJob:
         data = live.data
         remarks = remarks_on(data)
         head.append("".join(f"\n{remark}" for remark in remarks), style="bold red")
+        pace = pace_line(data)
+        head.append(
+            f"\n{pace}" if pace else "", style="bold red" if pace_state(data) == FALLS_BEHIND else "bold yellow"
+        )
         filling = self.fill_lines()
         head.append("".join(f"\n{line}" for line in filling), style="bold yellow")
         rules = rules_table(data, wrapped=height is None)
         if height is None:
             return Group(head, figures_table(data), rules, alerts_table(data, SHOWN_ALERTS))
-        room = height - _OTHER_LINES - len(remarks) - len(filling) - len(data["rules"]["rules"])
+        room = height - _OTHER_LINES - len(remarks) - bool(pace) - len(filling) - len(data["rules"]["rules"])
         return Group(head, figures_table(data), alerts_table(data, min(max(room, FEWEST_ALERTS), SHOWN_ALERTS)), rules)

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from buckets.monitor.words import Status, clock_text, quantiles_text, schema_news
+from buckets.monitor.words import Status, clock_text, pace_state, quantiles_text, schema_news
 from buckets.numbers.figures import readable
 from buckets.outputs.alert_words import crossed
 from buckets.printable import capitalised, counted, key_words
@@ -103,6 +103,7 @@ def figures_line(data: Status) -> str:
         _batches(minute),
         f"delay {delay}" if delay else "delay not known",
         _behind(data["lag"]),
+        *(word for word in [pace_state(data)] if word != "unknown"),
         rules_line(data),
         _alerts(data["totals"]),
     ]

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from buckets.config.client_values import check_authorities, check_certificate, visible
 from buckets.config.environment import Settings
-from buckets.duration import DurationMs, format_duration
+from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
-SHORTEST_DELIVERY_MS = 2_000
+SHORTEST_DELIVERY_MS, LONGEST_DELIVERY_MS = 2_000, DAY_MS
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Isolation = Literal["read_committed", "read_uncommitted"]
 _LOGIN_MODULES = {
@@ -42,6 +43,11 @@ class SecuritySettings(Settings):
     key_file: str | None = None
     key_password: SecretStr | None = None
 
+    @field_validator("username", "password", "ca_file", "certificate_file", "key_file", "key_password")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
+
     @model_validator(mode="after")
     def _whole(self) -> "SecuritySettings":
         login = {"mechanism": self.mechanism, "username": self.username, "password": self.password}
@@ -52,13 +58,11 @@ class SecuritySettings(Settings):
         if not self.protocol.startswith("SASL") and len(missing) < len(login):
             message = f"protocol {self.protocol} has no login: choose SASL_SSL or SASL_PLAINTEXT, or leave it out"
             raise ValueError(message)
-        for path in (self.ca_file, self.certificate_file, self.key_file):
-            if path is not None and not Path(path).is_file():
-                message = f"{path}: no such file"
-                raise ValueError(message)
         if (self.certificate_file is None) != (self.key_file is None):
             message = "certificate_file and key_file go together"
             raise ValueError(message)
+        check_authorities(self.ca_file)
+        check_certificate(self.certificate_file, self.key_file, self.key_password)
         return self
 
 
@@ -85,14 +89,17 @@ class RegistrySettings(Settings):
             raise ValueError(message)
         return value.rstrip("/")
 
+    @field_validator("username", "password", "ca_file")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
+
     @model_validator(mode="after")
     def _whole(self) -> "RegistrySettings":
         if (self.username is None) != (self.password is None):
             message = "username and password go together"
             raise ValueError(message)
-        if self.ca_file is not None and not Path(self.ca_file).is_file():
-            message = f"{self.ca_file}: no such file"
-            raise ValueError(message)
+        check_authorities(self.ca_file)
         return self
 
 
@@ -105,7 +112,7 @@ class KafkaSettings(Settings):
         registry: where the schemas of values lie, where their format has some.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
-            at least 2s.
+            at least 2s, and 1d at most.
         isolation: which messages are read: `read_committed`, those of transactions only once these are committed, or
             `read_uncommitted`, all, also of transactions that are aborted.
     """
@@ -129,10 +136,13 @@ class KafkaSettings(Settings):
 
     @field_validator("delivery_timeout")
     @classmethod
-    def _long_enough(cls, value: int) -> int:
+    def _is_within_limits(cls, value: int) -> int:
         # A producer's first message takes most of a second.
         if value < SHORTEST_DELIVERY_MS:
             message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
+            raise ValueError(message)
+        if value > LONGEST_DELIVERY_MS:
+            message = f"{format_duration(value)} is longer than the limit of {format_duration(LONGEST_DELIVERY_MS)}"
             raise ValueError(message)
         return value
 

@@ -2,17 +2,17 @@
 
 import base64
 import binascii
-from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from buckets.config.client_values import check_authorities, visible
 from buckets.config.environment import Settings
-from buckets.duration import DAY_MS, DurationMs, format_duration
+from buckets.duration import DAY_MS, HOUR_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
 SECRET_PREFIX = "whsec_"
 _LEAST_BYTES = 24
-_LEAST_TIMEOUT_MS = 100
+_LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 100, HOUR_MS
 
 
 class WebhookSettings(Settings):
@@ -22,7 +22,8 @@ class WebhookSettings(Settings):
         url: where they are posted.
         secret: what they are signed with: `whsec_` and at least 24 bytes in base64; never shown. Left out: they are
             not signed.
-        timeout: how long an answer may take.
+        timeout: how long an alert may take from connecting to the code of the answer, all waits together; at least
+            100ms, and 1h at most.
         connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
             order.
         give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
@@ -46,20 +47,24 @@ class WebhookSettings(Settings):
 
     @field_validator("timeout")
     @classmethod
-    def _is_long_enough(cls, value: int) -> int:
-        if value < _LEAST_TIMEOUT_MS:
-            message = f"{format_duration(value)} is shorter than the limit of {format_duration(_LEAST_TIMEOUT_MS)}"
+    def _is_within_limits(cls, value: int) -> int:
+        if not _LEAST_TIMEOUT_MS <= value <= _MOST_TIMEOUT_MS:
+            limits = f"{format_duration(_LEAST_TIMEOUT_MS)} to {format_duration(_MOST_TIMEOUT_MS)}"
+            message = f"{format_duration(value)} is not within the limits of {limits}"
             raise ValueError(message)
         return value
+
+    @field_validator("secret", "ca_file")
+    @classmethod
+    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
+        return visible(value)
 
     @model_validator(mode="after")
     def _secret_is_a_key(self) -> "WebhookSettings":
         if self.secret is not None and len(self.key or b"") < _LEAST_BYTES:
             message = f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
             raise ValueError(message)
-        if self.ca_file is not None and not Path(self.ca_file).is_file():
-            message = f"{self.ca_file}: no such file"
-            raise ValueError(message)
+        check_authorities(self.ca_file)
         return self
 
     @property

@@ -1,14 +1,14 @@
 """What goes wrong with Kafka, in one line each, and whether it may go away by itself."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient
 
 from buckets.config.kafka import KafkaSettings
-from buckets.errors import BucketsError, Outage
+from buckets.errors import BucketsError, Outage, first_line
 
 _T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
@@ -68,6 +68,30 @@ _PASSING = (
 """Faults that go away by themselves or with the next attempt; librdkafka calls only those of transactions retriable."""
 _NO_ID = str(Uuid(0, 0))
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+def opened(client: Callable[[dict[str, Any]], _T], kafka: KafkaSettings, settings: Mapping[str, Any]) -> _T:
+    """Make a client of librdkafka; all are made here.
+
+    Args:
+        client: its class.
+        kafka: how Kafka is reached.
+        settings: all of its settings.
+
+    Raises:
+        BucketsError: librdkafka takes none of these settings; it connects to nothing yet.
+    """
+    try:
+        return client(dict(settings))
+    except (KafkaException, TypeError, ValueError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else first_line(error)
+        for secret in kafka.secrets:
+            why = why.replace(secret, "…")
+        message = (
+            f"kafka {kafka.bootstrap_servers}: no client can be made of these settings ({why}); correct kafka and "
+            "kafka.security"
+        )
+        raise BucketsError(message) from None
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:
@@ -206,7 +230,7 @@ class Broker:
         self._kafka = kafka
         self._fault: KafkaError | None = None
         settings: dict[str, Any] = {**client_settings(kafka), "error_cb": self._note}
-        self._admin = AdminClient(settings)
+        self._admin = opened(AdminClient, kafka, settings)
 
     def _note(self, error: KafkaError) -> None:
         if self._fault is None or error.code() in _AT_ONCE:

@@ -26,6 +26,7 @@ from buckets.kafka.faults import (
     consumer_settings,
     explain,
     may_pass,
+    opened,
     read_offsets,
     unreachable,
 )
@@ -183,9 +184,8 @@ class Follower:
     def _open(self) -> Consumer:
         """Return a consumer that begins after the last message that was taken, or else at the beginning."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
-        consumer = Consumer(
-            {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"}
-        )
+        settings = {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"}
+        consumer = opened(Consumer, self._kafka, settings)
         try:
             partition = TopicPartition(self._topic, 0)
             first, self._end = read_offsets(self._kafka, consumer, partition)

@@ -24,7 +24,7 @@ from buckets.errors import BucketsError
 from buckets.java.jars import broker_jar_paths
 from buckets.java.java import find_java, run_java
 from buckets.kafka.broker_process import BrokerProcess
-from buckets.kafka.faults import client_settings
+from buckets.kafka.faults import client_settings, opened
 from buckets.kafka.port import HOST, check_port, free_port, why_taken
 from buckets.kafka.server_properties import (
     Keystore,
@@ -234,7 +234,7 @@ class LocalBroker:
     def _wait_until_it_answers(self, log_start: int) -> None:
         deadline_s = time.monotonic() + START_WITHIN_S
         quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
-        admin = AdminClient({**client_settings(self.kafka), **quick})
+        admin = opened(AdminClient, self.kafka, {**client_settings(self.kafka), **quick})
         while True:
             try:
                 if admin.list_topics(timeout=0.5).brokers:

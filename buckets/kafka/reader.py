@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, consumer_settings, explain, read_offsets
+from buckets.kafka.faults import Broker, consumer_settings, explain, opened, read_offsets
 
 AT_ONCE = 10_000
 _CONSUMER: dict[str, str | int | bool] = {
@@ -48,9 +48,8 @@ class TopicReader:
         """
         self._kafka = kafka
         self._topics = ", ".join(topics)
-        self._consumer = Consumer(
-            {**consumer_settings(kafka), **_CONSUMER, "group.id": f"buckets-reader-{uuid.uuid4()}"}
-        )
+        settings = {**consumer_settings(kafka), **_CONSUMER, "group.id": f"buckets-reader-{uuid.uuid4()}"}
+        self._consumer = opened(Consumer, kafka, settings)
         try:
             self._consumer.assign(self._starts(topics, from_end))
         except KafkaException as error:

@@ -168,14 +168,14 @@ class Registry:
                 raise self._nonsense(path, "a schema that refers to itself")
             if len(into) + len(outer) > _MOST_REFERENCES:
                 raise self._nonsense(path, f"more than {_MOST_REFERENCES:,} references")
-            path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
+            referred_path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
             try:
-                referred = self._get(path)
+                referred = self._get(referred_path)
             except _NotThere:
-                raise self._nonsense(path, "nothing, though a schema refers to it") from None
+                raise self._nonsense(referred_path, "nothing, though a schema refers to it") from None
             if not isinstance(referred.get("schema"), str):
-                raise self._nonsense(path, "no schema")
-            self._add_references(referred, path, into, (*outer, place))
+                raise self._nonsense(referred_path, "no schema")
+            self._add_references(referred, referred_path, into, (*outer, place))
             into[place] = name, referred["schema"]
 
     def _get(self, path: str, sent: bytes | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from buckets.config.kafka import KafkaSettings
-from buckets.kafka.faults import client_settings, explain, may_pass, unreachable
+from buckets.kafka.faults import client_settings, explain, may_pass, opened, unreachable
 
 ROOM_S = 0.05
 GIVEN_UP_WITHIN_S = 1.0
@@ -44,7 +44,7 @@ class Sender:
         self._doing = doing
         timeout = {"delivery.timeout.ms": kafka.delivery_timeout}
         self._settings = {**client_settings(kafka), **_PRODUCER, **timeout, **(room or {})}
-        self._client = _Client(self._settings)
+        self._client = _Client(kafka, self._settings)
 
     def send(self, topic: str, key: str, value: str | bytes | None, headers: dict[str, str]) -> None:
         """Send a message; `flush` reports whether it has arrived. Without a value it deletes the message with its key.
@@ -101,14 +101,14 @@ class Sender:
         self._client.producer.purge()
         # A client ends, with its threads, once it has reported what became of every message.
         self._client.producer.flush(GIVEN_UP_WITHIN_S)
-        self._client = _Client(self._settings)
+        self._client = _Client(self._kafka, self._settings)
 
 
 class _Client:
     """A producer, and the first thing that went wrong with its messages."""
 
-    def __init__(self, settings: Mapping[str, str | int | bool]) -> None:
-        self.producer = Producer(dict(settings))
+    def __init__(self, kafka: KafkaSettings, settings: Mapping[str, str | int | bool]) -> None:
+        self.producer = opened(Producer, kafka, settings)
         self.failed: KafkaError | None = None
 
     def produce(self, topic: str, key: bytes, value: bytes | None, headers: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerat
 from buckets.config.kafka import KafkaSettings
 from buckets.config.topic_selection import TopicSelection
 from buckets.errors import BucketsError
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, consumer_settings, read_offsets
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, consumer_settings, opened, read_offsets
 
 
 class TopicGuard:
@@ -145,7 +145,8 @@ class TopicGuard:
     def beginning(self, topic: str) -> Offsets:
         """Return the first offset of each partition of a topic as it is now; raises as `check`, but for new topics."""
         partitions = self._broker.check_topics([topic])[topic]
-        consumer = Consumer({**consumer_settings(self._kafka), "group.id": "buckets-beginning"})
+        settings = {**consumer_settings(self._kafka), "group.id": "buckets-beginning"}
+        consumer = opened(Consumer, self._kafka, settings)
         try:
             pairs = [TopicPartition(topic, number) for number in range(partitions)]
             return {pair.partition: read_offsets(self._kafka, consumer, pair)[0] for pair in pairs}

@@ -17,6 +17,7 @@ from buckets.kafka.faults import (
     client_settings,
     consumer_settings,
     explain,
+    opened,
     read_offsets,
     unreachable,
 )
@@ -96,7 +97,7 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
     missing = [topic for topic in wanted_topics(job, partitions) if topic.topic not in there]
     if not missing:
         return []
-    admin = AdminClient({**client_settings(kafka)})
+    admin = opened(AdminClient, kafka, client_settings(kafka))
     futures = admin.create_topics(missing, operation_timeout=MADE_WITHIN_S, request_timeout=MADE_WITHIN_S)
     made = []
     for topic, future in futures.items():
@@ -132,7 +133,7 @@ def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
         Outage: no broker answers.
     """
     partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
-    consumer = Consumer({**consumer_settings(kafka), "group.id": "buckets-sizes"})
+    consumer = opened(Consumer, kafka, {**consumer_settings(kafka), "group.id": "buckets-sizes"})
     sizes = []
     try:
         for topic, count in sorted(partitions.items()):

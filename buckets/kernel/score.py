@@ -195,7 +195,7 @@ def score_all(
             where it never did; left out where none of them ever did.
 
     Returns:
-        EventOutcomes, results and what has changed of the timelines. Nothing given is changed.
+        Outcomes, results and what has changed of the timelines. Nothing given is changed.
 
     Raises:
         BucketsError: a timeline was written by an unknown version of the codec.

@@ -24,6 +24,7 @@ from buckets.monitor.job_counts import JobCounts
 from buckets.monitor.last_hour import LastHour, LiveSample, recorded_hour, sample_of
 from buckets.monitor.last_minute import DoneBatch
 from buckets.monitor.live import FORMAT, live_path, read_live
+from buckets.monitor.pace import RecentMoments, pace_of
 from buckets.monitor.processes import by_kind, job_processes
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.query_watch import QueryWatch
@@ -80,6 +81,7 @@ class LiveStatus:
         self._not_counted = 0
         self._fault: str | None = None
         self._counts = JobCounts()
+        self._moments = RecentMoments()
         self._hour = LastHour(_hour_before(checkpoint))
         self._described: dict[str, Any] = {"version": None}
         self._refused_changes = 0
@@ -147,7 +149,7 @@ class LiveStatus:
     def _renew(self, ended_ms: int | None = None) -> None:
         while self._waiting:
             batch = self._waiting.popleft()
-            if not self._try(partial(self._counts.add, batch)):
+            if not self._try(partial(self._count, batch)):
                 self._not_counted += 1
         self._try(self._look_at_processes)
         if ended_ms is None:
@@ -159,6 +161,10 @@ class LiveStatus:
         # A full disk must not end the job: readers see how old the file is.
         with contextlib.suppress(OSError):
             show_whole(self._path, seal_json(status))
+
+    def _count(self, batch: DoneBatch) -> None:
+        self._moments.add(batch, self._query.news.lag)
+        self._counts.add(batch)
 
     def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
         counts = self._counts.to_json(now_ms)
@@ -184,6 +190,7 @@ class LiveStatus:
             "rules": self._describe_rules(),
             "rules_fault": self._rules_fault(),
             "hour": self._hour.to_json(),
+            "pace": pace_of(self._moments.latest()).to_json(),
         } | counts
 
     def _look_at_processes(self) -> None:

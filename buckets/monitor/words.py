@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from buckets.clock import epoch_ms
-from buckets.duration import DAY_MS
+from buckets.duration import DAY_MS, spoken_duration
 from buckets.moment import day_text, time_text
 from buckets.monitor.live import Live
 
 Status = dict[str, Any]
+FALLS_BEHIND, CATCHES_UP, SLOW = "falls behind", "catches up", "slow"
+_WAITS = 0.5
+"""A job that is at work for less of the time waits for its trigger, and not for its work."""
 
 
 def never_ran(conf: Path, checkpoint: Path) -> str:
@@ -62,20 +65,44 @@ def schema_news(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def faults_of(conf: Path, checkpoint: Path, live: Live, now_ms: int) -> list[str]:
-    """Return what is wrong with a job, a line each: that it has failed, what it says itself, and that it lags."""
+    """Return what is wrong with a job, a line each: that it has failed, what it says itself, and that it falls behind.
+
+    Of a job that keeps up and is slow nothing is wrong; `pace_line` says it.
+    """
     failed = [state_line(conf, checkpoint, live, now_ms)] if live.has_failed(now_ms) else []
-    return failed + remarks_on(live.data) + _lag_remarks(live.data)
+    behind = [pace_line(live.data)] if pace_state(live.data) == FALLS_BEHIND else []
+    return failed + remarks_on(live.data) + behind
 
 
-def _lag_remarks(data: Status) -> list[str]:
-    """Say that a job does not keep up, where it is more than a minute of its events behind."""
-    lag, rate = data["lag"], data["minute"]["events_per_s"]
-    if lag is None or not rate or lag < 60 * rate:
-        return []
-    return [
-        f"the job is {lag:,} messages behind, more than a minute at its {rate:,.0f} events/s; if that grows, give it "
-        "more cores or larger batches, see what `buckets watch` says of batch lengths"
-    ]
+def pace_state(data: Mapping[str, Any]) -> str:
+    """Return how a job keeps up, as `Pace.state`; `unknown` also of one that has ended."""
+    pace = data.get("pace")
+    return "unknown" if pace is None or data["ended_ms"] is not None else str(pace["state"])
+
+
+def pace_line(data: Mapping[str, Any]) -> str:
+    """Say that a job falls behind, catches up or is slow though it keeps up, with what to do; empty for none of it."""
+    state = pace_state(data)
+    if state not in (FALLS_BEHIND, CATCHES_UP, SLOW):
+        return ""
+    pace = data["pace"]
+    late = "late" if pace["delay_ms"] is None else f"{spoken_duration(pace['delay_ms'])} late"
+    if state == CATCHES_UP:
+        return f"the job catches up: results are still {late}, and less so with each batch; wait"
+    if state == FALLS_BEHIND:
+        come = pace["come_per_s"]
+        come_words = "more come" if come is None else f"about {come:,.0f} come"
+        rate = "RATE" if come is None else f"{come:.0f}"
+        return (
+            f"the job falls behind: {pace['done_per_s']:,.0f} events/s are done and {come_words}; results are {late}, "
+            f"and more so with each batch; give it more cores (`buckets size CONF --rate {rate}` says how many), a "
+            "machine that is less busy, or fewer events"
+        )
+    if pace["busy"] < _WAITS:
+        why = f"it is at work for {pace['busy']:.0%} of the time, and then waits: shorten trigger.interval"
+    else:
+        why = f"a batch takes {pace['batch_ms']:,} ms: a machine that is less busy, or fewer shards and partitions help"
+    return f"the job keeps up, but is slow: results are {late}, and no more so with each batch; {why}"
 
 
 def quantiles_text(times_ms: dict[str, int] | None) -> str:

@@ -3,6 +3,7 @@
 A question is answered in a process of its own, at low priority, which ends with the one that has asked.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from buckets.clock import epoch_ms
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, kind_and_line
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 _NICENESS = 10
@@ -86,7 +87,6 @@ class Questions:
         """Take a question, which is answered when those before it are."""
         identity = uuid.uuid4().hex
         question = Question(identity, title, subject, author, asked, self._folder / identity)
-        question.folder.mkdir()
         with self._lock:
             self._questions[identity] = question
             self._waiting.append(question)
@@ -149,8 +149,13 @@ class Questions:
                 if self._is_closed:
                     return
                 question = self._waiting.pop(0)
+                try:
+                    process = self._process = _start(question)
+                except Exception as fault:  # this question ends with it, and those behind it do not
+                    question.state, question.ended_ms = "failed", epoch_ms()
+                    question.error = f"its process cannot be started ({kind_and_line(fault)}); ask again"
+                    continue
                 question.state = "running"
-                process = self._process = _start(question)
             error = ""
             with process:
                 for line in process.stdout or ():
@@ -167,18 +172,20 @@ class Questions:
 
 
 def _start(question: Question) -> "subprocess.Popen[str]":
+    question.folder.mkdir()
     (question.folder / "asked.json").write_text(json.dumps(dict(question.asked)), encoding="utf-8")
-    log = (question.folder / "log.txt").open("w", encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "buckets.questions.answer", str(question.folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        start_new_session=True,
-    )
-    log.close()
-    os.setpriority(os.PRIO_PGRP, process.pid, _NICENESS)
+    with (question.folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "buckets.questions.answer", str(question.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    with contextlib.suppress(OSError):  # without the right to, it is answered at the same priority
+        os.setpriority(os.PRIO_PGRP, process.pid, _NICENESS)
     return process
 
 

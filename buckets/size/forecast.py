@@ -91,7 +91,7 @@ class Capacity:
     """A bound, and how much of it is needed.
 
     Attributes:
-        name: a word of `LIMITS`.
+        name: what is bounded, such as cores or memory.
         needed: how much.
         there: how much there is.
         by: the constant that has the largest part in what is needed; empty where none has.

@@ -1,4 +1,4 @@
-"""`buckets state export`: the state of a checkpoint as a folder of Delta tables, see `carry.manifest`."""
+"""`buckets state export`: the state of a checkpoint as a folder of Delta tables, see its manifest."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from buckets.errors import BucketsError
+from buckets.stores.environment import check_environment
 from buckets.stores.store_path import StorePath
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
@@ -39,7 +40,8 @@ def found_location(text: str, base: Path = Path()) -> Path:
         base: where relative paths begin.
 
     Raises:
-        BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket.
+        BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket, or the
+            environment is one of which no client of a store can be made.
     """
     # A path that was read as one of a file system has one slash less.
     scheme = _SCHEME.match(text)
@@ -56,6 +58,7 @@ def found_location(text: str, base: Path = Path()) -> Path:
     if not parts[0] or any(part in ("", ".", "..") for part in parts):
         message = f"{text}: write it as {kind}://BUCKET/FOLDER, without empty names, `.` and `..`"
         raise BucketsError(message)
+    check_environment()
     return StorePath(f"{kind}:", *parts)
 
 

@@ -23,9 +23,9 @@ from pathlib import PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from buckets.errors import BucketsError, Outage, first_line
+from buckets.stores.environment import ENDPOINT, check_environment
 from buckets.stores.known_folders import OWNED, KnownFolder
 from buckets.stores.retries import PATIENCE_S, retried
-from buckets.web_address import is_address
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
@@ -38,7 +38,7 @@ _READ_BYTES = 1 << 20
 """So much is read at least of an object that is read in parts."""
 _TAKEN = ("AlreadyExistsError", "PreconditionError", "FileNotFoundError", "NotFoundError")
 """What obstore raises where another writer was faster; named, since it is imported late."""
-_ENDPOINT, _ALLOW_HTTP = "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"
+_ALLOW_HTTP = "AWS_ALLOW_HTTP"
 
 
 class StorePath(PosixPath):
@@ -94,7 +94,7 @@ class StorePath(PosixPath):
     def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
         """Ask the bucket, and again for so long, in s, as it does not answer."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(_ENDPOINT, ""), patience_s)
+        store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(ENDPOINT, ""), patience_s)
         return retried(lambda: ask(store), lambda error: patience_s if _may_pass(error) else 0.0)
 
     @property
@@ -450,11 +450,9 @@ def store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
         patience_s: for how long a request is tried again that does not succeed.
 
     Raises:
-        BucketsError: the server has no address of which requests can be made.
+        BucketsError: as `check_environment`.
     """
-    if endpoint and not is_address(endpoint):
-        message = f"AWS_ENDPOINT_URL: {endpoint!r} is no address, as in http://localhost:9000; correct it"
-        raise BucketsError(message)
+    check_environment()
     is_plain = endpoint.startswith("http://")
     if is_plain:
         os.environ.setdefault(_ALLOW_HTTP, "true")  # for Delta, which reads the same names

@@ -24,6 +24,7 @@ from buckets.webhook.spool import Spool, WaitingAlert
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _KEEP_EVERY_S, _TELL_EVERY_S = 1.0, 60.0
+_LOOK_AGAIN_S = 0.1
 _END_WITHIN_S = 10.0
 """How long a job waits at its end for alerts that are still there, while the receiver takes them."""
 
@@ -90,10 +91,10 @@ class Delivery:
             self._closing.set()
             self._due.set()
             thread.join(_END_WITHIN_S)
-            if thread.is_alive():
+            while thread.is_alive():
                 for receiver in self._receivers:
                     receiver.break_off()
-                thread.join()
+                thread.join(_LOOK_AGAIN_S)
             for receiver in self._receivers:
                 receiver.close()
 

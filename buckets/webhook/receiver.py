@@ -7,24 +7,28 @@ Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/st
 """
 
 import base64
-import contextlib
 import hashlib
 import hmac
-import http.client
-import socket
 import ssl
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+import h11
+
 from buckets.config.webhook import WebhookSettings
+from buckets.duration import format_duration
 from buckets.errors import first_line
+from buckets.webhook.connection import Connection
 
 _REFUSALS = frozenset({400, 413, 415, 422})
 """Answers that say something about this one message, which the next attempt would not change."""
-_MOST_READ = 1 << 16
+_REDIRECTED = 300
+_LONGEST_REASON = 200
 _LONGEST_PAUSE_S = 3600
+_PAUSE_DIGITS = 5
+"""As many digits of a pause are read as make it longer than the longest."""
 
 
 @dataclass(frozen=True)
@@ -56,64 +60,53 @@ class Receiver:
         self._settings, self._address = settings, urlsplit(settings.url)
         path = self._address.path or "/"
         self._path = f"{path}?{self._address.query}" if self._address.query else path
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection = Connection(self._address, lambda: ssl.create_default_context(cafile=settings.ca_file))
 
     def post(self, message_id: str, at_s: int, body: bytes) -> Attempt:
-        """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now."""
-        headers = {"Content-Type": "application/json", "webhook-id": message_id, "webhook-timestamp": str(at_s)}
+        """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now.
+
+        The code of the answer decides, however its body goes on.
+        """
+        headers = {
+            "Host": self._address.netloc,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "webhook-id": message_id,
+            "webhook-timestamp": str(at_s),
+        }
         if self._settings.key is not None:
             headers["webhook-signature"] = signature(self._settings.key, message_id, at_s, body)
-        was_kept = self._connection is not None
+        request = h11.Request(method="POST", target=self._path, headers=list(headers.items()))
+        self._connection.until_s = time.monotonic() + self._settings.timeout / 1000
+        was_kept = self._connection.is_kept
         try:
             try:
-                status, retry_after = self._posted(body, headers)
+                answer = self._connection.exchange(request, body)
             except ConnectionError:
                 if not was_kept:
                     raise
-                self.close()
-                status, retry_after = self._posted(body, headers)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.close()
-            return Attempt("away", f"does not answer ({first_line(error) or type(error).__name__})")
-        if 200 <= status < 300:
+                answer = self._connection.exchange(request, body)
+        except TimeoutError:
+            return Attempt("away", f"does not answer within {format_duration(self._settings.timeout)}")
+        except (OSError, h11.ProtocolError, ValueError) as error:
+            return Attempt("away", f"does not answer ({first_line(error)[:_LONGEST_REASON]})")
+        if answer.status_code < _REDIRECTED:
             return Attempt("taken")
-        return Attempt("refused" if status in _REFUSALS else "away", f"answers {status}", _pause_s(retry_after))
-
-    def _posted(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str | None]:
-        """Post, and return the code of the answer and what it says of the next attempt."""
-        if self._connection is None:
-            self._connection = self._opened()
-        self._connection.request("POST", self._path, body, headers)
-        response = self._connection.getresponse()
-        rest = response.read(_MOST_READ)
-        if len(rest) == _MOST_READ or response.will_close:
-            self.close()
-        return response.status, response.getheader("Retry-After")
+        outcome: Literal["refused", "away"] = "refused" if answer.status_code in _REFUSALS else "away"
+        return Attempt(outcome, f"answers {answer.status_code}", _pause_s(answer))
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def break_off(self) -> None:
         """Let an attempt that another thread makes end at once; it counts as not answered."""
-        connected = None if self._connection is None else self._connection.sock
-        if connected is not None:
-            with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
-
-    def _opened(self) -> http.client.HTTPConnection:
-        host, port, timeout_s = self._address.hostname or "", self._address.port, self._settings.timeout / 1000
-        if self._address.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=timeout_s)
-        tls = ssl.create_default_context(cafile=self._settings.ca_file)
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+        self._connection.break_off()
 
 
-def _pause_s(retry_after: str | None) -> float | None:
-    """Return the seconds that a header asks for, up to an hour; dates are not read."""
-    if retry_after is None or not retry_after.strip().isdecimal():
+def _pause_s(answer: h11.Response) -> float | None:
+    """Return the seconds that `Retry-After` asks for, up to an hour; dates and all else are not read."""
+    asked = next((value for name, value in answer.headers if name == b"retry-after"), b"").strip()
+    if not asked.isdigit():
         return None
-    return float(min(int(retry_after), _LONGEST_PAUSE_S))
+    return float(min(int(asked.lstrip(b"0")[:_PAUSE_DIGITS] or b"0"), _LONGEST_PAUSE_S))

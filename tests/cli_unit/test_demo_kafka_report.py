@@ -5,9 +5,19 @@ from typing import Any
 import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal
 from buckets.cli.demo import demo_kafka_report
-from buckets.cli.demo.demo_kafka_report import RuleChanged, ShownAlerts, account_line, change_line, quantiles_line
+from buckets.cli.demo.demo_kafka_report import (
+    RuleChanged,
+    ShownAlerts,
+    account_line,
+    change_line,
+    print_report,
+    quantiles_line,
+)
 from buckets.clock import epoch_ms
+from buckets.monitor.live import Live
+from buckets.monitor.pace import Pace
 from buckets.rules.revision import Change
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import rule, until
@@ -48,6 +58,11 @@ def alert(number: int, ingested_ms: int | None = 5, version: int = 1) -> dict[st
     }  # fmt: skip
 
 
+def status(state: str = "unknown") -> Live:
+    pace = Pace(state, 7_000, 6_800, 0.99, 480.0, 1_000.0)
+    return Live({"totals": {"events": 900}, "ended_ms": None, "pace": pace.to_json()})
+
+
 def test_a_few_alerts_are_shown_in_a_second_and_the_rest_is_counted(shown, said, clock):
     shown.take([alert(number) for number in range(5)])
     shown.take([alert(9)])
@@ -68,9 +83,22 @@ def test_an_alert_that_comes_again_counts_once(shown, said):
 def test_figures_are_said_now_and_then(shown, said, clock):
     shown.begin()
     for _ in range(11):
-        shown.progress(1000, lambda: 900)
+        shown.progress(1000, lambda: status())
         clock.now_s += 1
     assert said == ["5 s: 1,000 sent, 900 evaluated, 0 alerts", "10 s: 1,000 sent, 900 evaluated, 0 alerts"]
+
+
+def test_that_the_job_falls_behind_or_is_slow_is_said_when_it_begins_and_in_the_end(shown, said, clock, capsys):
+    shown.begin()
+    paces = ["unknown", "keeps up", "falls behind", "falls behind", "slow"]
+    for state in paces:
+        clock.now_s += 5
+        shown.progress(1000, lambda state=state: status(state))
+    news = [line.partition(":")[0] for line in said if line.startswith("—")]
+    assert news == ["— the job falls behind", "— the job keeps up, but is slow"]
+    print_report(Terminal(), shown, [])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "how it kept up, as it was said last: the job keeps up, but is slow: results are 7 s late" in words
 
 
 def test_delays_are_those_of_payments_that_came_since_the_stream_began(shown):

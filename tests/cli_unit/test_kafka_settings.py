@@ -14,6 +14,7 @@ from buckets.kafka.faults import explain
 from buckets.outputs.columns import VERDICTS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.verdicts.verdict_table import verdict_table
+from tests.own_certificate import own_certificate
 
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ann", "password": "${SECRET}"}
 KAFKA = KafkaSettings(bootstrap_servers="one:9092")
@@ -25,7 +26,7 @@ def settings(**security) -> KafkaSettings:
 
 def test_a_login_reaches_both_clients_and_is_never_shown(monkeypatch, tmp_path):
     monkeypatch.setenv("SECRET", 'pa"ss\\word')
-    (tmp_path / "ca.pem").write_text("certificate")
+    own_certificate(tmp_path)
     kafka = settings(**LOGIN, ca_file=str(tmp_path / "ca.pem"))
     assert kafka.librdkafka() == {
         "bootstrap.servers": "one:9092,two:9092",
@@ -54,9 +55,21 @@ def test_without_security_only_the_address_counts():
         {"username": "ann"},
         {"protocol": "SSL", "ca_file": "nowhere.pem"},
         {**LOGIN, "password": "${NOT_SET_ANYWHERE}"},
+        {**LOGIN, "password": ""},
+        {**LOGIN, "password": "of a file\n"},
+        {**LOGIN, "username": " "},
+        {"protocol": "SSL", "ca_file": "text.pem"},
+        {"protocol": "SSL", "ca_file": ""},
+        {"protocol": "SSL", "certificate_file": "ca.pem", "key_file": "text.pem"},
+        {"protocol": "SSL", "certificate_file": "ca.pem", "key_file": "other/server.pem"},
     ],
 )
-def test_security_that_cannot_be_says_why(security, as_worded):
+def test_security_that_cannot_be_says_why(security, as_worded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    own_certificate(tmp_path / "other")
+    own_certificate(tmp_path)
+    (tmp_path / "text.pem").write_text("certificate")
     with pytest.raises(ValidationError, check=as_worded):
         settings(**security)
 
@@ -70,6 +83,11 @@ def test_addresses_are_hosts_and_ports(servers, as_worded):
 def test_a_delivery_timeout_that_no_message_can_keep_is_refused(as_worded):
     with pytest.raises(ValidationError, check=as_worded):
         KafkaSettings(bootstrap_servers="one:9092", delivery_timeout="1s")
+
+
+def test_a_delivery_timeout_that_the_client_cannot_count_is_refused(as_worded):
+    with pytest.raises(ValidationError, check=as_worded):
+        KafkaSettings(bootstrap_servers="one:9092", delivery_timeout="40d")
 
 
 def job_of(tmp_path, **changes):

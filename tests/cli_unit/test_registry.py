@@ -144,6 +144,37 @@ def test_an_answer_that_no_registry_gives_is_one_line(served, answer, as_worded)
     assert not isinstance(error.value, RegistryAway)
 
 
+@pytest.mark.parametrize(
+    ("references", "at_fault"),
+    [
+        ([("land", 1), ("gone", 2)], "/subjects/gone/versions/2 gives nothing, though a schema refers to it"),
+        ([("land", 1), ("nonsense", 1)], "/subjects/nonsense/versions/1 gives no schema"),
+        (
+            [("land", 1), ("city", 1), ("gone", 2)],
+            "/subjects/gone/versions/2 gives nothing, though a schema refers to it",
+        ),
+        ([("land", 1), None], "/schemas/ids/9 gives references without subject and version"),
+        ([("city", 1), ("refers to nothing", 1), None], "/schemas/ids/9 gives references without subject and version"),
+    ],
+)
+def test_a_fault_of_one_reference_names_its_own_address(served, references, at_fault):
+    def named(pairs):
+        return [pair and {"name": pair[0], "subject": pair[0], "version": pair[1]} for pair in pairs]
+
+    answers = {
+        "/schemas/ids/9": {"schema": SCHEMA, "references": named(references)},
+        "/subjects/land/versions/1": {"schema": '"string"'},
+        "/subjects/city/versions/1": {"schema": '"long"', "references": named([("land", 1)])},
+        "/subjects/refers%20to%20nothing/versions/1": {"schema": '"int"'},
+        "/subjects/nonsense/versions/1": {"schema": 7},
+        "/subjects/gone/versions/2": None,
+    }
+    served.spoil = lambda path: (200, answers[path]) if answers[path] else (404, {"error_code": 40401})
+    with pytest.raises(BucketsError) as error:
+        registry_of(served).schema(9)
+    assert f" {at_fault}, as no schema registry does" in str(error.value)
+
+
 @pytest.mark.parametrize("code", [429, 500, 503])
 def test_a_registry_that_is_busy_is_asked_again_and_then_away(served, code, as_worded):
     served.spoil = lambda path: (code, {}) if len(served.asked) < 3 else None

@@ -17,7 +17,9 @@ from buckets.cli.watch_view import bars, figures_line
 from buckets.clock import epoch_ms
 from buckets.monitor.live import Live, live_path, read_live
 from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.pace import Pace
 from buckets.monitor.query_news import QueryNews
+from buckets.monitor.words import faults_of, pace_line
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import first_rule_set
@@ -152,6 +154,42 @@ def test_what_is_wrong_with_a_job_that_goes_on_is_shown(buckets, conf, checkpoin
     console = Console(file=StringIO(), force_terminal=True, width=160)
     console.print(WatchedJob(conf, checkpoint).view(Live(live.data | {"ended_ms": None} | FAULT), epoch_ms(), 40))
     assert all(remark in console.file.getvalue() for remark in REMARKS)
+
+
+PACES = {
+    "falls behind": Pace("falls behind", 125_000, 4_100, 1.0, 488.0, 1_000.0),
+    "slow": Pace("slow", 7_192, 6_800, 0.99, 500.0),
+    "waits": Pace("slow", 11_000, 300, 0.02, 500.0),
+    "catches up": Pace("catches up", 90_000, 2_000, 1.0, 2_000.0, 500.0),
+}
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_a_job_that_cannot_keep_up_is_told_from_a_slow_one_with_what_to_do(
+    buckets, conf, checkpoint, monkeypatch, as_worded, pace
+):
+    live = run_job(checkpoint)
+    change(checkpoint, ended_ms=None)
+    assert "the job" not in buckets("watch", conf, "--once").out.partition("\n")[2]
+    change(checkpoint, pace=PACES[pace].to_json())
+    said = buckets("watch", conf, "--once").out.splitlines()
+    assert as_worded(said[1])
+    assert f" | {PACES[pace].state} | " in said[2]
+    monkeypatch.setattr(watching, "time", Passing(lambda: None, lambda: None))
+    assert buckets("watch", conf).out.splitlines().count(said[1]) == 1  # once, and not with each line
+    running = Live(live.data | {"ended_ms": None, "pace": PACES[pace].to_json()})
+    console = Console(file=StringIO(), force_terminal=True, width=400)
+    console.print(WatchedJob(conf, checkpoint).view(running, epoch_ms(), 40))
+    assert said[1] in console.file.getvalue()
+    assert (said[1] in faults_of(conf, checkpoint, running, epoch_ms())) == (pace == "falls behind")
+
+
+def test_a_job_that_keeps_up_or_has_ended_says_nothing_of_its_pace(checkpoint):
+    data = run_job(checkpoint).data
+    behind = PACES["falls behind"].to_json()
+    assert pace_line(data | {"ended_ms": None, "pace": Pace("keeps up").to_json()}) == ""
+    assert pace_line(data | {"pace": behind}) == ""
+    assert pace_line({name: part for name, part in data.items() if name != "pace"} | {"ended_ms": None}) == ""
 
 
 class Passing:

@@ -1,6 +1,7 @@
 """Alerts over HTTP: signed, tried again, given up, and none lost whatever the receiver does."""
 
 import base64
+import contextlib
 import json
 import re
 import threading
@@ -17,11 +18,14 @@ from buckets.outputs.messages import Message
 from buckets.webhook.delivery import Delivery
 from buckets.webhook.receiver import Receiver, signature
 from buckets.webhook.spool import Spool
+from tests.hostile_receiver import Step, hostile_receiver
+from tests.own_certificate import own_certificate
 from tests.webhook_server import CLOSE, DROP, HANG, webhook_server
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 KEY = base64.b64decode(SECRET.removeprefix("whsec_"))
 WITHIN_S = 20
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 def alerts(*numbers):
@@ -315,6 +319,7 @@ def test_the_end_does_not_wait_for_a_receiver_that_is_away(tmp_path, webhook, sa
         {"secret": "whsec_c2hvcnQ="},
         {"secret": "whsec_ä"},
         {"timeout": "1ms"},
+        {"timeout": "2h"},
         {"connections": 0},
         {"connections": 65},
     ],
@@ -330,3 +335,109 @@ def test_a_secret_comes_from_the_environment(monkeypatch):
     read = settings("https://cases.example.com/alerts", secret="${WEBHOOK_SECRET}")
     assert read.key == KEY
     assert SECRET not in repr(read)
+
+
+# --- one deadline for all that an alert waits for -----------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile():
+    with hostile_receiver() as server:
+        yield server
+
+
+@pytest.fixture
+def receiver_of():
+    """Makes receivers, and closes them at the end."""
+    with contextlib.ExitStack() as made:
+
+        def make(address, **changes):
+            receiver = Receiver(settings(address, **changes))
+            made.callback(receiver.close)
+            return receiver
+
+        yield make
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step("dribble", b"HTTP/1.1 200 OK\r\nX: y"),
+        Step("dribble", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        Step("flood", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        Step("hold"),
+    ],
+)
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_receiver_that_never_comes_to_an_end_is_left_by_the_deadline(hostile, step, is_kept, receiver_of):
+    receiver = receiver_of(hostile.url)
+    if is_kept:
+        receiver.post("before", 1, b"{}")
+    hostile.script = [step]
+    begun_s = time.monotonic()
+    assert receiver.post("hostile", 1, b"{}").reason == "does not answer within 500ms"
+    assert time.monotonic() - begun_s < WITHIN_S
+    assert hostile.asked == 1  # it is not tried again in the same attempt
+
+
+def test_a_pause_of_any_number_of_digits_is_at_most_an_hour(webhook, receiver_of):
+    receiver = receiver_of(webhook.url)
+    asked = {"9" * 5_000: 3600, "0" * 5_000 + "7": 7, "0": 0, "3601": 3600, "²": None, "-1": None, "soon": None}
+    for pause, seconds in asked.items():
+        webhook.behave = lambda request, pause=pause: (503, {"Retry-After": pause})
+        assert receiver.post("a1", 1, b"{}").pause_s == seconds
+
+
+@pytest.mark.parametrize("code", [100, 102, 103, 199])
+def test_an_informational_answer_is_not_the_answer_and_none_of_the_next_alert(hostile, code, receiver_of):
+    hostile.script = [Step("send", b"HTTP/1.1 %d Wait\r\n\r\n" % code), Step("send", OK)]
+    receiver = receiver_of(hostile.url, timeout="20s")
+    assert receiver.post("hostile", 1, b"{}").outcome == "taken"
+    assert receiver.post("next", 2, b"{}").reason == "answers 422"
+
+
+@pytest.mark.parametrize("between", [Step("send"), Step("pause")])
+def test_an_answer_that_nobody_has_asked_for_is_not_taken_for_that_of_the_next_alert(hostile, between, receiver_of):
+    hostile.script = [Step("send", OK), between, Step("send", OK)]
+    receiver = receiver_of(hostile.url, timeout="20s")
+    assert receiver.post("hostile", 1, b"{}").outcome == "taken"
+    wait_until(lambda: hostile.sent == 2 * len(OK))
+    assert receiver.post("next", 2, b"{}").reason == "answers 422"
+
+
+def test_a_receiver_that_has_taken_an_alert_and_does_not_end_its_answer_has_taken_it(hostile, receiver_of):
+    hostile.script = [Step("send", b"HTTP/1.1 200 OK\r\n\r\n"), Step("hold")]
+    receiver = receiver_of(hostile.url)
+    assert receiver.post("hostile", 1, b"{}").outcome == "taken"
+
+
+def test_over_tls_a_connection_is_kept_and_one_who_does_not_speak_it_is_left_by_the_deadline(
+    tmp_path, hostile, receiver_of
+):
+    tls, ca_file = own_certificate(tmp_path)
+    with webhook_server(tls=tls) as webhook:
+        receiver = receiver_of(webhook.url, timeout="20s", ca_file=str(ca_file))
+        assert [receiver.post(f"a{n}", 1, b"x" * 100_000).outcome for n in range(3)] == ["taken"] * 3
+        receiver.close()
+        assert "CERTIFICATE_VERIFY_FAILED" in receiver_of(webhook.url, timeout="20s").post("a", 1, b"").reason
+    silent = receiver_of(hostile.url.replace("http:", "https:"), ca_file=str(ca_file))
+    assert silent.post("a1", 1, b"{}").reason == "does not answer within 500ms"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_attempt_that_is_broken_off_ends_at_once_and_is_not_made_again(hostile, scheme, is_kept, receiver_of):
+    hostile.script = [Step("hold")]
+    receiver = receiver_of(hostile.url.replace("http:", f"{scheme}:"), timeout="1h")
+    if is_kept and scheme == "http":
+        receiver.post("before", 1, b"{}")
+    attempts = []
+    thread = threading.Thread(target=lambda: attempts.append(receiver.post("hostile", 1, b"{}")))
+    thread.start()
+    wait_until(lambda: scheme == "https" or hostile.asked)
+    given_up_s = time.monotonic() + WITHIN_S
+    while thread.is_alive() and time.monotonic() < given_up_s:
+        receiver.break_off()
+        thread.join(0.05)
+    assert [attempt.outcome for attempt in attempts] == ["away"]
+    assert hostile.asked <= 1

@@ -9,6 +9,7 @@ import pytest
 from buckets.cli.main import exit_code
 from buckets.resources import resource
 from tests.cli_unit.conftest import buckets
+from tests.own_certificate import own_certificate
 
 __all__ = ["buckets", "folder", "payments"]
 
@@ -45,6 +46,6 @@ def folder(tmp_path, monkeypatch, payments, buckets) -> Path:
         shutil.copy(path, tmp_path)
     shutil.copy(resource("schemas/transaction.yaml"), tmp_path / "my-schema.yaml")
     shutil.copy(resource("conf/demo-rules.yaml"), tmp_path / "my-rules.yaml")
-    (tmp_path / "ca.pem").touch()
+    own_certificate(tmp_path)
     (tmp_path / "transactions.jsonl").write_text(FLINK_TRANSACTION, encoding="utf-8")
     return tmp_path

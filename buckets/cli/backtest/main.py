@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from buckets.archive.history import History
+from buckets.archive.row_estimate import rows_about
 from buckets.cli.backtest.view import show_report
 from buckets.cli.console import Terminal, echo_report, report_text
 from buckets.cli.event_schema import SchemaOption, event_schema
@@ -152,10 +153,6 @@ def backtest(
         raise BucketsError(message)
 
 
-_BYTES_A_ROW = 100
-"""Of a file, about."""
-
-
 @dataclass(frozen=True)
 class _Origin:
     """Where the events come from: a job, or else a file or table, with the column that orders it."""
@@ -198,10 +195,8 @@ class _Origin:
             return history.archive.end(), archive_pieces(history, asked.scoring, asked.span[1])
         assert self.events is not None
         check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
-        files = [self.events] if self.events.is_file() else self.events.rglob("*.parquet")
-        size_bytes = sum(file.stat().st_size for file in files)
         say = Terminal(stderr=True).say
-        return size_bytes // _BYTES_A_ROW, event_pieces(self.events, self.arrival, asked.scoring, say)
+        return rows_about(self.events), event_pieces(self.events, self.arrival, asked.scoring, say)
 
 
 def _as_active(rule: Rule) -> Rule:

@@ -14,7 +14,7 @@ from buckets.clock import epoch_ms
 from buckets.duration import MINUTE_MS
 from buckets.monitor.last_minute import named_quantiles
 from buckets.monitor.live import Live
-from buckets.monitor.words import quantiles_text
+from buckets.monitor.words import pace_line, quantiles_text
 from buckets.outputs.alert_words import crossed
 from buckets.printable import key_words
 
@@ -63,6 +63,8 @@ class ShownAlerts:
         self.change: RuleChanged | None = None
         self.sent = 0
         self.live: Live | None = None
+        self.pace = ""
+        """What was said last of how the job keeps up; empty where nothing was."""
 
     def begin(self) -> None:
         """Note that payments begin to come; what came before counts for no delay."""
@@ -89,13 +91,18 @@ class ShownAlerts:
             else:
                 self._unshown += 1
 
-    def progress(self, sent: int, evaluated: Callable[[], int]) -> None:
-        """Say now and then how far it has come."""
+    def progress(self, sent: int, live: Callable[[], Live | None]) -> None:
+        """Say now and then how far it has come, and if the job falls behind or is slow, once it does."""
         now_s = time.monotonic()
         if now_s - self._figures_s >= FIGURES_EVERY_S:
             self._figures_s = now_s
             after_s = now_s - self._begun_s
-            self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated():,} evaluated, {len(self.alerts):,} alerts")
+            data = {} if (now := live()) is None else now.data
+            evaluated = data["totals"]["events"] if data else 0
+            self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated:,} evaluated, {len(self.alerts):,} alerts")
+            before, self.pace = self.pace, (pace_line(data) if data else "") or self.pace
+            if self.pace.partition(":")[0] != before.partition(":")[0]:
+                self._say(f"— {self.pace} —")
 
     def changed(self, versions: RuleVersions) -> None:
         """Note that a change of a rule is about to be sent."""
@@ -159,6 +166,8 @@ def print_report(console: Terminal, shown: ShownAlerts, truth: list[dict[str, An
     delays_ms = shown.delays_ms()
     if delays_ms:
         say(f"delay of {len(delays_ms):,} alerts, from Kafka to the decision: {quantiles_line(delays_ms)}")
+    if shown.pace:
+        say(f"how it kept up, as it was said last: {shown.pace}")
     if shown.change is not None:
         say(change_line(shown.change))
 

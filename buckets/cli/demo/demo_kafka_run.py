@@ -164,7 +164,7 @@ class KafkaDemo:
         half = (stream.line_count - self._warmed_up) // 2
         while not sending.done:
             self._look()
-            self.shown.progress(self._warmed_up + sending.sent, self.evaluated)
+            self.shown.progress(self._warmed_up + sending.sent, self.live)
             if sending.sent >= half and self.shown.change is None:
                 self._change_a_rule()
         self.shown.sent = self._warmed_up + sending.sent
@@ -222,7 +222,12 @@ class KafkaDemo:
         sent = self.shown.sent
         if self.evaluated() < sent:
             self._say(f"all {sent:,} are sent; waiting for the rest to be evaluated…")
-        self._wait_for(self.evaluated, sent, "{done} of {wanted} payments are evaluated")
+
+        def evaluated() -> int:
+            self.shown.progress(sent, self.live)
+            return self.evaluated()
+
+        self._wait_for(evaluated, sent, "{done} of {wanted} payments are evaluated")
         live = self.live()
         assert live is not None
         raised = int(live.data["totals"]["alerts"])

@@ -11,7 +11,7 @@ from buckets.console.stream import PageChange
 from buckets.console.view import Asked, View, part
 from buckets.monitor.last_hour import as_columns
 from buckets.monitor.live import Live, read_live
-from buckets.monitor.words import faults_of, quantiles_text, state_line
+from buckets.monitor.words import FALLS_BEHIND, faults_of, pace_line, pace_state, quantiles_text, state_line
 from buckets.outputs.alert_words import crossed
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.rule_alerts import alerts_by_day
@@ -78,6 +78,7 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
         line = state_line(site.conf, site.job.checkpoint, None, now_ms)
         return {
             "faults": [] if found else [line],
+            "remark": "",
             "is_live": False,
             "line": recorded_line(found) if found else "",
             "cards": _recorded_cards(found) if found else [],
@@ -89,6 +90,7 @@ def _values(site: Site, live: Live | None) -> dict[str, Any]:
     return {
         "is_live": True,
         "faults": faults_of(site.conf, site.job.checkpoint, live, now_ms),
+        "remark": "" if pace_state(data) == FALLS_BEHIND else pace_line(data),
         "line": state_line(site.conf, site.job.checkpoint, live, now_ms),
         "cards": _cards(data),
         "alerts": [alert | {"why": crossed(alert)} for alert in data["alerts"][:_LATEST]],

@@ -1,4 +1,4 @@
-"""MessageBytes in Avro as events: each by the schema that it was written with.
+"""Messages in Avro as events: each by the schema that it was written with.
 
 Where a registry keeps the schemas, the prefix of a message (`wire_format`) has the number of its schema. All
 messages of one schema are decoded together; then the rows are brought back into their order.

@@ -1,0 +1,208 @@
+"""Whether a job keeps up with what comes: told by how its delay and its lag change, not by how large they are.
+
+A slow job and one that cannot keep up look alike at a moment: results are seconds late in both. Over time they do not:
+the delay of a slow one stays, and that of one that gets less done than comes grows without end. If it gets `done` of
+`come` events a second, each second adds `1 - done / come` seconds to the delay, and `come - done` messages to the lag.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from buckets.duration import SECOND_MS
+from buckets.monitor.last_minute import DoneBatch, weighted_quantiles
+
+State = Literal["unknown", "keeps up", "slow", "falls behind", "catches up"]
+SLOW_MS = 5_000
+"""From which delay on a job that keeps up is called slow."""
+_MOMENT_MS, _MOST = 3 * SECOND_MS, 100
+"""Batches are put together to moments of so long, and so many of them are kept: five minutes, or more batches."""
+_FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
+"""With fewer moments, or over less time, nothing is said: what grows is seen sooner than what stays."""
+_LIKELY_ENOUGH = ((1.0, 1.0), (0.5, 1.65), (0.0, 3.0))
+"""How much a trend adds to where it begins, and how likely it must be then, in standard deviations of chance:
+three values that double are enough, and many that grow little."""
+_LEAST_SLOPE = 0.05
+"""Where a job falls behind, a twentieth of what comes is not done at least."""
+_BUSY = 0.7
+"""A job that has nothing to do for more than the rest of its time could do more, so it is not behind."""
+_BACKLOG_S = 60
+"""A lag of so many seconds of work that does not get less is one that the job does not work off."""
+
+
+class Moment(NamedTuple):
+    """A few seconds of a job, or a longer batch: its events, how long batches took, how late and how far behind."""
+
+    time_ms: int
+    events: int
+    batches: int
+    busy_ms: int
+    delay_ms: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a job keeps up with what comes.
+
+    Attributes:
+        state: `slow` keeps up too, with a delay of `SLOW_MS` or more that stays.
+        delay_ms: how late results are now; None where the source does not say when events came.
+        batch_ms: how long a batch takes.
+        busy: the share of the time in which a batch was at work.
+        done_per_s: events that are done a second.
+        come_per_s: those that come; None where that does not follow.
+    """
+
+    state: State = "unknown"
+    delay_ms: int | None = None
+    batch_ms: int = 0
+    busy: float = 0.0
+    done_per_s: float = 0.0
+    come_per_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as plain data."""
+        return asdict(self)
+
+
+class RecentMoments:
+    """The latest moments of a job."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._moments: deque[Moment] = deque(maxlen=_MOST)
+
+    def add(self, batch: DoneBatch, lag: int | None) -> None:
+        """Take a batch into account, with the lag after it; batches of a few seconds are one moment."""
+        samples = batch.account.ingested
+        delay_ms = None
+        if samples:
+            late_ms = batch.written_ms - np.array([came_ms for came_ms, _ in samples], np.int64)
+            (delay_ms,) = weighted_quantiles(late_ms, np.array([weight for _, weight in samples], np.float64), [0.5])
+        moment = Moment(batch.written_ms, batch.account.events_in, 1, round(batch.duration_s * 1000), delay_ms, lag)
+        before = self._moments[-1] if self._moments else None
+        if before is not None and before.time_ms // _MOMENT_MS == moment.time_ms // _MOMENT_MS:
+            self._moments[-1] = moment._replace(
+                events=before.events + moment.events,
+                batches=before.batches + 1,
+                busy_ms=before.busy_ms + moment.busy_ms,
+                delay_ms=before.delay_ms if delay_ms is None else delay_ms,
+            )
+        else:
+            self._moments.append(moment)
+
+    def latest(self) -> list[Moment]:
+        """Return them, oldest first."""
+        return list(self._moments)
+
+
+def pace_of(moments: Sequence[Moment]) -> Pace:
+    """Return how a job keeps up.
+
+    Only while one batch follows the other can a job fall behind, so the trend is looked for since it last had nothing
+    to do, without the batch with which that ended, whose delay was still to come.
+
+    Args:
+        moments: the latest, oldest first.
+    """
+    busy = moments[_first_at_work(moments) :]
+    at_work = busy[1:]
+    delay, lag = (_trend(at_work, what) for what in (lambda at: at.delay_ms, lambda at: at.lag))
+    pace = _figures(at_work)
+    done_per_s = pace.done_per_s
+    if _span_ms(at_work) >= _SHORTEST_MS and len(at_work) >= _FEWEST_OF_GROWTH:
+        if lag is not None and lag.falls(done_per_s):
+            return replace(pace, state="catches up", come_per_s=max(done_per_s + lag.slope * 1000, 0.0))
+        if lag is not None and lag.grows(done_per_s):
+            return replace(pace, state="falls behind", come_per_s=done_per_s + lag.slope * 1000)
+        if delay is not None and delay.grows(SECOND_MS):
+            come_per_s = done_per_s / (1 - delay.slope) if delay.slope < 1 else None
+            return replace(pace, state="falls behind", come_per_s=come_per_s)
+        if delay is not None and delay.falls(SECOND_MS):
+            return replace(pace, state="catches up")
+    if len(at_work) >= _FEWEST and lag is not None and lag.now > _BACKLOG_S * done_per_s > 0:
+        return replace(pace, state="falls behind", come_per_s=done_per_s)
+    pace = _figures(moments[-_FEWEST:])
+    if len(moments) < _FEWEST or _span_ms(moments) < _SHORTEST_MS or 0 < len(busy) <= _FEWEST_OF_GROWTH:
+        return Pace()
+    if pace.delay_ms is None and lag is None:
+        return Pace()
+    return replace(pace, state="slow" if (pace.delay_ms or 0) >= SLOW_MS else "keeps up")
+
+
+def _span_ms(moments: Sequence[Moment]) -> int:
+    return moments[-1].time_ms - moments[0].time_ms if moments else 0
+
+
+def _first_at_work(moments: Sequence[Moment]) -> int:
+    """Return the index of the moment since which one batch follows the other; one past the end if none does."""
+    first = len(moments)
+    for index in range(len(moments) - 1, 0, -1):
+        since_ms = moments[index].time_ms - moments[index - 1].time_ms
+        if moments[index].busy_ms < _BUSY * since_ms:
+            break
+        first = index
+    return first
+
+
+def _figures(moments: Sequence[Moment]) -> Pace:
+    """Return the figures of moments, without a state."""
+    since, span_ms = moments[1:], max(_span_ms(moments), 1)
+    busy_ms = sum(moment.busy_ms for moment in since)
+    delays_ms = [moment.delay_ms for moment in moments[-_FEWEST_OF_GROWTH:] if moment.delay_ms is not None]
+    return Pace(
+        delay_ms=round(median(delays_ms)) if delays_ms else None,
+        batch_ms=round(busy_ms / max(sum(moment.batches for moment in since), 1)),
+        busy=min(busy_ms / span_ms, 1.0),
+        done_per_s=sum(moment.events for moment in since) / span_ms * 1000,
+    )
+
+
+class _Trend(NamedTuple):
+    """How values change over time.
+
+    `first` and `now` are about where they begin and end; `slope` is per ms, the median of those of all pairs (Theil and
+    Sen); `likely` says how unlikely chance makes it, in standard deviations (Mann and Kendall).
+    """
+
+    first: float
+    now: float
+    slope: float
+    likely: float
+
+    def grows(self, of_a_second: float) -> bool:
+        """Return whether they grow, and not by chance.
+
+        Args:
+            of_a_second: what is a second of them; they have to grow by one in all, and by a twentieth in each second.
+        """
+        growth = self.now - self.first
+        needed = next(likely for share, likely in _LIKELY_ENOUGH if growth >= share * max(self.first, 0.0) or not share)
+        is_enough = growth >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / SECOND_MS
+        return is_enough and self.likely >= needed
+
+    def falls(self, of_a_second: float) -> bool:
+        """Return whether they get less, as `grows`."""
+        return _Trend(self.now, self.first, -self.slope, -self.likely).grows(of_a_second)
+
+
+def _trend(moments: Sequence[Moment], what: Callable[[Moment], int | None]) -> _Trend | None:
+    """Return how a value changes over moments; None where too few of them have it."""
+    known = [(moment.time_ms, value) for moment in moments if (value := what(moment)) is not None]
+    count = len(known)
+    if count < _FEWEST_OF_GROWTH:
+        return None
+    times_ms, values = np.array(known, np.float64).T
+    earlier, later = np.triu_indices(count, 1)
+    changes = values[later] - values[earlier]
+    slope = float(np.median(changes / np.maximum(times_ms[later] - times_ms[earlier], 1)))
+    rises = float(np.sign(changes).sum())
+    deviation = (count * (count - 1) * (2 * count + 5) / 18) ** 0.5
+    middle, half_ms = float(np.median(values)), (times_ms[-1] - times_ms[0]) / 2
+    likely = (rises - np.sign(rises)) / deviation
+    return _Trend(middle - slope * half_ms, middle + slope * half_ms, slope, float(likely))
