@@ -91,6 +91,9 @@ class Basis:
         for name, before in fixed_settings(written, {}).items():
             if before != now[name]:
                 return f"was made with {name} {before}, not {now[name]}, in event schema {written.name!r}"
+        before, layout = (schema.records or "one object a line" for schema in (written, self.schema))
+        if before != layout:
+            return f"was made with files of {before}, not of {layout}, as `records` in the event schema has it"
         roles = self.schema.roles
         for name, role in written.roles.items():
             if name not in roles:

@@ -246,6 +246,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
 
 def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
     """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
+    yield partial(_check_records, path, settings.source, schema)
     if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
         return
@@ -259,6 +260,15 @@ def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema
         message = (
             f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
             f"of kind {source.kind} has none; leave it out of `origins` or `event_time` there"
+        )
+        raise BucketsError(message)
+
+
+def _check_records(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    if schema.records is not None and source.kind != "json":
+        message = (
+            f"configuration {path}: event schema {schema.name!r} has `records: {schema.records}`, which is for JSON "
+            f"files, and the source is of kind {source.kind}; leave `records` out"
         )
         raise BucketsError(message)
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from buckets.events.arrivals import BROKEN, RAW, SOURCE, field_column
 from buckets.events.csv_lines import read_lines, split_header
+from buckets.events.folder_values import with_folder_values
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import BYTE_ORDER_MARK
 
@@ -53,4 +54,4 @@ def _with_fields(rows: pa.RecordBatch, lines: list[str], header: list[str], sche
     rows = rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
     for index, name in enumerate(schema.field_names):
         rows = rows.append_column(field_column(index), pa.array(columns.fields[name], pa.string()))
-    return rows
+    return with_folder_values(rows, schema, set(schema.field_names) - set(header))

@@ -2,7 +2,7 @@
 
 import codecs
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,11 +12,15 @@ import pyarrow as pa
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
 from buckets.events.csv_lines import split_header
+from buckets.events.folder_values import folder_values
+from buckets.events.json_layout import check_layout
 from buckets.events.json_object import read_object
+from buckets.events.json_records import check_records, record_arrivals
 from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
+from buckets.events.text_file import COMPRESSED, open_text, text_suffix
 from buckets.printable import short_line
 from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
@@ -56,10 +60,16 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     if not path.exists():
         message = f"events {path}: no such file; check the path"
         raise BucketsError(message)
-    kind = KINDS.get(path.suffix.lower())
+    kind = file_kind(path)
     if kind is None:
-        message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
+        message = (
+            f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}; "
+            f"all but Parquet may be compressed: {', '.join(COMPRESSED)} behind it"
+        )
         raise BucketsError(message)
+    if schema.records is not None:
+        _check_records(path, kind, schema)
+        return EventFile(path, kind)
     if kind == "parquet":
         if not check_parquet(path, schema, needed).metadata.num_rows:
             message = f"events {path}: is empty"
@@ -71,14 +81,32 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         raise BucketsError(message)
     _check_utf8(path)
     if kind == "json":
-        _check_json(path, schema)
+        check_layout(path, (line for _, line in _lines(path)), schema)
+        _check_json(path, _lines(path), schema)
         return EventFile(path, kind)
     header = _header(path, *first, schema)
-    check_columns(header, schema, needed, str(path))
+    check_columns([*header, *folder_values(str(path))], schema, needed, str(path))
     if next(islice(_lines(path), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
     return EventFile(path, kind, header)
+
+
+def file_kind(path: Path) -> FileFormat | None:
+    """Return how a file is read, by the ending of its name; None for others. Text may be compressed."""
+    kind = KINDS.get(text_suffix(path).lower())
+    return None if kind == "parquet" and path.suffix in COMPRESSED else kind
+
+
+def _check_records(path: Path, kind: FileFormat, schema: EventSchema) -> None:
+    assert schema.records is not None
+    if kind != "json":
+        message = (
+            f"events {path}: event schema {schema.name!r} has `records: {schema.records}`, which is for JSON files; "
+            "leave it out"
+        )
+        raise BucketsError(message)
+    _check_json(path, enumerate(check_records(path, schema.records), 1), schema)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -98,23 +126,24 @@ def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[s
 
 
 def _check_utf8(path: Path) -> None:
-    with path.open("rb") as file:
+    with open_text(path) as file:
         if is_utf16(file.read(2)):
             message = f"events {path}: is UTF-16; save it as UTF-8"
             raise BucketsError(message)
 
 
-def _check_json(path: Path, schema: EventSchema) -> None:
+def _check_json(path: Path, lines: Iterable[tuple[int, bytes]], schema: EventSchema) -> None:
     """Check that some line near the top has the id and the time; otherwise the file is about something else."""
     there: dict[str, None] = {}
-    for _, line in islice(_lines(path), _LINES_LOOKED_AT):
+    for _, line in islice(lines, _LINES_LOOKED_AT):
         with contextlib.suppress(ValueError):
             there |= dict.fromkeys(name for name, _ in read_object(line.decode()))
+    texts = "lines" if schema.records is None else "records"
     for name in (schema.event_id, schema.event_time.field):
-        if there and name not in there:
+        if there and name not in there and name not in folder_values(str(path)):
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
-                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, there))}"
+                f"{_LINES_LOOKED_AT} {texts}; there are: {', '.join(map(_printable, there))}"
             )
             raise BucketsError(message)
 
@@ -125,14 +154,16 @@ def _printable(name: str) -> str:
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
 
 
-def raw_lines(file: EventFile) -> Iterator[bytes]:
-    """Read the lines of a text file that are not blank, unchanged."""
+def raw_lines(file: EventFile, schema: EventSchema) -> Iterator[bytes]:
+    """Read the lines of a text file that are not blank, or the records of one of JSON, unchanged."""
+    if schema.records is not None:
+        return iter(check_records(file.path, schema.records))
     return (line for _, line in _lines(file.path))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield lines that are not blank, unchanged, with their numbers from 1."""
-    with path.open("rb") as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             text = line.rstrip(b"\r\n")
             text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
@@ -154,19 +185,25 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
     """Read a file as arrivals, without Spark.
 
     Raises:
-        BucketsError: a Parquet file is damaged.
+        BucketsError: the file is damaged.
     """
     if file.kind == "parquet":
         yield from read_arrivals(file.path, 0, schema, None)
         return
-    read = line_reader(file.kind, schema, file.header)
-    yield from read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+    if schema.records is not None:
+        read = record_arrivals(file.path, 0, schema, batch_rows)
+    else:
+        lines = (_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+        read = line_reader(file.kind, schema, file.header)(lines)
+    for rows in read:
+        name = pa.repeat(pa.scalar(file.path.name), len(rows))
+        yield rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, name)
 
 
 def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
     """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(file.path.name), len(table))
+    source = pa.repeat(pa.scalar(str(file.path)), len(table))
     raw = table[RAW].combine_chunks()
     return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})

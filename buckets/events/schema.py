@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from buckets.events.field_paths import array_path
-from buckets.expressions.expression import is_array
+from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
 from buckets.yaml_file import load_model
@@ -38,7 +38,16 @@ def _is_origin(value: str) -> str:
     return value
 
 
+def _is_list_of_records(value: str) -> str:
+    outer, _, inner = value.partition(ELEMENTS)
+    if ELEMENTS not in value or inner or (outer and "" in outer.split(".")):
+        message = f'must be "[]" for one array, or the path of a list, as in Records[] or a.b[], not {value!r}'
+        raise ValueError(message)
+    return value
+
+
 Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
+RecordList = Annotated[str, Field(max_length=200), AfterValidator(_is_list_of_records)]
 
 BrokerTime = Literal["create_time", "log_append_time"]
 
@@ -126,6 +135,9 @@ class EventSchema(BaseModel):
         origins: where fields of messages lie that are not in their value: `key`, `key.` and the path to a field in
             one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
             envelope has beside the event.
+        records: where the events are in JSON files that are one value each, and not one object a line: `Records[]`, the
+            list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
+            and has up to 256 MB.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -138,6 +150,7 @@ class EventSchema(BaseModel):
     measures: dict[FieldName, Measure] = Field(default_factory=dict)
     arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
+    records: RecordList | None = None
 
     @field_validator("event_time", mode="before")
     @classmethod
@@ -189,9 +202,9 @@ class EventSchema(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without arrays and origins where there are none, so that releases that do not know them read it."""
+        """Without arrays, origins and records where there are none, so that releases that do not know them read it."""
         written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if value or name not in ("arrays", "origins")}
+        return {name: value for name, value in written.items() if value or name not in ("arrays", "origins", "records")}
 
     @property
     def field_names(self) -> list[str]:

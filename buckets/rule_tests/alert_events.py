@@ -116,11 +116,7 @@ def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     files = modified_files(source.folder, source.subfolders)
     for path, _ in sorted(files, key=lambda file: (file[1] or 0, str(file[0]))):
-        try:
-            yield from file_arrivals(EventFile(path, source.file_format), schema)
-        except OSError as error:
-            message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
-            raise BucketsError(message) from None
+        yield from file_arrivals(EventFile(path, source.file_format), schema)
 
 
 def _in_window(arrivals: pa.RecordBatch, alert: PastAlert, schema: EventSchema) -> Iterator[EventRow]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from buckets.config.source import ParquetSource
+from buckets.config.source import FileSource, ParquetSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
@@ -39,6 +39,11 @@ def open_parquet(
     def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
+    return open_files(spark, source, read)
+
+
+def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> ArrivalStream:
+    """Open a folder of files as a stream, each of which is read in Python."""
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
     return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
 

@@ -1,6 +1,7 @@
 """Text files as a stream of arrivals.
 
-Spark reads lines of bytes, a whole file in one task; what they say is read in Python, JSON and CSV alike.
+Spark reads lines of bytes, a whole file in one task; what they say is read in Python, JSON and CSV alike. Of files of
+JSON records it only lists which there are.
 """
 
 from collections.abc import Iterable
@@ -11,15 +12,19 @@ from pyspark.sql import functions as F
 
 from buckets.config.source import TextSource
 from buckets.events.arrivals import RAW, SOURCE
+from buckets.events.json_records import record_arrivals
 from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import plain_path
 from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
 from buckets.spark.file_stream import file_columns, file_reader, of_source
+from buckets.spark.parquet_source import open_files
 
 
-def open_text(spark: SparkSession, source: TextSource) -> ArrivalStream:
-    """Open a folder of JSON lines or CSV files as a stream."""
+def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
+    """Open a folder of JSON or CSV files as a stream."""
+    if schema.records is not None:
+        return open_files(spark, source, record_arrivals)
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
