@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
@@ -267,8 +268,8 @@ def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema
 def _check_records(path: Path, source: SourceSettings, schema: EventSchema) -> None:
     if schema.records is not None and source.kind != "json":
         message = (
-            f"configuration {path}: event schema {schema.name!r} has `records: {schema.records}`, which is for JSON "
-            f"files, and the source is of kind {source.kind}; leave `records` out"
+            f"configuration {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is "
+            f"for JSON files, and the source is of kind {source.kind}; leave `records` out"
         )
         raise BucketsError(message)
 

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -102,8 +103,8 @@ def _check_records(path: Path, kind: FileFormat, schema: EventSchema) -> None:
     assert schema.records is not None
     if kind != "json":
         message = (
-            f"events {path}: event schema {schema.name!r} has `records: {schema.records}`, which is for JSON files; "
-            "leave it out"
+            f"events {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for "
+            "JSON files; leave it out"
         )
         raise BucketsError(message)
     _check_json(path, enumerate(check_records(path, schema.records), 1), schema)

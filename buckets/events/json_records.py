@@ -4,6 +4,7 @@ Such a file is read whole, and cut into the texts of its records, which are then
 digits that were written, and has its number in the list as its position.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: msgspec.Raw | bytes, oute
     except RecursionError:
         message = "broken JSON: nested too deep"
     except ValueError as error:
-        message = f"broken JSON: {error}"
+        message = f"broken JSON: {str(error).removeprefix('JSON is malformed: ')}"
     raise ValueError(message)
 
 
@@ -127,7 +128,7 @@ def check_records(path: Path, records: str) -> list[bytes]:
     """
     texts, reason = read_records(path, records)
     if reason is not None:
-        message = f"events {path}: {reason}; the event schema has `records: {records}`"
+        message = f"events {path}: {reason}; the event schema has `records: {json.dumps(records)}`"
         raise BucketsError(message)
     if not texts:
         message = f"events {path}: is empty"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -47,7 +48,12 @@ def _is_list_of_records(value: str) -> str:
 
 
 Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
-RecordList = Annotated[str, Field(max_length=200), AfterValidator(_is_list_of_records)]
+RecordList = Annotated[
+    str,
+    BeforeValidator(lambda value: ELEMENTS if value == [] else value),  # YAML reads it so without quotes.
+    Field(max_length=200),
+    AfterValidator(_is_list_of_records),
+]
 
 BrokerTime = Literal["create_time", "log_append_time"]
 

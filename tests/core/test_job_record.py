@@ -97,6 +97,7 @@ def test_shards_of_a_checkpoint_with_batches_stay_where_they_are(checkpoint):
         {"schema": schema_with(attributes={}, measures={name: {"scale": 2} for name in SCHEMA.attributes})},
         {"schema": with_measures(amount={"scale": 3})},
         {"schema": with_measures(amount=None)},
+        {"schema": schema_with(records="Records[]")},
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, as_worded):
