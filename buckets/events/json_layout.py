@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from buckets.events.text_lines import BYTE_ORDER_MARK
 from buckets.expressions.expression import ELEMENTS
 from buckets.printable import short_line
 
+_DEEPEST = 5
 _LOOKED_AT = 16 * 2**20
 """Bytes of a file in which the end of its first value is looked for."""
 
 
 def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> None:
-    """See that a file has one object a line; other first lines than the first may be broken.
+    """See that a file has one object a line; single lines that have none become dead letters when they are read.
 
     Args:
         path: the file.
@@ -34,20 +35,23 @@ def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> Non
     with contextlib.suppress(ValueError):
         value = read_value(first[0].decode())
         if isinstance(value, list) and len(first) == 1:
-            raise _other(path, "one JSON array", value)
-        if isinstance(value, Fields) and not _has_event(value, schema) and _records(value):
-            raise _other(path, "an object with a list of objects", value)
+            raise _other(path, "one JSON array", ELEMENTS)
+        records = _records(value, schema) if len(first) == 1 else None
+        if records is not None:
+            raise _other(path, "an object with a list of objects", records)
         return
     begin = first[0].strip()
-    if begin.startswith((b"[", b"{")):
-        value = _first_value(path)
-        if value is not None or begin in (b"[", b"{"):
-            is_list = begin.startswith(b"[")
-            raise _other(path, "a JSON array over many lines" if is_list else "JSON objects over many lines", value)
+    if not begin.startswith((b"[", b"{")):
+        return
+    value = _first_value(path)
+    if value is None and begin not in (b"[", b"{"):
+        return
+    if begin.startswith(b"["):
+        raise _other(path, "a JSON array over many lines", ELEMENTS)
+    raise _other(path, "JSON objects over many lines", _records(value, schema))
 
 
-def _other(path: Path, layout: str, value: Any) -> BucketsError:
-    records = ELEMENTS if isinstance(value, list) or "array" in layout else _records(value)
+def _other(path: Path, layout: str, records: str | None) -> BucketsError:
     wanted = f", or `records: {json.dumps(records)}` into the event schema" if records else ""
     return BucketsError(f"events {path}: has {layout}; write one object a line{wanted}")
 
@@ -61,13 +65,25 @@ def _first_value(path: Path) -> Any:
     return None
 
 
-def _records(value: Any) -> str | None:
-    """Return the path of the only list of an object, if there are objects in it."""
-    if not isinstance(value, Fields):
+def _records(value: Any, schema: EventSchema) -> str | None:
+    """Return the path of the only list of objects in an object that is no event itself, as `records` has it."""
+    if not isinstance(value, Fields) or _has_event(value, schema):
         return None
-    lists = [name for name, inside in value if isinstance(inside, list)]
-    found = dict(value).get(lists[0]) if len(lists) == 1 else None
-    return f"{short_line(lists[0])}{ELEMENTS}" if found and all(isinstance(one, Fields) for one in found) else None
+    found = list(_lists(value, ()))
+    names = found[0] if len(found) == 1 else ()
+    if not names or not all(names) or any(set(".[") & set(name) for name in names):
+        return None
+    return short_line(f"{'.'.join(names)}{ELEMENTS}")
+
+
+def _lists(value: Fields, outer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the names on the way to each list of objects that is not too deep inside."""
+    for name, inside in value:
+        way = (*outer, name)
+        if isinstance(inside, list) and inside and all(isinstance(element, Fields) for element in inside):
+            yield way
+        elif isinstance(inside, Fields) and len(way) < _DEEPEST:
+            yield from _lists(inside, way)
 
 
 def _has_event(value: Fields, schema: EventSchema) -> bool:

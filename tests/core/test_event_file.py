@@ -243,7 +243,10 @@ EVENT = {"id": "e", "at": 1, "amount": "1"}
         (json.dumps({"Records": [EVENT] * 3}), 'records: "Records[]"'),
         (json.dumps({"n": 1, "to pay": [EVENT] * 3, "names": {}}, indent=2), 'records: "to pay[]"'),
         ('{"Records": [\n' + ",\n".join(map(json.dumps, [EVENT] * 3)) + "\n]}", 'records: "Records[]"'),
+        (json.dumps({"ids": [1], "data": {"of": {"items": [EVENT]}}}, indent=2), 'records: "data.of.items[]"'),
+        (json.dumps({"a.b": [EVENT]}, indent=2), "one object a line"),
         (json.dumps(EVENT, indent=2), "one object a line"),
+        (json.dumps(EVENT | {"items": [{"sku": 1}]}, indent=2), "write one object a line"),
         ("\n".join(json.dumps(EVENT, indent=2) for _ in range(3)), "one object a line"),
         (json.dumps({"a": [EVENT], "b": [EVENT]}, indent=2), "one object a line"),
         ("{\n" + '"id": "e",\n' * 100, "one object a line"),
@@ -253,6 +256,7 @@ def test_json_that_is_not_one_object_a_line_says_once_what_to_write(write, conte
     with pytest.raises(BucketsError, check=as_worded) as error:
         opened(write("day.json", content))
     assert told in error.value.message
+    assert ("records" in told) == ("records" in error.value.message)
     assert "\n" not in error.value.message
 
 
@@ -269,6 +273,12 @@ def test_json_that_is_not_one_object_a_line_says_once_what_to_write(write, conte
 )
 def test_a_first_line_that_is_no_event_does_not_hide_the_others(write, first):
     assert opened(write("day.jsonl", f"{first}\n{LINES[1]}\n")).kind == "json"
+
+
+def test_lines_with_lists_whose_fields_have_other_names_are_told_so(write, as_worded):
+    line = json.dumps({"uuid": "e", "when": 1, "items": [{"sku": "s"}]})
+    with pytest.raises(BucketsError, check=as_worded):
+        opened(write("day.jsonl", f"{line}\n{line}\n"))
 
 
 def test_what_is_told_to_be_written_is_read(write):
