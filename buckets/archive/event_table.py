@@ -27,8 +27,8 @@ def open_events(
 ) -> Iterator[pa.RecordBatch]:
     """Return events in arrival order; all that can be checked before the first is read has been checked.
 
-    The rows of a file come as they stand, those of a folder file by file as these were modified, those of a Delta table
-    in the order of a column.
+    The rows of a file come as they stand, those of a folder file by file as these were modified, also of files in its
+    folders `NAME=VALUE`, those of a Delta table in the order of a column.
 
     Args:
         path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
@@ -47,12 +47,19 @@ def open_events(
         raise BucketsError(message)
     if not path.is_dir():
         return file_arrivals(open_event_file(path, schema), schema, say=say)
-    files = sorted(readable_files(path, subfolders=False), key=lambda file: (file.stat().st_mtime_ns, file))
+    files = sorted(_files(path), key=lambda file: (file.stat().st_mtime_ns, file))
     opened = [open_event_file(file, schema) for file in files if file.stat().st_size]
     if not opened:
         message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
         raise BucketsError(message)
     return chain.from_iterable(file_arrivals(file, schema, say=say) for file in opened)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder, and of the folders in it whose names have values of fields."""
+    for file in readable_files(folder, subfolders=True):
+        if all("=" in name for name in file.relative_to(folder).parts[:-1]):
+            yield file
 
 
 def _delta_arrivals(path: Path, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:

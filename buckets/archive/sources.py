@@ -1,6 +1,5 @@
 """What a job has read, read once more: the arrivals of each batch, by where the stream was cut."""
 
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -17,20 +16,19 @@ from buckets.checkpoint.terms import Terms
 from buckets.checkpoint.unread_files import UnreadFiles
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.json_records import record_arrivals
 from buckets.events.line_reader import line_reader
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import is_hidden, modified_ms
+from buckets.events.text_file import open_text
 from buckets.monitor.file_watch import Taken, TakenFiles
 from buckets.stores.location import found_location
-from buckets.stores.opened_files import as_input
 
-_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
-"""How a text file is compressed, by the ending of its name."""
 Arrived = Iterator[tuple[int, pa.RecordBatch]]
 """Batches by their number, each in one or more pieces, in the order of arrival."""
 
@@ -134,29 +132,21 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
     readable = without_made_id(schema)
     if source.file_format == "parquet":
         rows = read_arrivals(path, taken.modified_ms, readable, source.arrival)
+    elif schema.records is not None:
+        rows = record_arrivals(path, taken.modified_ms, readable)
     else:
         rows = line_reader(source.file_format, readable, None)(_lines(path, taken.modified_ms))
     return with_made_ids(rows, schema, source.folder)
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a text file, which may be compressed."""
-    compression = _COMPRESSED.get(path.suffix)
-    with io.BufferedReader(pa.input_stream(as_input(path), compression=compression)) as file:
-        while lines := _next_lines(file, path):
-            order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
-            source = pa.repeat(pa.scalar(str(path)), len(lines))
-            yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})
-
-
-def _next_lines(file: io.BufferedReader, path: Path) -> list[bytes]:
-    """Return some lines, without what ends them; none at the end.
+    """Yield the lines of a text file, which may be compressed.
 
     Raises:
         BucketsError: the file is damaged.
     """
-    try:
-        return [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]
-    except OSError as error:
-        message = f"events {path}: cannot be read ({first_line(error)}); put the file back as the job has read it"
-        raise BucketsError(message) from None
+    with open_text(path, "put the file back as the job has read it") as file:
+        while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
+            order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
+            source = pa.repeat(pa.scalar(str(path)), len(lines))
+            yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})

@@ -93,6 +93,11 @@ class Basis:
         for name, before in fixed_settings(written, {}).items():
             if before != now[name]:
                 return f"was made with {name} {before}, not {now[name]}, in event schema {written.name!r}"
+        if written.records != self.schema.records:
+            before, layout = (schema.records or "one object a line" for schema in (written, self.schema))
+            return (
+                f"was made with files of JSON that have {before}, not {layout}, which is `records` of the event schema"
+            )
         roles = self.schema.roles
         for name, role in written.roles.items():
             if name not in roles:

@@ -33,7 +33,9 @@ from buckets.stores.location import in_file_system
 
 
 def evaluate(
-    events: Annotated[Path, typer.Option(help="One .jsonl, .csv or .parquet file; its order is the arrival order.")],
+    events: Annotated[
+        Path, typer.Option(help="One .jsonl(.gz), .csv(.gz) or .parquet file; its order is the arrival order.")
+    ],
     rules: Annotated[Path, typer.Option(help="A rule file, or a folder of them.")],
     out: Annotated[
         Path,

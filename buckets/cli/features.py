@@ -36,7 +36,8 @@ def features(
         typer.Option(help="What is written: a file that ends in .parquet, or a Delta table.", callback=in_file_system),
     ],
     events: Annotated[
-        Path | None, typer.Option(help="A Delta table, a .parquet, .csv or .jsonl file, or a folder of such files.")
+        Path | None,
+        typer.Option(help="A Delta table, a .parquet, .csv(.gz) or .jsonl(.gz) file, or a folder of such files."),
     ] = None,
     conf: Annotated[
         Path | None,

@@ -61,7 +61,7 @@ class SendProgress:
 
 def send(
     events: Annotated[
-        Path, typer.Argument(metavar="FILE", help="One .jsonl, .csv or .parquet file; sent in its order.")
+        Path, typer.Argument(metavar="FILE", help="One .jsonl(.gz), .csv(.gz) or .parquet file; sent in its order.")
     ],
     conf: Annotated[Path, typer.Option(help="A configuration whose source is a topic.")],
     rate: Annotated[

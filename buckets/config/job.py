@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
@@ -249,6 +250,7 @@ def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
     yield partial(_check_rows_have_numbers, path, settings.source, schema)
     if isinstance(settings.source, CsvSource):
         yield partial(_check_encoding, path, schema)
+    yield partial(_check_records, path, settings.source, schema)
     if not settings.source.has_topics:
         yield partial(_check_all_in_values, path, settings.source, schema)
         return
@@ -277,6 +279,15 @@ def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema
         message = (
             f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
             f"of kind {source.kind} has none; leave it out of `origins` or `event_time` there"
+        )
+        raise BucketsError(message)
+
+
+def _check_records(path: Path, source: SourceSettings, schema: EventSchema) -> None:
+    if schema.records is not None and source.kind != "json":
+        message = (
+            f"configuration {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is "
+            f"for JSON files, and the source is of kind {source.kind}; leave `records` out"
         )
         raise BucketsError(message)
 

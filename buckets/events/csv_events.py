@@ -13,6 +13,7 @@ import pyarrow as pa
 from buckets.events.arrivals import BROKEN, RAW, SOURCE, field_column
 from buckets.events.csv_lines import read_header, read_lines
 from buckets.events.csv_numbers import plain_numbers
+from buckets.events.folder_values import with_folder_values
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import BYTE_ORDER_MARK
@@ -85,4 +86,4 @@ def _with_fields(rows: pa.RecordBatch, lines: list[str], header: _Header, schema
     rows = rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
     for index, column in enumerate(fields):
         rows = rows.append_column(field_column(index), column)
-    return rows
+    return with_folder_values(rows, schema, set(schema.field_names) - set(header.names))

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -24,13 +25,17 @@ from buckets.events.arrivals import (
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.csv_lines import read_header
 from buckets.events.field_paths import reachable
+from buckets.events.folder_values import folder_values
+from buckets.events.json_layout import check_layout
 from buckets.events.json_object import read_object
+from buckets.events.json_records import check_records, record_arrivals
 from buckets.events.line_reader import line_reader
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
+from buckets.events.text_file import COMPRESSED, open_text, text_suffix
 from buckets.events.text_lines import recoded_lines
 from buckets.events.times_seen import told
 from buckets.stores.location import found_location
@@ -85,22 +90,31 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
     if not path.exists():
         message = f"events {path}: no such file; check the path"
         raise BucketsError(message)
-    kind = kind or KINDS.get(path.suffix.lower())
+    kind = kind or file_kind(path)
     if kind is None:
-        message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
+        message = (
+            f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}; "
+            f"all but Parquet may be compressed: {', '.join(COMPRESSED)} behind it"
+        )
         raise BucketsError(message)
+    if schema.records is not None:
+        _check_records(path, kind, schema)
+        return EventFile(path, kind, fields=_fields_of_json(path, schema))
     if kind == "parquet":
         parquet = check_parquet(path, schema)
         if not parquet.metadata.num_rows:
             message = f"events {path}: is empty"
             raise BucketsError(message)
-        return EventFile(path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema))
+        return EventFile(
+            path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema, path)
+        )
     if kind == "csv":
         return _open_csv(path, schema)
     if next(_lines(path), None) is None:
         message = f"events {path}: is empty"
         raise BucketsError(message)
     _check_utf8(path, "save it as UTF-8")
+    check_layout(path, (line for _, line in _lines(path)), schema)
     return EventFile(path, kind, fields=_fields_of_json(path, schema))
 
 
@@ -113,7 +127,7 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
     written = schema.csv
     if written.is_by_line:
         _check_utf8(path, "save it as UTF-8, or write into the event schema: csv: {encoding: utf-16}")
-        with path.open("rb") as file:
+        with open_text(path) as file:
             fault = written.mark_fault(file.read(len(codecs.BOM_UTF8)))
         if fault is not None:
             message = f"events {path}: {fault}"
@@ -123,18 +137,35 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
         message = f"events {path}: is empty"
         raise BucketsError(message)
     if written.header:
-        check_columns(written.header, schema, str(path))
+        check_columns([*written.header, *folder_values(str(path))], schema, str(path))
         with contextlib.suppress(ValueError):
             if set(written.header) <= set(read_header(first[1].decode(written.line_encoding), schema)):
                 message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
                 raise BucketsError(message)
-        return EventFile(path, "csv", None, _declared(written.header, schema), written)
+        return EventFile(path, "csv", None, _declared(written.header, schema, path), written)
     header = _header(path, *first, without_made_id(schema))
-    check_columns(header, schema, str(path))
+    check_columns([*header, *folder_values(str(path))], schema, str(path))
     if next(islice(_lines(path, written), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
-    return EventFile(path, "csv", header, _declared(header, schema), written)
+    return EventFile(path, "csv", header, _declared(header, schema, path), written)
+
+
+def file_kind(path: Path) -> FileFormat | None:
+    """Return how a file is read, by the ending of its name; None for others. Text may be compressed."""
+    kind = KINDS.get(text_suffix(path).lower())
+    return None if kind == "parquet" and path.suffix in COMPRESSED else kind
+
+
+def _check_records(path: Path, kind: FileFormat, schema: EventSchema) -> None:
+    assert schema.records is not None
+    if kind != "json":
+        message = (
+            f"events {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for "
+            "JSON files; leave it out"
+        )
+        raise BucketsError(message)
+    check_records(path, schema.records)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -150,39 +181,39 @@ def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[s
 
 
 def _check_utf8(path: Path, remedy: str) -> None:
-    with path.open("rb") as file:
+    with open_text(path) as file:
         if is_utf16(file.read(2)):
             message = f"events {path}: is UTF-16; {remedy}"
             raise BucketsError(message)
 
 
-def _declared(names: Iterable[str], schema: EventSchema) -> frozenset[str]:
-    return frozenset(schema.field_names).intersection(names)
+def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozenset[str]:
+    """Return the declared fields among names, and those that stand in the names of a file's folders."""
+    return frozenset(schema.field_names).intersection([*names, *folder_values(str(path))])
 
 
 def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:
-    """Return the declared fields that lines near the top have.
+    """Return the declared fields that lines or records near the top have.
 
     Raises:
         MissingColumn: none has the id, or none the time, so that the file is about something else.
     """
-    first = list(islice(_lines(path), _LINES_LOOKED_AT))
     file = EventFile(path, "json")
-    rows = next(numbered_lines(file, _LINES_LOOKED_AT))
     readable = without_made_id(schema)
-    read = next(line_reader("json", readable, None)([_lines_of(file, rows)]))
+    read = next(_json_rows(file, readable, _LINES_LOOKED_AT))
     columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
     names: dict[str, None] = {}
-    for _, line in first:
+    for text in read.column(RAW).to_pylist():
         with contextlib.suppress(ValueError):
-            names |= dict.fromkeys(name for name, _ in read_object(line.decode()))
+            names |= dict.fromkeys(name for name, _ in read_object(text))
     is_object = pc.any(pc.is_null(read.column(BROKEN))).as_py()
+    texts = "lines" if schema.records is None else "records"
     for name in filter(None, (readable.event_id, schema.event_time.field)):
         if names and is_object and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
-                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, names))}"
+                f"{_LINES_LOOKED_AT} {texts}; there are: {', '.join(map(_printable, names))}"
             )
             raise MissingColumn(message)
     return there
@@ -194,8 +225,10 @@ def _printable(name: str) -> str:
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
 
 
-def raw_lines(file: EventFile) -> Iterator[bytes]:
-    """Read the lines of a text file that are not blank, unchanged."""
+def raw_lines(file: EventFile, schema: EventSchema) -> Iterator[bytes]:
+    """Read the lines of a text file that are not blank, or the records of one of JSON, unchanged."""
+    if schema.records is not None:
+        return iter(check_records(file.path, schema.records))
     return (line for _, line in _lines(file.path))
 
 
@@ -203,9 +236,9 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
     """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes.
 
     Raises:
-        BucketsError: the file has another encoding than it should.
+        BucketsError: the file has another encoding than it should, or cannot be read.
     """
-    with path.open("rb") as file:
+    with open_text(path) as file:
         try:
             for number, line in enumerate(file if csv.is_by_line else recoded_lines(file, csv.encoding), 1):
                 text = line.rstrip(b"\r\n")
@@ -240,7 +273,7 @@ def file_arrivals(
         say: told at the end what is to be known of the times, such as that they have no zone.
 
     Raises:
-        BucketsError: a Parquet file is damaged, or the times at the beginning are in another unit than the declared.
+        BucketsError: the file is damaged, or the times at the beginning are in another unit than the declared.
     """
     return told(_arrivals(file, schema, batch_rows), schema, f"events {file.path}", say)
 
@@ -249,16 +282,33 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
     readable = without_made_id(schema)
     if file.kind == "parquet":
         rows = read_arrivals(file.path, 0, readable, None)
+    elif file.kind == "json":
+        rows = _json_rows(file, readable, batch_rows)
     else:
-        read = line_reader(file.kind, readable, file.header)
-        rows = read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
-    yield from with_made_ids(rows, schema, file.folder or file.path)
+        rows = _text_rows(file, readable, batch_rows)
+    for read in with_made_ids(rows, schema, file.folder or file.path):
+        if file.kind == "parquet" or file.folder is not None:
+            yield read
+        else:
+            name = pa.repeat(pa.scalar(file.path.name), len(read))
+            yield read.set_column(read.schema.get_field_index(SOURCE), SOURCE, name)
+
+
+def _json_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    if schema.records is not None:
+        return record_arrivals(file.path, 0, schema, batch_rows)
+    return _text_rows(file, schema, batch_rows)
+
+
+def _text_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    lines = (_lines_of(file, table) for table in numbered_lines(file, batch_rows))
+    return line_reader(file.kind, schema, file.header)(lines)
 
 
 def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
     """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(str(file.path) if file.folder else file.path.name), len(table))
+    source = pa.repeat(pa.scalar(str(file.path)), len(table))
     raw = table[RAW].combine_chunks()
     return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})

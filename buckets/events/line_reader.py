@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from buckets.events.csv_events import read_events as csv_events
+from buckets.events.folder_values import with_folder_values
 from buckets.events.json_events import read_events as json_events
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import FileFormat
@@ -25,4 +26,6 @@ def line_reader(
         written = schema.csv
         encoding, name = written.line_encoding, written.encoding_name
         return lambda batches: csv_events(text_lines(batches, encoding, name), schema, header)
-    return lambda batches: (json_events(rows, schema) for rows in text_lines(batches))
+    return lambda batches: (
+        with_folder_values(json_events(rows, schema), schema, schema.field_names) for rows in text_lines(batches)
+    )

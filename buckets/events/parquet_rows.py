@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
 from buckets.events.field_paths import outer_name, reachable, read_column
+from buckets.events.folder_values import folder_values, with_folder_values
 from buckets.events.row_order import can_order, orders
 from buckets.events.schema import EventSchema
 from buckets.list_columns import element_type, list_of, plain_list
@@ -56,7 +57,8 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
         BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
     """
     file = open_parquet(path)
-    check_columns(reachable(schema.field_names, file.schema_arrow), schema, str(path), arrival)
+    there = [*reachable(schema.field_names, file.schema_arrow), *folder_values(str(path))]
+    check_columns(there, schema, str(path), arrival)
     if arrival is not None:
         kind = file.schema_arrow.field(arrival).type
         if not can_order(kind):
@@ -149,13 +151,16 @@ def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: st
         BucketsError: as `field_batches`.
     """
     names = list(dict.fromkeys([*schema.field_names, *([arrival] if arrival else [])]))
+    lacking = set(schema.field_names) & folder_values(str(path)).keys()
+    if lacking:
+        lacking -= set(reachable(schema.field_names, open_parquet(path).schema_arrow))
     first = 1
     for piece in field_batches(path, names):
         numbers = pa.array(range(first, first + len(piece)), pa.int64())
         order, broken = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(piece)), None
         if arrival is not None:
             order, broken = orders(piece.column(arrival), arrival)
-        yield as_arrivals(piece, schema, str(path), order, numbers, broken)
+        yield with_folder_values(as_arrivals(piece, schema, str(path), order, numbers, broken), schema, lacking)
         first += len(piece)
 
 

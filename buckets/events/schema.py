@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -20,7 +21,7 @@ from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.event_id import EventId, FieldName
 from buckets.events.field_paths import array_path
 from buckets.events.time_units import TimeUnit
-from buckets.expressions.expression import is_array
+from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
 from buckets.time_zone import is_zone
@@ -48,7 +49,21 @@ def _is_origin(value: str) -> str:
     return value
 
 
+def _is_list_of_records(value: str) -> str:
+    outer, _, inner = value.partition(ELEMENTS)
+    if ELEMENTS not in value or inner or (outer and "" in outer.split(".")):
+        message = f'must be "[]" for one array, or the path of a list, as in Records[] or a.b[], not {value!r}'
+        raise ValueError(message)
+    return value
+
+
 Origin = Annotated[str, Field(max_length=200), AfterValidator(_is_origin)]
+RecordList = Annotated[
+    str,
+    BeforeValidator(lambda value: ELEMENTS if value == [] else value),  # YAML reads it so without quotes.
+    Field(max_length=200),
+    AfterValidator(_is_list_of_records),
+]
 
 BrokerTime = Literal["create_time", "log_append_time"]
 
@@ -181,6 +196,9 @@ class EventSchema(BaseModel):
             one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
             envelope has beside the event.
         csv: how files of CSV are written; other sources pass over it.
+        records: where the events are in JSON files that are one value each, and not one object a line: `Records[]`, the
+            list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
+            and has up to 256 MB.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -194,6 +212,7 @@ class EventSchema(BaseModel):
     arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
     csv: CsvFormat = PLAIN_CSV
+    records: RecordList | None = None
 
     @field_validator("event_time", mode="before")
     @classmethod
@@ -279,7 +298,7 @@ class EventSchema(BaseModel):
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """As it is in a file, without what is as usual, so that releases that do not know that read it."""
         written: dict[str, Any] = write(self)
-        usual = {name for name in ("arrays", "origins") if not getattr(self, name)}
+        usual = {name for name in ("arrays", "origins", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}
         named = {"event_id" if name == "identity" else name: value for name, value in written.items()}
         named["event_id"] = named["event_id"] if self.identity.is_made else self.event_id

@@ -6,7 +6,7 @@ ASCII white space are blank, and left out: whatever else is on a line is an even
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +75,7 @@ def _with_backslashes(line: bytes, encoding: str) -> str:
     return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
 
 
-def recoded_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
+def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the lines of a file whose encoding does not show where they end, in UTF-8.
 
     Half of a character stays one, so that its line is not valid.

@@ -21,8 +21,8 @@ def event_messages(
 ) -> Iterator[KeyedMessage]:
     """Return the events of a file as messages, in its order.
 
-    Lines of JSON are sent as they are, also those that are no events. Rows of CSV and Parquet are written as JSON, with
-    the fields that the event schema declares.
+    Lines, or records, of JSON are sent as they are, also those that are no events. Rows of CSV and Parquet are written
+    as JSON, with the fields that the event schema declares.
 
     Args:
         path: a file that `buckets evaluate` takes.
@@ -46,11 +46,11 @@ def event_messages(
     if file.kind != "json" and key not in file.fields:
         message = f"--key {key}: {path} has no such column; name another field"
         raise BucketsError(message)
-    return _lines(file, key) if file.kind == "json" else _rows(file, schema, key, on_bad)
+    return _lines(file, schema, key) if file.kind == "json" else _rows(file, schema, key, on_bad)
 
 
-def _lines(file: EventFile, key: str) -> Iterator[KeyedMessage]:
-    for line in raw_lines(file):
+def _lines(file: EventFile, schema: EventSchema, key: str) -> Iterator[KeyedMessage]:
+    for line in raw_lines(file, schema):
         yield _key_of_line(line, key), line
 
 

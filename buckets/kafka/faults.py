@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient
 
+from buckets.config.environment import secrets_of
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, Outage, first_line
 
@@ -85,7 +86,7 @@ def opened(client: Callable[[dict[str, Any]], _T], kafka: KafkaSettings, setting
         return client(dict(settings))
     except (KafkaException, TypeError, ValueError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else first_line(error)
-        for secret in kafka.secrets:
+        for secret in secrets_of(kafka):
             why = why.replace(secret, "…")
         message = (
             f"kafka {kafka.bootstrap_servers}: no client can be made of these settings ({why}); correct kafka and "

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from buckets.config.source import ParquetSource
+from buckets.config.source import FileSource, ParquetSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER, MissingColumn
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
@@ -39,6 +39,11 @@ def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema
         rows = read_arrivals(path, modified_ms, without_made_id(schema), source.arrival)
         return with_made_ids(rows, schema, source.folder)
 
+    return open_files(spark, source, read)
+
+
+def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> ArrivalStream:
+    """Open a folder of files as a stream, each of which is read in Python."""
     files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
     return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
 

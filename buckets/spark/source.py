@@ -30,6 +30,6 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
         case ParquetSource() as source:
             return open_parquet(spark, source, schema)
         case TextSource() as source:
-            return open_text(spark, source)
+            return open_text(spark, source, schema)
         case source:
             raise NotImplementedError(source.kind)

@@ -1,6 +1,11 @@
 """One file of events cut into parts."""
 
+import bz2
+import errno
+import gzip
 import json
+import os
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -173,3 +178,114 @@ def test_a_file_of_two_byte_letters_says_so(tmp_path, as_worded):
 def test_a_header_that_names_a_field_twice_is_refused(write, as_worded):
     with pytest.raises(BucketsError, check=as_worded):
         opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))
+
+
+PACK = {
+    "gz": gzip.compress,
+    "zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+    "bz2": bz2.compress,
+}
+ROWS = b"".join(b"e%d,%d,1.50\n" % (n, n) for n in range(5000))
+FILES = {
+    "day.csv": (b"id,at,amount\n" + ROWS, SCHEMA),
+    "day.jsonl": (b"".join(b'{"id": "e%d", "at": %d, "amount": 1.50}\n' % (n, n) for n in range(5000)), SCHEMA),
+    "day.json": (
+        json.dumps([{"id": f"e{n}", "at": n, "amount": "1.50"} for n in range(5000)], indent=1).encode(),
+        SCHEMA.model_copy(update={"records": "[]"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("name", FILES)
+def test_a_compressed_file_is_read_as_what_is_in_it(write, name, suffix):
+    content, schema = FILES[name]
+    path = write(f"{name}.{suffix}", PACK[suffix](content))
+    parts = [parse(part, schema, NEEDED) for part in file_arrivals(open_event_file(path, schema), schema, 700)]
+    assert [name for part, _ in parts for name in part.event_id.to_pylist()] == [f"e{n}" for n in range(5000)]
+    assert {name for part, _ in parts for name in part.source.to_pylist()} == {path.name}
+    assert not [letter for _, letters in parts for letter in letters]
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", [lambda packed: packed[:-20], lambda packed: packed[:3], lambda packed: b"id,at\n"])
+def test_a_compressed_file_that_is_damaged_is_named(write, name, suffix, damage):
+    content, schema = FILES[name]
+    path = write(f"{name}.{suffix}", damage(PACK[suffix](content)))
+    with pytest.raises(BucketsError, match=re.escape(f"events {path}: cannot be read (")) as error:
+        list(file_arrivals(open_event_file(path, schema), schema))
+    assert "\n" not in error.value.message
+
+
+def test_a_file_that_may_not_be_read_is_named(write, monkeypatch, as_worded):
+    path = write("day.jsonl", LINES[0])
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    with pytest.raises(BucketsError, check=as_worded):
+        opened(path)
+
+
+EVENT = {"id": "e", "at": 1, "amount": "1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (json.dumps([EVENT] * 3), 'records: "[]"'),
+        (json.dumps([EVENT]), 'records: "[]"'),
+        (json.dumps([EVENT] * 50, indent=2), 'records: "[]"'),
+        ("[\n" + ",\n".join(map(json.dumps, [EVENT] * 3)) + "\n]", 'records: "[]"'),
+        ("\ufeff[" + ",\n".join(map(json.dumps, [EVENT] * 3)) + "]\n", 'records: "[]"'),
+        (json.dumps({"Records": [EVENT] * 3}), 'records: "Records[]"'),
+        (json.dumps({"n": 1, "to pay": [EVENT] * 3, "names": {}}, indent=2), 'records: "to pay[]"'),
+        ('{"Records": [\n' + ",\n".join(map(json.dumps, [EVENT] * 3)) + "\n]}", 'records: "Records[]"'),
+        (json.dumps({"ids": [1], "data": {"of": {"items": [EVENT]}}}, indent=2), 'records: "data.of.items[]"'),
+        (json.dumps({"a.b": [EVENT]}, indent=2), "one object a line"),
+        (json.dumps(EVENT, indent=2), "one object a line"),
+        (json.dumps(EVENT | {"items": [{"sku": 1}]}, indent=2), "write one object a line"),
+        ("\n".join(json.dumps(EVENT, indent=2) for _ in range(3)), "one object a line"),
+        (json.dumps({"a": [EVENT], "b": [EVENT]}, indent=2), "one object a line"),
+        ("{\n" + '"id": "e",\n' * 100, "one object a line"),
+    ],
+)
+def test_json_that_is_not_one_object_a_line_says_once_what_to_write(write, content, told, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as error:
+        opened(write("day.json", content))
+    assert told in error.value.message
+    assert ("records" in told) == ("records" in error.value.message)
+    assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '[{"id": "x"}]',
+        "[2026-01-01] begin",
+        '{"id": "cut',
+        "{}",
+        '{"meta": [1, 2]}',
+        '{"id": "x", "parts": [{"a": 1}]}',
+    ],
+)
+def test_a_first_line_that_is_no_event_does_not_hide_the_others(write, first):
+    assert opened(write("day.jsonl", f"{first}\n{LINES[1]}\n")).kind == "json"
+
+
+def test_lines_with_lists_whose_fields_have_other_names_are_told_so(write, as_worded):
+    line = json.dumps({"uuid": "e", "when": 1, "items": [{"sku": "s"}]})
+    with pytest.raises(BucketsError, check=as_worded):
+        opened(write("day.jsonl", f"{line}\n{line}\n"))
+
+
+def test_what_is_told_to_be_written_is_read(write):
+    path = write("day.json", json.dumps({"to": 1, "Records": [EVENT, EVENT | {"id": "f"}]}, indent=2))
+    with pytest.raises(BucketsError) as error:
+        opened(path)
+    records = re.search('records: "(.*)"', error.value.message)[1]
+    schema = SCHEMA.model_copy(update={"records": records})
+    ((events, _),) = (parse(rows, schema, NEEDED) for rows in file_arrivals(open_event_file(path, schema), schema))
+    assert events.event_id.to_pylist() == ["e", "f"]

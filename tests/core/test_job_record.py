@@ -99,6 +99,7 @@ def test_shards_of_a_checkpoint_with_batches_stay_where_they_are(checkpoint):
         {"schema": with_measures(amount=None)},
         {"schema": schema_with(event_id={"hash": ["at", "payer"], "field": "id"})},
         {"schema": schema_with(event_id={"row": True, "field": "id"})},
+        {"schema": schema_with(records="Records[]")},
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, as_worded):

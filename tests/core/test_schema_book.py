@@ -200,6 +200,7 @@ REFUSED = {
     "another unit": SCHEMA | {"event_time": {"field": "at", "unit": "s"}},
     "a header": attributes(device="string") | {"origins": {"device": "headers.device"}},
     "a name that a rule has": attributes(total="string"),
+    "another layout of files": SCHEMA | {"records": "[]"},
     "no schema": {"name": "payment"},
     "no YAML": "name: [",
 }

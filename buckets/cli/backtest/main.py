@@ -50,7 +50,7 @@ def backtest(
         Path | None, typer.Option(help="A job's configuration with `archive`: what has arrived for it is scored.")
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(help="Instead of a job: a .jsonl, .csv or .parquet file, or a Delta table.")
+        Path | None, typer.Option(help="Instead of a job: a .jsonl(.gz), .csv(.gz) or .parquet file, or a Delta table.")
     ] = None,
     schema: SchemaOption = None,
     arrival: Annotated[

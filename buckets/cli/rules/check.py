@@ -47,7 +47,8 @@ def check(
         typer.Option(help="A configuration; its schema and engine are used, and all of it but rules is checked."),
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events, on which the rules are tried.")
+        Path | None,
+        typer.Option(help="A .jsonl(.gz), .csv(.gz) or .parquet file of events, on which the rules are tried."),
     ] = None,
     lists: Annotated[
         list[str] | None,

@@ -50,7 +50,7 @@ class _Drafted:
 def new(
     rule_id: Annotated[str, typer.Argument(metavar="RULE_ID", help="The name of the new rule.")],
     from_alert: Annotated[str | None, typer.Option(help="An alert of the job of --conf, by its id.")] = None,
-    from_file: Annotated[Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events.")] = None,
+    from_file: Annotated[Path | None, typer.Option(help="A .jsonl(.gz), .csv(.gz) or .parquet file of events.")] = None,
     conf: Annotated[Path | None, typer.Option(help="The job's configuration.")] = None,
     schema: SchemaOption = None,
     events: Annotated[Path | None, typer.Option(help="A file that has the events of the alert.")] = None,

@@ -12,8 +12,9 @@ from buckets.delta.query import is_table, query, quoted_column
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.conversion import attributes
-from buckets.events.event_file import KINDS
+from buckets.events.event_file import KINDS, file_kind
 from buckets.events.parquet_rows import field_batches, open_parquet
+from buckets.events.text_file import open_text
 
 
 def read_ids(path: Path, column: str) -> pa.Array:
@@ -22,7 +23,7 @@ def read_ids(path: Path, column: str) -> pa.Array:
     Raises:
         BucketsError: there is no such table or column, or it cannot be read.
     """
-    kind = "delta" if is_table(path) else KINDS.get(path.suffix.lower())
+    kind = "delta" if is_table(path) else file_kind(path)
     if kind is None or (kind != "delta" and not path.is_file()):
         message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
         raise BucketsError(message)
@@ -55,11 +56,12 @@ def _of_parquet(path: Path, column: str) -> pa.Array:
 
 def _of_csv(path: Path, column: str) -> pa.Array:
     options = pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()})
-    return pacsv.read_csv(path, convert_options=options).column(0).combine_chunks()
+    with open_text(path) as file:
+        return pacsv.read_csv(file, convert_options=options).column(0).combine_chunks()
 
 
 def _of_json(path: Path, column: str) -> pa.Array:
-    with path.open(encoding="utf-8") as file:
+    with open_text(path) as file:
         rows: list[Any] = [json.loads(line, parse_int=str, parse_float=str) for line in file if not line.isspace()]
     ids = [row[column] for row in rows]
     return pa.array([None if value is None else str(value) for value in ids], pa.string())

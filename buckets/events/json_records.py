@@ -1,0 +1,166 @@
+"""Files of JSON that are one value with a list of events in it: `{"Records": […]}`, or one array.
+
+Such a file is read whole, and cut into the texts of its records, which are then read as lines are. So each keeps the
+digits that were written, and has its number in the list as its position.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from buckets.errors import BucketsError
+from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.folder_values import with_folder_values
+from buckets.events.json_events import read_events
+from buckets.events.json_members import kind_of
+from buckets.events.json_object import read_object
+from buckets.events.parquet_rows import MOST_ROWS
+from buckets.events.schema import EventSchema
+from buckets.events.text_file import open_text
+from buckets.events.text_lines import BYTE_ORDER_MARK, as_text
+from buckets.expressions.expression import ELEMENTS
+from buckets.printable import short_line
+
+MOST_BYTES = 256 * 2**20
+"""How large such a file may be, uncompressed."""
+_MOST_NAMES = 10
+_MARK = BYTE_ORDER_MARK.encode()
+_RECORDS = msgspec.json.Decoder(list[msgspec.Raw])
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def split_records(content: bytes, records: str) -> list[bytes]:
+    """Return the texts of the records of a file.
+
+    Args:
+        content: of the file.
+        records: where its list is, as event schemas say it: `[]`, `Records[]`, `a.b[]`.
+
+    Raises:
+        ValueError: it is not JSON, or has no such list; says why.
+    """
+    content = content.removeprefix(_MARK)
+    found: msgspec.Raw | bytes = content
+    outer, steps = "", () if records == ELEMENTS else tuple(records.removesuffix(ELEMENTS).split("."))
+    for step in steps:
+        found, outer = _member(found, step, outer), f"{outer}.{step}" if outer else step
+    lists = _decoded(_RECORDS, found, outer, "a list")
+    _check_once(content, found, steps)
+    return list(map(bytes, lists))
+
+
+def _member(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
+    """Return the member of an object that lies at a path, from the very memory of its text."""
+    kind = msgspec.defstruct("Around", [("inside", msgspec.Raw, msgspec.Raw())], rename={"inside": name})
+    found: msgspec.Raw = _decoded(msgspec.json.Decoder(kind), text, outer, "an object").inside
+    if not bytes(memoryview(found)[:1]):
+        names = list(_MEMBERS.decode(text))
+        there = ", ".join(map(short_line, names[:_MOST_NAMES])) or "nothing"
+        more = ", …" if len(names) > _MOST_NAMES else ""
+        message = f"{outer or 'the object'} has no {name!r}; there is {there}{more}"
+        raise ValueError(message)
+    return found
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: msgspec.Raw | bytes, outer: str, wanted: str) -> Any:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        found = bytes(memoryview(text)[:1000]).lstrip()
+        message = f"{outer or 'the file'} is {'null' if found == b'null' else kind_of(found)}, and must be {wanted}"
+    except RecursionError:
+        message = "broken JSON: nested too deep"
+    except ValueError as error:
+        message = f"broken JSON: {str(error).removeprefix('JSON is malformed: ')}"
+    raise ValueError(message)
+
+
+def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: tuple[str, ...]) -> None:
+    """See that no name on the way to the list is given twice, of which msgspec takes the last."""
+    if not steps:
+        return
+    start = pa.py_buffer(records).address - pa.py_buffer(content).address
+    around = content[:start] + b"null" + content[start + len(memoryview(records)) :]
+    try:
+        value: Any = read_object(around.decode())
+    except UnicodeDecodeError:
+        message = "is not valid UTF-8 around its list"
+        raise ValueError(message) from None
+    for step in steps:
+        found = [inside for name, inside in value if name == step]
+        if len(found) > 1:
+            message = f"{step}: is given twice"
+            raise ValueError(message)
+        value = found[0]
+
+
+def read_records(path: Path, records: str) -> tuple[list[bytes], str | None]:
+    """Read the records of a file as texts; where it is broken as a whole, its own text, and why.
+
+    Raises:
+        BucketsError: the file cannot be read.
+    """
+    with open_text(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if not content.strip():
+        return [], None
+    try:
+        if len(content) > MOST_BYTES:
+            message = (
+                f"has more than {MOST_BYTES:,} bytes, the limit of a file that is read whole; write one object a line"
+            )
+            raise ValueError(message)
+        return split_records(content, records), None
+    except ValueError as error:
+        return [content], str(error)
+
+
+def check_records(path: Path, records: str) -> list[bytes]:
+    """Return the records of a file that has some, as texts.
+
+    Raises:
+        BucketsError: it cannot be read, has no list of records, or none in it.
+    """
+    texts, reason = read_records(path, records)
+    if reason is not None:
+        message = f"events {path}: {reason}; the event schema has `records: {json.dumps(records)}`"
+        raise BucketsError(message)
+    if not texts:
+        message = f"events {path}: is empty"
+        raise BucketsError(message)
+    return texts
+
+
+def record_arrivals(
+    path: Path, order: int, schema: EventSchema, batch_rows: int = MOST_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Read the records of a file as arrivals; where the file is broken as a whole, it is one of them.
+
+    Args:
+        path: the file.
+        order: what orders files, as when they were modified.
+        schema: the event schema, which says where records are.
+        batch_rows: how many of them come in one piece, at most.
+
+    Raises:
+        BucketsError: the file cannot be read.
+    """
+    assert schema.records is not None
+    texts, reason = read_records(path, schema.records)
+    for start in range(0, len(texts), batch_rows):
+        raw = pa.array(texts[start : start + batch_rows], pa.binary())
+        rows = {
+            RAW: raw,
+            SOURCE: pa.repeat(pa.scalar(str(path)), len(raw)),
+            SOURCE_ORDER: pa.repeat(pa.scalar(order, pa.int64()), len(raw)),
+            POSITION: pa.array(np.arange(start + 1, start + len(raw) + 1)),
+        }
+        lines = as_text(pa.record_batch(rows))
+        if reason is not None:
+            lines = lines.set_column(lines.schema.get_field_index(BROKEN), BROKEN, pa.array([reason]))
+        yield with_folder_values(read_events(lines, schema), schema, schema.field_names)
