@@ -13,9 +13,11 @@ from buckets.events.schema import EventSchema
 from buckets.printable import short_line
 
 csv.field_size_limit(sys.maxsize)
+_GOES_ON = (
+    "a text in quotes goes on over the end of its line; a record is one line, so write line breaks in it as spaces"
+)
 _REASONS = {
-    "unexpected end of data": "quotes are not closed where the line ends; a record is one line, so that no text has a "
-    "line break in it",
+    "unexpected end of data": _GOES_ON,
     "new-line character seen": "a carriage return stands between its fields, as lines end on old Macs; save the file "
     "with line feeds",
     "expected after": "text follows closing quotes; a quote inside of quotes is written twice",
@@ -90,6 +92,7 @@ class CsvColumns:
 def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat) -> CsvColumns:
     """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere.
 
+    Lines over which a text in quotes goes on are broken for that one reason, as far as they are broken.
     Columns without a name at the end may be left out of a record.
     """
     index_of = {name: index for index, name in enumerate(header)}
@@ -97,6 +100,7 @@ def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str
     indices = [index_of.get(name) for name in wanted]
     columns: list[list[str | None]] = [[] for _ in wanted]
     broken: list[str | None] = []
+    goes_on = False
     for line in lines:
         values: list[str] = []
         reason = None
@@ -106,6 +110,10 @@ def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str
                 reason = f"broken CSV: {len(values)} fields where the header has {len(header)}"
         except ValueError as error:
             reason = str(error)
+        if reason is not None and goes_on:
+            reason, goes_on = f"broken CSV: {_GOES_ON}", line.count('"') % 2 == 0
+        else:
+            goes_on = reason is not None and reason.endswith(_GOES_ON)
         broken.append(reason)
         for column, index in zip(columns, indices, strict=True):
             column.append(None if reason or index is None else values[index] or None)

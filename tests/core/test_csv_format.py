@@ -198,7 +198,8 @@ def test_a_line_break_in_quotes_and_a_carriage_return_are_told_in_words_of_ours(
     lines = ["id,booked,payee,amount", f'e1,{BOOKED},"two', 'lines",5', f"e2,{BOOKED},a,1\re3,{BOOKED},b,2"]
     rows, dead = read_as_job("\n".join(lines).encode(), schema_of())
     assert rows == []
-    assert all(as_worded(dead[position]) for position in (2, 3, 4))
+    assert dead[2] == dead[3]
+    assert all(as_worded(dead[position]) for position in (2, 4))
 
 
 @pytest.mark.parametrize(
