@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from buckets.events.clock_times import is_iso, read_texts
 from buckets.events.moment_text import Faults, moment_text
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
-from buckets.events.time_units import PER_SECOND, unit_hint
+from buckets.events.time_units import PER_SECOND, fitting_unit, unit_hint
 from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
 from buckets.time_zone import instants_ms
@@ -44,6 +44,8 @@ NO_LIST = "is one value, and must be a list"
 A_LIST = "is a list, and must be one value; [0] behind its name is its first element"
 TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone", "twice", "skipped"
 """What times are counted by: all of them, numbers, those without a zone, and those that clocks show twice or skip."""
+MISFITS = {unit: f"fits_{unit}" for unit in PER_SECOND}
+"""The same of absurd times, by the unit that would fit."""
 _MOST_S = INT64_MAX // 1000
 _PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}
 """By unit, where the point of a number moves to make ms of it."""
@@ -341,6 +343,7 @@ class EventTimes:
         is_local: bool, which were written without a zone; None if all have one.
         is_twice: bool, which of these clocks of the declared zone show twice, as in autumn; the first is taken.
         is_skipped: bool, which these clocks never show, as in spring; they are read as if clocks had not been changed.
+        misfits: by unit, how many of those that are absurd would not be in it.
     """
 
     ms: Int64s
@@ -349,12 +352,14 @@ class EventTimes:
     is_local: Flags | None = None
     is_twice: Flags | None = None
     is_skipped: Flags | None = None
+    misfits: Counter[str] = field(default_factory=Counter)
 
     def counts(self, good: Flags) -> Counter[str]:
         """Count what there is to say of the times of some rows."""
         kinds = {WITHOUT_ZONE: self.is_local, TWICE: self.is_twice, SKIPPED: self.is_skipped}
         counts = {kind: int(np.count_nonzero(good & rows)) for kind, rows in kinds.items() if rows is not None}
         times = int(np.count_nonzero(good))
+        counts |= {MISFITS[unit]: count for unit, count in self.misfits.items()}
         return Counter({TIMES: times, COUNTED: times if self.is_counted else 0} | counts)
 
 
@@ -446,11 +451,10 @@ def _within(column: pa.Array, times: EventTimes, declared: EventTime) -> EventTi
         written, _ = _as_text(column.take(pa.array(rows)))
         for row, text in zip(rows.tolist(), written.to_pylist(), strict=True):
             given = _shown(python_value(column[row]) if text is None else text)
-            hint = unit_hint(_ms_of_number(text, declared.unit), declared.unit) if _is_read(times, row) else ""
+            hint = ""
+            if times.is_counted and row not in times.faults:
+                time_ms = _ms_of_number(text, declared.unit)
+                hint = unit_hint(time_ms, declared.unit)
+                times.misfits.update(filter(None, [fitting_unit(time_ms, time_ms, declared.unit)]))
             times.faults.setdefault(row, f"{given} is an absurd time: outside {declared.limits}{hint}")
     return times
-
-
-def _is_read(times: EventTimes, row: int) -> bool:
-    """Return whether a time is a number that was read."""
-    return times.is_counted and row not in times.faults

@@ -44,7 +44,10 @@ def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
     if fitting is None:
         return None
     begin, end = (time_text(_in_other(time_ms, unit, PER_SECOND[fitting])) for time_ms in (low_ms, high_ms))
-    which, there = f"all {times:,} times are", f"they are from {begin} to {end}"
+    which, there = (
+        f"all {times:,} times are",
+        f"they are {begin}" if begin == end else f"they are from {begin} to {end}",
+    )
     if times == 1:
         which, there = "the only time is", f"it is {begin}"
     return (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import field_column
-from buckets.events.conversion import COUNTED, SKIPPED, TIMES, TWICE, WITHOUT_ZONE, event_times
+from buckets.events.conversion import COUNTED, MISFITS, SKIPPED, TIMES, TWICE, WITHOUT_ZONE, event_times
 from buckets.events.schema import EventSchema, EventTime
 from buckets.events.time_units import unit_fault
 
@@ -53,6 +53,18 @@ def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: E
     if declared.has_earliest or not counts.get(COUNTED):
         return None
     return unit_fault(low_ms, high_ms, counts[COUNTED], declared.unit)
+
+
+def misfit(counts: Mapping[str, int], declared: EventTime) -> str | None:
+    """Say that half of the times or more are absurd and in another unit would not be; None if they are not."""
+    for unit, name in MISFITS.items():
+        times = counts.get(name, 0)
+        if times and times >= counts[TIMES]:
+            return (
+                f"{times:,} of {counts[TIMES] + times:,} times are outside {declared.limits} with `unit: "
+                f"{declared.unit}`, and would not be with `unit: {unit}`; write `unit: {unit}` in event_time"
+            )
+    return None
 
 
 class TimesSeen:

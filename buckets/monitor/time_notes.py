@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.events.conversion import COUNTED
 from buckets.events.schema import EventTime
-from buckets.events.times_seen import clock_lines, wrong_unit
+from buckets.events.times_seen import clock_lines, misfit, wrong_unit
 
 
 class TimeNotes:
@@ -24,9 +23,10 @@ class TimeNotes:
     def take(self, account: BatchAccount) -> None:
         """Look at a batch, before it is written."""
         counts = account.facts.times
-        if not self._is_checked and counts.get(COUNTED):
+        if not self._is_checked and counts:
             self._is_checked = True
-            fault = wrong_unit(counts, account.arrived[0].first_ms, account.arrived[-1].last_ms, self._declared)
+            span = (account.arrived[0].first_ms, account.arrived[-1].last_ms) if account.arrived else None
+            fault = misfit(counts, self._declared) or (wrong_unit(counts, *span, self._declared) if span else None)
             if fault is not None:
                 self._say(f"batch {account.batch_id}: {fault}")
         for kind, line in clock_lines(counts, self._declared):

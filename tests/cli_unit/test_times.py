@@ -104,6 +104,29 @@ def test_a_test_of_rules_that_reads_a_file_says_it_too(buckets, write):
     assert "with `unit: s` they are from 2025-11-13" in ran.out + ran.err
 
 
+def test_events_of_tests_are_written_in_the_format_and_zone_of_the_schema(buckets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    event_time = '{field: when, format: "%d/%m/%Y %H:%M", zone: Europe/Berlin}'
+    Path("schema.yaml").write_text(SCHEMA.format(event_time))
+    test = """tests:
+  - name: as they are written and from the start
+    start: {}
+    given:
+      - {{id: a, card: c, at: 0s}}
+      - {{id: b, card: c, when: "03/07/2026 10:01"}}
+      - {{id: c, card: c, at: {}}}
+    expect: {{alerts: []}}
+"""
+    for start in ("03/07/2026 10:00", "2026-07-03T08:00Z"):
+        Path("rules.yaml").write_text(RULES.partition("tests:")[0] + test.format(f'"{start}"', "2m"))
+        ran = buckets("rules", "test", "rules.yaml", "--schema", "schema.yaml")
+        assert ran.code == 0, ran.out + ran.err
+    Path("rules.yaml").write_text(RULES.partition("tests:")[0] + test.format('"03/07/2026 10:00"', "2m + 1ms"))
+    ran = buckets("rules", "test", "rules.yaml", "--schema", "schema.yaml")
+    assert ran.code != 0
+    assert "2026-07-03T08:02:00.001Z cannot be written as %d/%m/%Y %H:%M in Europe/Berlin" in ran.out + ran.err
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "delta"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_times_without_a_zone_are_told_and_those_that_clocks_show_twice(buckets, write, command, kind):

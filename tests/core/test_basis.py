@@ -2,6 +2,7 @@
 
 import pytest
 
+from buckets.events.schema import EventTime
 from tests.core.checkpoints import basis, change_job, schema_with, with_attributes, with_measures, with_time, written_in
 from tests.core.examples import SCHEMA
 
@@ -104,3 +105,23 @@ def test_policies_that_an_earlier_release_did_not_write_are_not_said_to_have_cha
     assert checkpoint.job.carried_over(basis(late="drop")) is None
     checkpoint.job.open(basis(late="drop"))
     assert as_worded(checkpoint.job.carried_over(basis(late="add")))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fault"),
+    [
+        ({}, {"zone": "UTC"}, None),
+        ({"zone": "UTC"}, {}, None),
+        ({}, {"zone": "Europe/Berlin"}, "was made with event_time.zone UTC, not Europe/Berlin"),
+        ({"unit": "us"}, {"unit": "ns"}, "was made with event_time.unit us, not ns"),
+        ({"unit": "iso8601"}, {"format": "%d/%m/%Y"}, "was made with event_time.format none, not %d/%m/%Y"),
+        ({"format": "%m/%d/%Y"}, {"format": "%d/%m/%Y"}, "was made with event_time.format %m/%d/%Y, not %d/%m/%Y"),
+    ],
+)
+def test_how_times_are_written_must_stay_and_a_zone_that_means_the_same_may_be_written(before, now, fault):
+    written, wanted = (
+        basis(schema=SCHEMA.model_copy(update={"event_time": EventTime.model_validate({"field": "at"} | settings)}))
+        for settings in (before, now)
+    )
+    found = wanted.conflict(written.to_json())
+    assert found is None if fault is None else found.startswith(fault)

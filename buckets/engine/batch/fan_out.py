@@ -93,8 +93,9 @@ def fan_out(
     skipped = skipped_rows(rows)
     if skipped:
         counts["skipped"] = skipped
-    if len(events):
+    if events.times.total():
         counts["times"] = events.times
+    if len(events):
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
