@@ -43,6 +43,7 @@ _OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DAY_MS = 86_400_000
 _MOST_TICKS_MS = 253_402_300_800_000
 """The end of the year 9999: what is further away has no text in ISO 8601."""
+_INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 
 
@@ -119,8 +120,8 @@ def _field_at(kind: Any, path: Path) -> Any:
             kind = kind.get("items") if isinstance(kind, dict) else None
             continue
         fields = kind.get("fields") if isinstance(kind, dict) else None
-        named = (each for each in fields or () if isinstance(each, dict) and each.get("field") == step)
-        kind = next(named, None) if isinstance(fields, list) else None
+        listed = fields if isinstance(fields, list) else []
+        kind = next((each for each in listed if isinstance(each, dict) and each.get("field") == step), None)
     return kind if isinstance(kind, dict) else None
 
 
@@ -139,10 +140,12 @@ def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Conv
 def _scale_of(kind: Mapping[str, Any]) -> int | None:
     """Return the digits behind the point of a decimal; None where its schema does not say them."""
     parameters = kind.get("parameters")
-    try:
-        return int(parameters["scale"]) if isinstance(parameters, dict) else None
-    except (KeyError, TypeError, ValueError):
-        return None
+    return _integer(parameters.get("scale")) if isinstance(parameters, dict) else None
+
+
+def _integer(value: Any) -> int | None:
+    """Return a number, or its text, as an integer; None of anything else."""
+    return int(str(value)) if _INTEGER.fullmatch(str(value)) else None
 
 
 def _refuse_bytes(value: Any) -> str:
@@ -171,11 +174,7 @@ def _decimal_text(scale: int | None, value: Any) -> str:
 def _variable_text(value: Any) -> str:
     """Write an object out that has a scale and a value."""
     parts = dict(value) if isinstance(value, Fields) else {}
-    try:
-        scale = int(parts.get("scale", ""))
-    except (TypeError, ValueError):
-        scale = None
-    return _decimal_text(scale, parts.get("value"))
+    return _decimal_text(_integer(parts.get("scale")), parts.get("value"))
 
 
 def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
@@ -187,11 +186,10 @@ def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
             raise ValueError(faults[0])
         time_ms = int(times_ms[0])
     else:
-        try:
-            ticks = int(value)
-        except (TypeError, ValueError):
+        ticks = _integer(value)
+        if ticks is None:
             message = f"{short_line(repr(value))} is no number, as a time of type {meaning} is"
-            raise ValueError(message) from None
+            raise ValueError(message)
         time_ms = ticks * _DAY_MS if meaning in _OF_DAYS else ticks // _PER_MS[meaning]
     if abs(time_ms) >= _MOST_TICKS_MS:
         message = f"{short_line(repr(value))} is an absurd time: outside {declared.limits}"

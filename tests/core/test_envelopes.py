@@ -571,3 +571,38 @@ def test_what_a_row_was_before_is_read_by_the_schema_too(tmp_path):
     read = read_messages(tmp_path, changes(value, value["payload"]), events, DEBEZIUM)
     assert [event["was"] for event in read.events] == [-2658824]
     assert read.dead.keys() == {1}
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["", "AA==", "1234", "ß"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["fields", "field", "name", "type", "after", "scale", "value"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["schema", "after", "field", "scale", "value"]), ANY_JSON), max_size=3))
+def test_whatever_a_schema_says_its_message_is_an_event_or_a_dead_letter_and_its_neighbour_is_read(
+    tmp_path_factory, changes_made
+):
+    value, whole = (wrapped("AA==", "AA==", 5, KINDS) for _ in range(2))
+    after = value["schema"]["fields"][1]
+    for place, anything in changes_made:
+        if place == "schema":
+            value["schema"] = anything
+        elif place == "after":
+            after["fields"] = anything
+        elif place == "field" and isinstance(after["fields"], list):
+            after["fields"].insert(0, anything)
+        elif place == "scale":
+            unknown = decimal_type(0) | {"parameters": {"scale": anything}}
+            value["schema"] = wrapped(0, 0, 0, KINDS | {"amount": unknown})["schema"]
+        elif place == "value":
+            value["payload"]["after"]["amount"] = anything
+    read = read_messages(tmp_path_factory.getbasetemp(), changes(value, whole), PAID, DEBEZIUM)
+    assert read.events[-1] == {"id": "a", "paid": 5, "amount": 0, "card.fee": 0}
+    assert len(read.events) + len(read.dead) == 2
