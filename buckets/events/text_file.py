@@ -37,6 +37,6 @@ def open_text(path: Path, remedy: str = _REMEDY) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             kind = COMPRESSED.get(path.suffix)
             yield file if kind is None else io.BufferedReader(pa.CompressedInputStream(file, kind))
-    except (OSError, pa.ArrowException) as error:
+    except OSError as error:
         message = f"events {path}: cannot be read ({getattr(error, 'strerror', None) or first_line(error)}); {remedy}"
         raise BucketsError(message) from None
