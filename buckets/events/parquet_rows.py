@@ -57,7 +57,7 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
         BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
     """
     file = open_parquet(path)
-    there = [*reachable(schema.field_names, file.schema_arrow), *folder_values(str(path))]
+    there = [*reachable(schema.field_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
     check_columns(there, schema, str(path), arrival)
     if arrival is not None:
         kind = file.schema_arrow.field(arrival).type

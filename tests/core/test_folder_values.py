@@ -11,6 +11,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.folder_values import folder_values
+from buckets.events.parquet_rows import check_parquet
 from buckets.events.schema import EventSchema
 
 SCHEMA = EventSchema.model_validate(
@@ -127,3 +128,12 @@ def test_a_column_that_neither_file_nor_folder_has_is_named(tmp_path, as_worded)
     write_csv(folder / "day.csv", [{"id": "a"}], ["id"])
     with pytest.raises(BucketsError, check=as_worded):
         open_event_file(folder / "day.csv", SCHEMA)
+
+
+def test_a_column_that_orders_rows_is_in_the_file(tmp_path, as_worded):
+    folder = tmp_path / "at=5"
+    folder.mkdir()
+    write_parquet(folder / "day.parquet", [{"id": "a"}], ["id"])
+    assert check_parquet(folder / "day.parquet", SCHEMA).metadata.num_rows == 1
+    with pytest.raises(BucketsError, check=as_worded):
+        check_parquet(folder / "day.parquet", SCHEMA, "at")

@@ -1,5 +1,6 @@
 """Drafted rules: whatever events they are drafted from, their own tests pass, and the limit is just crossed."""
 
+import gzip
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -211,3 +212,15 @@ def test_the_events_of_an_alert_are_those_of_its_key_and_window_up_to_its_own(tm
         events_of_alert(alert, job, file)
     with pytest.raises(BucketsError, check=as_worded):
         past_alert(job, "nobody")
+
+
+def test_the_events_of_an_alert_are_found_in_files_of_any_layout(tmp_path):
+    job = a_job(tmp_path, list(map(json.dumps, STREAM)))
+    alerts = buckets.read_output(tmp_path / "tables", "alerts").to_pylist()
+    alert = past_alert(job, alerts[-1]["alert_id"])
+    expected = events_of_alert(alert, job, None)
+    (tmp_path / "source" / "day.jsonl").unlink()
+    (tmp_path / "source" / "day.json.gz").write_bytes(gzip.compress(json.dumps(STREAM, indent=1).encode()))
+    (tmp_path / "source" / "broken.json").write_text("[{")
+    schema = job.event_schema.model_copy(update={"records": "[]"})
+    assert events_of_alert(alert, job.model_copy(update={"event_schema": schema}), None) == expected

@@ -113,4 +113,4 @@ def test_a_file_of_records_that_is_broken_is_one_dead_letter_and_a_bad_record_ha
             "raw": f"[{good[0]},\n{{\n",
         },
     ]
-    assert History.open(load_job(job.conf)).archive.end() == 5
+    assert History.open(load_job(job.conf)).archive.end() == 7
