@@ -18,8 +18,14 @@ SCHEMA: Written = {
     "name": "payment",
     "event_id": "id",
     "event_time": {"field": "t", "unit": "ms", "latest": "2100-01-01T00:00:00Z"},
-    "attributes": {"payer": "string", "country": "string", "kind": "string", "device": "string"},
-    "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}},
+    "attributes": {
+        "payer": "string",
+        "country": "string",
+        "kind": "string",
+        "device": "string",
+        "items[0].sku": "string",
+    },
+    "measures": {"amount": {"scale": 2}, "fee": {"scale": 0, "round": "half_even"}},
     "arrays": {"items[].sku": "string"},
 }
 WIDER: Written = SCHEMA | {"version": 2, "attributes": {**SCHEMA["attributes"], "channel": "string"}}
@@ -252,6 +258,15 @@ TEMPLATES = (
     ),
 )
 OF_ARRAYS = (
+    Template(
+        {
+            "rule_id": "first-of-payer",
+            "group_by": ["payer", "items[0].sku"],
+            "aggregate": {"function": "sum", "measure": "fee"},
+            "window": {"length": "1h"},
+            "limit": {"operator": ">", "value": "150"},
+        },
+    ),
     Template(
         {
             "rule_id": "gifts",

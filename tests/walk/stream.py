@@ -139,7 +139,10 @@ class Stream:
             "amount": f"{amount / 100:.2f}",
             "fee": dice.randrange(100),
         }
-        return row | dict.fromkeys(missing) | self._added()
+        row |= dict.fromkeys(missing) | self._added()
+        if row["fee"] is not None and self._other_dice.random() < 0.2:
+            row["fee"] += 0.5
+        return row
 
     def _added(self) -> Row:
         """A field that no event schema has at first, and a list of objects."""
@@ -157,7 +160,7 @@ class Stream:
                 json.dumps(row | {"amount": "1.234"}),
                 json.dumps(row | {"id": None}),
                 json.dumps(row | {"t": "yesterday"}),
-                json.dumps(row | {"fee": 1.5}),
+                json.dumps(row | {"fee": "1,5"}),
                 json.dumps(row)[:-1] + ', "fee": 3}',
             ]
         )

@@ -14,6 +14,7 @@ from tests.walk.timelines import Row, key_of
 
 MEASURES = {"amount": 2, "fee": 0, "alert_score": 0}
 ATTRIBUTES = ("id", "payer", "country", "kind", "device")
+FIRST = "items[0].sku"
 
 
 def parsed(line: str, schema: EventSchema) -> Row | None:
@@ -36,13 +37,15 @@ def parsed(line: str, schema: EventSchema) -> Row | None:
     amount = None if row["amount"] is None else Decimal(row["amount"])
     if (
         row["id"] is None
-        or not isinstance(row["fee"], int | None)
+        or not isinstance(row["fee"], int | float | None)
         or (amount is not None and amount != round(amount, 2))
     ):
         return None
     items = [item.get("sku") for item in row["items"]] if "items" in row else None
     channel = row["channel"] if "channel" in schema.attributes else None
-    added = {"channel": channel, "items": items, "t": row["t"], "amount": amount, "fee": row["fee"]}
+    fee = None if row["fee"] is None else round(row["fee"])  # of two integers that are as near the even one
+    added = {"channel": channel, "items": items, FIRST: items[0] if items else None}
+    added |= {"t": row["t"], "amount": amount, "fee": fee}
     return {name: row[name] for name in ATTRIBUTES} | added
 
 
