@@ -75,7 +75,7 @@ def as_said(row: Row) -> Row:
     for name, value in shown.items():
         if isinstance(value, datetime):
             shown[name] = (value - EPOCH) // timedelta(milliseconds=1)
-        elif name in ("key", "event", "terms") and value is not None:
+        elif name in columns.OBJECTS and value is not None:
             shown[name] = json.loads(value)
     return shown
 
