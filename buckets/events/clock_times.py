@@ -111,11 +111,7 @@ def _iso(text: str) -> datetime:
 
 def is_iso(text: str) -> bool:
     """Return whether a text is a time in ISO 8601."""
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    return not _each([text], _iso).faults
 
 
 def _formatted(text: str, form: str) -> datetime:

@@ -126,9 +126,11 @@ def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
         "filtered": {g.group_id: sum(has_key(row, g) and not passes(row, g) for _, row in good) for g in RULES.groups},
         "no_key": {g.group_id: sum(not has_key(row, g) for _, row in good) for g in RULES.groups},
         "arrived": [[min(times_ms), max(times_ms)]] if good else [],
-    } | ({"span": [7 - good[-1][0], 7 - good[0][0]]} if good else {}) | (
-        {"reasons": {"amount": len(rows) - len(good)}} if len(good) < len(rows) else {}
-    )
+    } | (
+        {"span": [7 - good[-1][0], 7 - good[0][0]], "times": dict.fromkeys(("times", "counted"), len(good))}
+        if good
+        else {}
+    ) | ({"reasons": {"amount": len(rows) - len(good)}} if len(good) < len(rows) else {})
 
 
 @given(ROWS)

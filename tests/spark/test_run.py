@@ -93,7 +93,7 @@ def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherev
     pq.write_table(arrow_table(EVENTS[:50]), job.source / "first.parquet")
     job.run(spark)
     rest = arrow_table(EVENTS[50:])
-    nanoseconds = pa.array([event["t"] * 10**6 + 999_999 for event in EVENTS[50:]], pa.timestamp("ns"))
+    nanoseconds = pa.array([event["t"] * 10**6 + 999_999 for event in EVENTS[50:]], pa.timestamp("ns", "UTC"))
     amounts = pa.array([Decimal(event["amount"]) for event in EVENTS[50:]], pa.decimal256(60, 40))
     rest = rest.set_column(1, "t", nanoseconds).set_column(4, "amount", amounts)
     rest = rest.set_column(2, "payer", rest["payer"].combine_chunks().dictionary_encode())
