@@ -12,11 +12,12 @@ from buckets.config.source import DeltaSource
 from buckets.delta.query import query, quoted_column, sql_text
 from buckets.delta.whole_table import is_made, open_table
 from buckets.errors import BucketsError
-from buckets.events.field_paths import containers, reachable, to_list, type_of
+from buckets.events.field_paths import containers, path_of, reachable, type_of
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
+from buckets.expressions.expression import is_array
 
 _MOST_ROWS = 2_000_000
 """Rows that are read at once, about."""
@@ -73,8 +74,9 @@ class OrderedRows:
         """Read the order of all rows: by the column `arrival`, and those that share a value of it by `ids`."""
         self._table, self._named = open_table(path), f"events {path}"
         columns = pa.schema(self._table.schema().to_arrow())
-        ids = [name for name in ids if name in reachable(ids, columns)]
-        self._sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in ids)])
+        # Lists of structs have no order.
+        there = [name for name in reachable(ids, columns) if name in ids and not is_array(name)]
+        self._sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in there)])
         name = _field_sql(arrival, columns)
         self._order = _order_sql(name, type_of(arrival, columns))
         ordered = f"select {self._order} as o from rows where {name} is not null order by o"
@@ -107,7 +109,7 @@ class OrderedRows:
 
 def _field_sql(name: str, columns: pa.Schema) -> str:
     """Return a column, or the field to which a path leads, in SQL, which counts elements of lists from 1."""
-    outermost, *inside = [name] if name in columns.names else to_list(name)
+    outermost, *inside = [name] if name in columns.names else path_of(name)
     steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
     return quoted_column(str(outermost)) + "".join(steps)
 
