@@ -66,7 +66,7 @@ def name_of(path: Path) -> str:
 def list_path(name: str) -> ArrayPath | None:
     """Return the path of an array, or of a value in an element of a list; None for a name that leads into no list."""
     index = _INDEX.search(name)
-    if index is None or not any(isinstance(step, int) for step in path_of(name)):
+    if index is None or ELEMENTS in name[: index.start()] or not any(isinstance(step, int) for step in path_of(name)):
         return array_path(name)
     return ArrayPath(name[: index.start()], name[index.end() :].removeprefix("."), int(index[1]))
 

@@ -72,7 +72,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
     columns, doubtful = _decoded(texts, schema.field_names)
     for row in sorted(doubtful):
         try:
-            values = _fields(texts[row].decode(), schema.field_names)
+            values = fields_of(texts[row].decode(), schema.field_names)
         except ValueError as error:
             reasons[row], values = str(error), [None] * len(columns)
         for column, value in zip(columns, values, strict=True):
@@ -231,7 +231,7 @@ def _deep(texts: Sequence[bytes]) -> set[int]:
     }
 
 
-def _fields(text: str, names: Sequence[str]) -> list[Any]:
+def fields_of(text: str, names: Sequence[str]) -> list[Any]:
     """Return the fields of these names; None for those that are missing.
 
     Raises:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.events.field_paths import outer_name, reachable, read_column
+from buckets.events.field_paths import outer_name, reachable, read_column, type_of
 from buckets.events.folder_values import folder_values, with_folder_values
 from buckets.events.row_order import can_order, orders
 from buckets.events.schema import EventSchema
@@ -60,8 +60,8 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
     there = [*reachable(schema.field_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
     check_columns(there, schema, str(path), arrival)
     if arrival is not None:
-        kind = file.schema_arrow.field(arrival).type
-        if not can_order(kind):
+        kind = type_of(arrival, file.schema_arrow)
+        if kind is None or not can_order(kind):
             message = (
                 f"events {path}: column {arrival!r} is of type {kind} and cannot be source.arrival; "
                 "name a column of whole numbers, dates or timestamps"

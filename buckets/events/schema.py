@@ -296,7 +296,7 @@ class EventSchema(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As it is in a file, without what is as usual, so that releases that do not know that read it."""
+        """Write it as it is in a file, without what is as usual."""
         written: dict[str, Any] = write(self)
         usual = {name for name in ("arrays", "origins", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}

@@ -8,7 +8,7 @@ import msgspec
 from buckets.errors import BucketsError
 from buckets.events.arrivals import DeadLetter, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file, raw_lines
-from buckets.events.json_object import read_object
+from buckets.events.json_events import fields_of
 from buckets.events.schema import EventSchema
 from buckets.rule_tests.event_rows import written_events
 
@@ -56,10 +56,10 @@ def _lines(file: EventFile, schema: EventSchema, key: str) -> Iterator[KeyedMess
 
 def _key_of_line(line: bytes, key: str) -> str:
     try:
-        fields = dict(read_object(line.decode()))
+        (value,) = fields_of(line.decode(), [key])
     except ValueError:
         return ""
-    return _text(fields.get(key))
+    return _text(value)
 
 
 def _rows(

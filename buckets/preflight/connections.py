@@ -25,7 +25,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
-from buckets.events.field_paths import reachable
+from buckets.events.field_paths import reachable, type_of
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.events.table_rows import plain_table_arrivals
@@ -155,8 +155,8 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     assert source.arrival is not None
     there = reachable(job.event_schema.field_names, columns)
     check_columns(there, job.event_schema, source.path, source.arrival)
-    kind = columns.field(source.arrival).type
-    if not can_order(kind):
+    kind = type_of(source.arrival, columns)
+    if kind is None or not can_order(kind):
         message = (
             f"source.arrival: column {source.arrival!r} of {source.path} is of type {kind} and cannot order rows; name "
             "a column of whole numbers, dates or timestamps"

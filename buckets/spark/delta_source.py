@@ -1,6 +1,6 @@
 """A Delta table as a stream of arrivals, in the order of one of its columns."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,7 +28,7 @@ from buckets.events.arrivals import (
     field_column,
     with_fields_of,
 )
-from buckets.events.field_paths import array_path, reachable, to_list
+from buckets.events.field_paths import Step, array_path, reachable, to_list
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
 from buckets.events.schema import EventSchema
@@ -70,11 +70,14 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
 
 def _column(name: str, columns: pa.Schema) -> Column:
     """Return a column, or the field to which its name is the path; of structs in a list, all of theirs."""
-    array = array_path(name)
-    steps = [*to_list(name), *(() if array is None else array.steps)]
-    outermost, *inside = [name] if name in columns.names else steps
-    column = F.col("`" + str(outermost).replace("`", "``") + "`")
-    for step in inside:
+    array = None if name in columns.names else array_path(name)
+    outermost, *inside = [name] if name in columns.names else to_list(name)
+    column = _stepped(F.col("`" + str(outermost).replace("`", "``") + "`"), inside)
+    return column if array is None else F.transform(column, lambda element: _stepped(element, array.steps))
+
+
+def _stepped(column: Column, steps: Sequence[Step]) -> Column:
+    for step in steps:
         column = column.getField(step) if isinstance(step, str) else F.get(column, F.lit(step))
     return column
 
@@ -82,7 +85,8 @@ def _column(name: str, columns: pa.Schema) -> Column:
 def _order(frame: DataFrame, source: DeltaSource) -> Column:
     """Return the arrival column as an integer; moments in microseconds."""
     assert source.arrival is not None
-    kind, column = frame.schema[source.arrival].dataType, _column(source.arrival, to_arrow_schema(frame.schema))
+    column = _column(source.arrival, to_arrow_schema(frame.schema))
+    kind = frame.select(column.alias(source.arrival)).schema[0].dataType
     if isinstance(kind, _MOMENTS):
         return F.unix_micros(column.cast(TimestampType()))
     if isinstance(kind, DecimalType) and kind.scale == 0:

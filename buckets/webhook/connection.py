@@ -20,7 +20,7 @@ _MOST_READ = 1 << 16
 """How much of an answer's body is read, so that the connection can be used again."""
 
 
-class Connection:
+class ReceiverConnection:
     """A connection to one address, opened when it is needed and again after whatever went wrong.
 
     Attributes:

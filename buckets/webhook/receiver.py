@@ -20,7 +20,7 @@ import h11
 from buckets.config.webhook import WebhookSettings
 from buckets.duration import format_duration
 from buckets.errors import first_line
-from buckets.webhook.connection import Connection
+from buckets.webhook.connection import ReceiverConnection
 
 _REFUSALS = frozenset({400, 413, 415, 422})
 """Answers that say something about this one message, which the next attempt would not change."""
@@ -60,7 +60,9 @@ class Receiver:
         self._settings, self._address = settings, urlsplit(settings.url)
         path = self._address.path or "/"
         self._path = f"{path}?{self._address.query}" if self._address.query else path
-        self._connection = Connection(self._address, lambda: ssl.create_default_context(cafile=settings.ca_file))
+        self._connection = ReceiverConnection(
+            self._address, lambda: ssl.create_default_context(cafile=settings.ca_file)
+        )
 
     def post(self, message_id: str, at_s: int, body: bytes) -> Attempt:
         """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now.

@@ -532,7 +532,8 @@ def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_
         "payments-value", 'syntax = "proto3"; message Payment { string id = 1; repeated int64 at = 2; }', "PROTOBUF"
     )
     assert said() == (
-        "registry URL: version 3 of payments-value has at, which is a list, and must be one value; take it out of the "
+        "registry URL: version 3 of payments-value has at, which is a list, and must be one value; [0] behind its "
+        "name is its first element; take it out of the "
         "event schema"
     )
     served.register("payments-value", "syntax;", "PROTOBUF")
@@ -614,7 +615,8 @@ def test_check_looks_for_fields_in_the_schemas_of_keys(served, keyed):
     )
     assert keyed("protobuf", inside) == "payments-key is at version 3, schema 3: 2 fields"
     assert keyed("protobuf", {"id": "key.ids"}) == (
-        "registry URL: version 3 of payments-key has id, which is a list, and must be one value; take it out of the "
+        "registry URL: version 3 of payments-key has id, which is a list, and must be one value; [0] behind its "
+        "name is its first element; take it out of the "
         "event schema"
     )
 

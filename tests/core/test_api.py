@@ -173,7 +173,7 @@ def test_what_is_wrong_with_rules_or_columns_is_said(as_worded):
     with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.Evaluator([rule("!r")], PAYMENTS)
     with pytest.raises(buckets.BucketsError, check=as_worded):
-        buckets.evaluate(payments(id=["e"]).drop_columns("amount"), [rule()], PAYMENTS)
+        buckets.evaluate(payments(id=["e"]).drop_columns("at"), [rule()], PAYMENTS)
     twice = payments(id=["e"]).append_column("amount", pa.array(["1.00"]))
     with pytest.raises(buckets.BucketsError, check=as_worded):
         buckets.evaluate(twice, [rule()], PAYMENTS)

@@ -106,7 +106,7 @@ def test_events_of_every_kind_raise_the_same(tmp_path, kind):
         path.write_text(table.to_pandas().to_json(orient="records", lines=True))
     elif kind == "delta":
         write_deltalake(path, table.take(pa.array(range(19, -1, -1))))
-    pieces = table_pieces(table, asked.scoring) if kind == "table" else event_pieces(path, None, asked.scoring)
+    pieces = table_pieces(table, asked.scoring) if kind == "table" else event_pieces(path, None, asked.scoring, print)
     report = asked.run(pieces)
     assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
 
@@ -125,13 +125,13 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
     table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
     write_deltalake(tmp_path / "events", table)
     asked = backtest([rule("sums")])
-    by_time = asked.run(event_pieces(tmp_path / "events", None, asked.scoring)).total.alerts
-    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked.scoring)).total.alerts
+    by_time = asked.run(event_pieces(tmp_path / "events", None, asked.scoring, print)).total.alerts
+    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked.scoring, print)).total.alerts
     assert by_time > backwards  # nearly all of them are late then
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring))
+        asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring, print))
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring))
+        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring, print))
 
 
 def test_shards_in_processes_of_their_own_raise_the_same(tmp_path):

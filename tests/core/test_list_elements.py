@@ -19,11 +19,13 @@ from buckets.events.avro.avro_events import read_plain as read_avro
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.field_paths import list_path, path_of
 from buckets.events.json_events import read_events
+from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.expressions.parser import parse_expression
+from buckets.kafka.event_messages import event_messages
 from tests.core.avro_events import encoded as avro_message
 from tests.core.avro_events import rows_of
 from tests.core.protobuf_events import encoded as protobuf_message
@@ -32,7 +34,7 @@ from tests.laws import examples
 SCHEMA = EventSchema.model_validate(
     {
         "event_id": "items[0].id",
-        "event_time": "times[0]",
+        "event_time": {"field": "times[0]", "earliest": "1970-01-01T00:00:00Z"},
         "attributes": {"items[1].id": "string", "party.accounts[0].iban": "string", "tags[2]": "string"},
         "measures": {"items[0].amount": {"scale": 2}},
         "arrays": {"items[].id": "string"},
@@ -251,3 +253,42 @@ def test_a_name_is_a_path(name, steps, in_list):
 )
 def test_conditions_name_elements(text):
     assert set(parse_expression(text).fields()) == {text.replace("`", "").split()[0]}
+
+
+def test_elements_of_lists_in_elements_are_an_array_from_json_tables_and_files(tmp_path):
+    schema = EventSchema.model_validate(
+        {"event_id": "id", "event_time": "at", "arrays": {"items[].codes[1]": "string"}}
+    )
+    time_ms = 1_700_000_000_000
+    events = [
+        {"id": "a", "at": time_ms, "items": [{"codes": ["x", "y"]}, {"codes": []}]},
+        {"id": "b", "at": time_ms + 1, "items": []},
+    ]
+    pq.write_table(pa.Table.from_pylist(events), tmp_path / "events.parquet")
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    read = [*table_arrivals(pa.Table.from_pylist(events), schema)]
+    for name in ("events.parquet", "events.jsonl"):
+        read += file_arrivals(open_event_file(tmp_path / name, schema), schema)
+    for rows in read:
+        found, faults = convert(rows, schema, frozenset())
+        assert not faults
+        assert found.attributes["items[].codes[1]"].to_pylist() == [["y", None], []]
+
+
+def test_what_orders_rows_may_be_inside_of_a_struct(tmp_path):
+    schema = EventSchema.model_validate({"event_id": "d.id", "event_time": {"field": "d.at", "earliest": "1970-01-01"}})
+    pq.write_table(pa.table({"d": [{"id": "a", "at": 7}, {"id": "b", "at": 5}]}), tmp_path / "events.parquet")
+    check_parquet(tmp_path / "events.parquet", schema, "d.at")
+    (rows,) = read_arrivals(tmp_path / "events.parquet", 0, schema, "d.at")
+    assert rows.column("source_order").to_pylist() == [7, 5]
+
+
+def test_the_key_of_a_message_is_found_by_its_path(tmp_path):
+    schema = EventSchema.model_validate(
+        {"event_id": "id", "event_time": "at", "attributes": {"d.card": "string", "l[0].c": "string"}}
+    )
+    line = json.dumps({"id": "a", "at": 1_700_000_000_000, "d": {"card": "c9"}, "l": [{"c": "q"}]})
+    (tmp_path / "events.jsonl").write_text(f"{line}\n")
+    for key, value in (("d.card", "c9"), ("l[0].c", "q")):
+        (message,) = event_messages(tmp_path / "events.jsonl", schema, key, print)
+        assert message == (value, line.encode())

@@ -60,6 +60,7 @@ def test_the_file_has_totals_accounts_and_rules(checkpoint):
         "events": 30,
         "malformed": 0,
         "skipped": 0,
+        "rounded": 0,
         "dead_letters": 0,
         "alerts": 3,
         "held_alerts": 5,

@@ -18,7 +18,7 @@ PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
 TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md", *PAGES)
 QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-FILES = {"cfg", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
+FILES = {"cfg", "gz", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml", "zst"}
 ELSEWHERE = {
     "customer",
     "envelope",
@@ -38,6 +38,8 @@ ELSEWHERE = {
     "features",
     "RULE",
     "train",
+    "io",  # types of Debezium and Kafka Connect
+    "org",
 }
 """First words of settings, of columns and of files, which are written like attributes of modules."""
 CALLED_BY_OTHERS = {
@@ -59,6 +61,7 @@ CALLED_BY_OTHERS = {
     "do_GET",  # Python's HTTP server
     "log_message",
     "handle_error",
+    "service_actions",
     "collect",  # the client of Prometheus
 }
 

@@ -24,7 +24,7 @@ def schema_of(**event_time: object) -> EventSchema:
 
 def arrivals(times: list, schema: EventSchema) -> list[pa.RecordBatch]:
     table = pa.table({"id": [f"e{number}" for number in range(len(times))], "at": times})
-    return list(plain_table_arrivals(table, schema, frozenset()))
+    return list(plain_table_arrivals(table, schema))
 
 
 def told(batches: list[list], schema: EventSchema) -> list[str]:
