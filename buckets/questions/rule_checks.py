@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, Final
 
 from buckets.changes.typed_rule import findings_of, outcomes_of, read_rule
@@ -26,6 +27,7 @@ WITHIN_MS = 20_000
 MOST_BYTES = 2 << 30
 """So much memory may a check take beside what it begins with."""
 _AT_ONCE: Final = 3
+_MEMORY: Final = Path("/proc/self/statm")
 _BEGUN_AS: Final = "buckets.questions.loaded_kernels"
 """The module that the process imports from which checks are forked."""
 
@@ -152,8 +154,8 @@ def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes:
 
 def _limit(within_ms: int, most_bytes: int) -> None:
     """Limit the memory of this process, and its CPU time for the case that whoever asks has ended."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        used = int(statm.read().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (used + most_bytes, resource.RLIM_INFINITY))
+    if _MEMORY.exists():  # elsewhere than on Linux the memory has no limit that is kept
+        used = int(_MEMORY.read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + most_bytes, resource.RLIM_INFINITY))
     seconds = within_ms // 1_000 + 1
     resource.setrlimit(resource.RLIMIT_CPU, (4 * seconds, 4 * seconds))

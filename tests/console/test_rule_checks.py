@@ -96,8 +96,9 @@ def test_a_check_that_takes_too_much_memory_is_ended_and_the_next_one_is_not(ser
     assert "1 of 1 tests pass" in check(served, RULE + TEST)
 
 
-def test_of_one_person_the_newest_check_is_made_and_pages_are_shown_meanwhile(served):
+def test_of_one_person_the_newest_check_is_made_and_pages_are_shown_meanwhile(served, monkeypatch):
     check(served, RULE)
+    monkeypatch.setattr(rule_checks, "WITHIN_MS", 5_000)
     began = threading.Event()
 
     def rules() -> int:
