@@ -21,6 +21,7 @@ SCHEMA: dict[str, Any] = {
     "event_time": {"field": "data.at", "unit": "s"},
     "attributes": {"data.cards[0].number": "string", "device": "string"},
     "measures": {"data.object.amount": {"scale": 2}, "fee": {"scale": 2}},
+    "arrays": {"data.cards[].tags[0]": "string"},
 }
 START_S = 1_772_442_000
 OLD = 6
@@ -30,17 +31,19 @@ SUM = COUNT | {"aggregate": {"function": "sum", "measure": "fee"}, "limit": {"op
 RULES = [
     {"rule_id": "by-card", "group_by": ["data.cards[0].number"], **COUNT},
     {"rule_id": "by-device", "group_by": ["device"], **COUNT},
+    {"rule_id": "tags", "group_by": [], "where": "'b' IN data.cards[].tags[0]", **COUNT},
     {"rule_id": "fees", "group_by": ["data.cards[0].number"], **SUM},
 ]
 ALERTS = {
     "by-card": ["e4", "e5", "e6", "e7", "e8", "e9"],
     "by-device": ["e8", "e9"],
+    "tags": ["e5", "e7", "e9"],
     "fees": ["e6", "e7", "e8", "e9"],
 }
 
 
 def event(number: int) -> dict[str, Any]:
-    cards = [{"number": "ab"[number % 2]}, {"number": "second"}]
+    cards = [{"number": "ab"[number % 2], "tags": []}, {"number": "second", "tags": ["ab"[number % 2], "b"]}]
     inside = {"object": {"id": f"e{number}", "amount": "12.50"}, "at": START_S + number, "cards": cards}
     newer = {} if number < OLD else {"device": "phone", "fee": "0.05"}
     return {"data": inside, "n": number} | newer
@@ -48,8 +51,9 @@ def event(number: int) -> dict[str, Any]:
 
 EVENTS = [event(number) for number in range(10)]
 OBJECT = pa.struct({"id": pa.string(), "amount": pa.string()})
+CARD = pa.struct({"number": pa.string(), "tags": pa.list_(pa.string())})
 COLUMNS = {
-    "data": pa.struct({"object": OBJECT, "at": pa.int64(), "cards": pa.list_(pa.struct({"number": pa.string()}))}),
+    "data": pa.struct({"object": OBJECT, "at": pa.int64(), "cards": pa.list_(CARD)}),
     "n": pa.int64(),
 }
 NEWER = {"device": pa.string(), "fee": pa.string()}
@@ -58,13 +62,16 @@ NEWER = {"device": pa.string(), "fee": pa.string()}
 def as_csv(events: list[dict[str, Any]]) -> list[str]:
     """The events as records: a header of paths, without the columns that no event has."""
     text = io.StringIO()
-    names = [*SCHEMA["measures"], *SCHEMA["attributes"], "data.object.id", "data.at"]
+    names = [*SCHEMA["measures"], *SCHEMA["attributes"], *SCHEMA["arrays"], "data.object.id", "data.at"]
     rows = [
         {
             "data.object.id": each["data"]["object"]["id"],
             "data.object.amount": each["data"]["object"]["amount"],
             "data.at": each["data"]["at"],
             "data.cards[0].number": each["data"]["cards"][0]["number"],
+            "data.cards[].tags[0]": json.dumps(
+                [card["tags"][0] if card["tags"] else None for card in each["data"]["cards"]]
+            ),
             "device": each.get("device"),
             "fee": each.get("fee"),
         }
