@@ -297,15 +297,22 @@ def test_messages_give_the_same_alerts(name: str, read: Callable[[Case, EventSch
     assert sorted(decoder.table("alerts", scored.payloads["alerts"])["event_id"].to_pylist()) == case.alerts
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "delta"])
 def test_every_command_tells_of_a_unit_that_does_not_fit(buckets, folder, kind):
     events = write(WRONG_UNIT, kind, folder)
-    of_events = ("--events", events, "--schema", "schema.yaml")
-    for words in (
-        ("evaluate", *of_events, "--rules", "rules.yaml", "--out", "out"),
-        ("backtest", "rules.yaml", *of_events),
-        ("features", "rules.yaml", *of_events, "--out", "out.parquet"),
-        ("rules", "check", "rules.yaml", *of_events),
-    ):
-        ran = buckets(*words)
-        assert "unit: s" in ran.err + ran.out, words
+    schema = ("--schema", "schema.yaml")
+    of_events = ("--events", events, *schema)
+    tests = [{"name": "t", "given": {"file": events.name}, "expect": {"alerts": []}}]
+    Path("tested.yaml").write_text(yaml.safe_dump({"rules": WRONG_UNIT.rules, "tests": tests}))
+    commands = {
+        "backtest": ("backtest", "rules.yaml", *of_events),
+        "features": ("features", "rules.yaml", *of_events, "--out", "out.parquet"),
+        "evaluate": ("evaluate", *of_events, "--rules", "rules.yaml", "--out", "out"),
+        "check": ("rules", "check", "rules.yaml", *of_events),
+        "test": ("rules", "test", "tested.yaml", *schema),
+        "new": ("rules", "new", "draft", "--from-file", events, *schema, "--group-by", WRONG_UNIT.key),
+    }
+    for name in ("backtest", "features") if kind == "delta" else commands:
+        ran = buckets(*commands[name])
+        assert ran.code == 1, name
+        assert "and with `unit: s` they are from 2026-03-02 09:00:00" in f"{ran.out}{ran.err}", name
