@@ -10,7 +10,7 @@ from tests.mcp.assistant import connected
 from tests.mcp.test_answers import RULE, TOOLS
 
 SECRET = "a-secret-of-the-machine"
-WRITES = {"propose_draft": "rules.yaml"}
+WRITES = {"propose_draft": ("rules.yaml", ".rules.yaml")}
 """What a tool may write in the job's folder; all others write nothing but by which field an archive is sorted."""
 WAYS = ("{0}/{1}", "../{1}", "{1}", "file://{0}/{1}")
 NOTE = "archive/arrivals/_delta_log"
@@ -70,7 +70,7 @@ def test_a_tool_opens_no_file_that_is_named_and_tells_nothing_of_it(assistant, p
                 said.append(answer.replace("nobody.jsonl", "secret.jsonl"))
             assert len(set(said)) <= 1, (name, way)
     changed = {path for path, data in content(place).items() if before.get(path) != data}
-    assert all(path.startswith((WRITES.get(tool, NOTE), NOTE)) for path in changed)
+    assert [path for path in changed if not path.startswith((*WRITES.get(tool, ()), NOTE))] == []
 
 
 def test_events_of_a_file_beside_the_rules_are_those_of_who_writes_rules(place, tmp_path, buckets):
