@@ -117,12 +117,12 @@ def test_a_text_file_with_the_name_of_a_parquet_file(folder, as_worded):
     assert as_worded(evaluate_fault(folder, events="events.parquet"))
 
 
-def test_csv_without_a_needed_column(folder, as_worded):
-    (folder / "events.csv").write_text("id,t,payer,kind\na,1,ann,CARD\n")
+def test_csv_without_its_time(folder, as_worded):
+    (folder / "events.csv").write_text("id,payer,kind,amount\na,ann,CARD,1\n")
     assert as_worded(evaluate_fault(folder, events="events.csv"))
 
 
-def test_parquet_without_a_needed_column(folder, as_worded):
+def test_parquet_without_its_time(folder, as_worded):
     write_parquet(folder / "events.parquet", {"id": ["a"], "payer": ["ann"], "kind": ["CARD"], "amount": ["1"]})
     assert as_worded(evaluate_fault(folder, events="events.parquet"))
 
