@@ -18,7 +18,13 @@ from buckets.kafka.event_messages import event_messages
 from tests.core.examples import SCHEMA, written_rule
 from tests.laws import examples
 
-AROUND = {"[]": "%s", "Records[]": '{"meta": {"Records": [1]}, "Records": %s, "n": 1.50}', "a.b[]": '{"a": {"b": %s}}'}
+AROUND = {
+    "[]": "%s",
+    "Records[]": '{"meta": {"Records": [1]}, "Records": %s, "n": 1.50}',
+    "a.b[]": '{"a": {"b": %s}}',
+    "a[1].b[]": '{"a": [{"b": 1, "b": 2}, {"b": %s}, null]}',
+    "a[0][1][]": '{"a": [[[], %s]]}',
+}
 EVENTS = ['{"id": "e1", "at": 1, "amount": 1.50}', '{"id":"e2",\n  "at": 2,\n  "amount": 12345678901234567.89}']
 
 
@@ -91,6 +97,10 @@ def test_the_texts_of_records_are_cut_out_as_they_were_written(records, others, 
         ("a.b[]", '{"a": []}'),
         ("a.b[]", '{"a": {"c": []}}'),
         ("a.b[]", '{"a": {"b": [1]}, "a": {"b": [2]}}'),
+        ("a[1].b[]", '{"a": [{"b": []}]}'),
+        ("a[0].b[]", '{"a": {"b": []}}'),
+        ("a[0].b[]", '{"a": [{"c": []}]}'),
+        ("a[0].b[]", '{"a": [{"b": [1], "b": [2]}]}'),
         ("[]", '{"Records": []}'),
         ("[]", '[{"id": 1},]'),
         ("[]", "[" * 100_000),
