@@ -4,6 +4,7 @@ events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), o
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -144,9 +145,14 @@ class Evaluator:
         typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables}
         return Results(typed, recorded.account)
 
-    def recorded(self, events: pa.Table) -> Results:
-        """Evaluate as `evaluate` does, into tables as a job writes them: keys, events and terms are JSON as text."""
-        scored = self._job.score_batch(self._arrivals(events), self._rule_set)
+    def recorded(self, events: pa.Table, say: Callable[[str], None] = warnings.warn) -> Results:
+        """Evaluate as `evaluate` does, into tables as a job writes them: keys, events and terms are JSON as text.
+
+        Args:
+            events: as for `evaluate`.
+            say: told of times without a zone; without it Python warns of them.
+        """
+        scored = self._job.score_batch(self._arrivals(events, say), self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
         tables = {name: self._table(name, kept, scored.payloads.get(name, [])) for name, kept in written.items()}
         return Results(tables, scored.account)
@@ -171,14 +177,14 @@ class Evaluator:
         pieces = list(numbered(self._arrivals(events), 0))
         return table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, ids)
 
-    def _arrivals(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _arrivals(self, events: pa.Table, say: Callable[[str], None] = warnings.warn) -> Iterator[pa.RecordBatch]:
         if not isinstance(events, pa.Table):
             message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
             raise BucketsError(message)
         self._tables += 1
         # Rows of later tables are others, where their ids are made of their numbers.
         name = SOURCE_NAME if self._tables == 1 else f"{SOURCE_NAME}{self._tables}"
-        return table_arrivals(events, self._schema, name)
+        return table_arrivals(events, self._schema, name, say)
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """Return an output in arrival order, with the columns that it has in a job but for those of its source."""

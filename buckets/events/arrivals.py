@@ -23,6 +23,7 @@ from buckets.events import conversion
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
+from buckets.printable import short_line
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
@@ -82,7 +83,7 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
         if name not in names and name not in made:
             message = (
                 f"events {path}: no column {name!r}, which event schema {schema.name!r} needs; "
-                f"columns there: {', '.join(names)}"
+                f"columns there: {', '.join(map(short_line, names))}"
             )
             raise MissingColumn(message)
 

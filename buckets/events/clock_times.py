@@ -3,6 +3,7 @@
 A whole column is read by Arrow where that is sure to read as Python does; otherwise each different text is read once.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
@@ -25,6 +26,7 @@ _OF_ARROW = frozenset("YmdHMSyb%")
 """Codes that Arrow reads as Python does, of texts that are written as Arrow itself would write them."""
 _OF_MACHINE = frozenset("ZcxX")
 """Codes whose meaning depends on the machine."""
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _SHOWN = 40
 
 
@@ -46,16 +48,19 @@ def checked_format(form: str) -> str:
     """Return a format that says of each time which day it is on.
 
     Raises:
-        ValueError: it does not, or has codes that are unknown, or differ from machine to machine.
+        ValueError: it does not, or has codes that are unknown, differ from machine to machine, or lose the afternoon.
     """
     codes = _codes(form)
     wild = sorted(codes & _OF_MACHINE)
     if wild:
         message = f"%{wild[0]} in {form!r} means something else on other machines; write days, hours and %z"
         raise ValueError(message)
+    if ("I" in codes) != ("p" in codes):  # Python reads %H with %p as if there were no PM.
+        message = f"%I and %p in {form!r} go together, as in %I:%M %p; hours from 0 to 23 are %H"
+        raise ValueError(message)
     try:
         day = datetime.strptime(_ANY_DAY.strftime(form), form).date()  # noqa: DTZ007 - only its day is asked for
-    except ValueError as error:
+    except (ValueError, re.error) as error:
         message = f"{form!r} is no format ({error}); write it as in %d/%m/%Y %H:%M"
         raise ValueError(message) from None
     if day != _ANY_DAY.date():
@@ -116,7 +121,7 @@ def is_iso(text: str) -> bool:
 
 def _formatted(text: str, form: str) -> datetime:
     try:
-        if text.isascii():  # Python takes digits of other scripts, too.
+        if text.isascii() or not _OTHER_DIGIT.search(text):  # Python takes digits of other scripts, too.
             return datetime.strptime(text, form)  # noqa: DTZ007 - whether it has a zone is asked of it
     except ValueError:
         pass

@@ -45,12 +45,15 @@ def read_header(line: str, schema: EventSchema) -> list[str]:
     """Read the names of the fields from a header line, which is about events of a schema; some columns may have none.
 
     Raises:
-        ValueError: broken, a name is given twice, or none is a field; says what to do.
+        ValueError: broken, a field is named twice, or none is; says what to do.
     """
     names = _names(line, schema.csv)
-    twice = next((name for name in names if name and names.count(name) > 1), None)
+    twice = next((name for name in schema.field_names if names.count(name) > 1), None)
     if twice is not None:
-        message = f"broken CSV: the header names {twice!r} twice"
+        message = (
+            f"broken CSV: the header names {twice!r} twice; give each column a name of its own there, or in the event "
+            "schema, by which this line is no event: csv: {header: [NAME, …]}"
+        )
         raise ValueError(message)
     if set(names).isdisjoint(schema.field_names):
         message = (

@@ -6,7 +6,7 @@ digits that were written, and has its number in the list as its position.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.field_paths import Path, name_of, path_of
 from buckets.events.folder_values import with_folder_values
 from buckets.events.json_events import read_events
 from buckets.events.json_members import kind_of
@@ -39,16 +40,18 @@ def split_records(content: bytes, records: str) -> list[bytes]:
 
     Args:
         content: of the file.
-        records: where its list is, as event schemas say it: `[]`, `Records[]`, `a.b[]`.
+        records: where its list is, as event schemas say it: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
 
     Raises:
         ValueError: it is not JSON, or has no such list; says why.
     """
     content = content.removeprefix(_MARK)
     found: msgspec.Raw | bytes = content
-    outer, steps = "", () if records == ELEMENTS else tuple(records.removesuffix(ELEMENTS).split("."))
-    for step in steps:
-        found, outer = _member(found, step, outer), f"{outer}.{step}" if outer else step
+    steps: Path = () if records == ELEMENTS else path_of(records.removesuffix(ELEMENTS))
+    for number, step in enumerate(steps):
+        outer = name_of(steps[:number])
+        found = _element(found, step, outer) if isinstance(step, int) else _member(found, step, outer)
+    outer = name_of(steps)
     lists = _decoded(_RECORDS, found, outer, "a list")
     _check_once(content, found, steps)
     return list(map(bytes, lists))
@@ -67,6 +70,15 @@ def _member(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
     return found
 
 
+def _element(text: msgspec.Raw | bytes, index: int, outer: str) -> msgspec.Raw:
+    """Return an element of the list that lies at a path, from the very memory of its text."""
+    elements: list[msgspec.Raw] = _decoded(_RECORDS, text, outer, "a list")
+    if index >= len(elements):
+        message = f"{outer} has no [{index}]; it is a list of {len(elements)}"
+        raise ValueError(message)
+    return elements[index]
+
+
 def _decoded(decoder: msgspec.json.Decoder[Any], text: msgspec.Raw | bytes, outer: str, wanted: str) -> Any:
     try:
         return decoder.decode(text)
@@ -80,7 +92,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: msgspec.Raw | bytes, oute
     raise ValueError(message)
 
 
-def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: tuple[str, ...]) -> None:
+def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: Path) -> None:
     """See that no name on the way to the list is given twice, of which msgspec takes the last."""
     if not steps:
         return
@@ -92,6 +104,9 @@ def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: tuple[str, 
         message = "is not valid UTF-8 around its list"
         raise ValueError(message) from None
     for step in steps:
+        if isinstance(step, int):
+            value = value[step]
+            continue
         found = [inside for name, inside in value if name == step]
         if len(found) > 1:
             message = f"{step}: is given twice"
@@ -99,7 +114,7 @@ def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: tuple[str, 
         value = found[0]
 
 
-def read_records(path: Path, records: str) -> tuple[list[bytes], str | None]:
+def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]:
     """Read the records of a file as texts; where it is broken as a whole, its own text, and why.
 
     Raises:
@@ -120,7 +135,7 @@ def read_records(path: Path, records: str) -> tuple[list[bytes], str | None]:
         return [content], str(error)
 
 
-def check_records(path: Path, records: str) -> list[bytes]:
+def check_records(path: FilePath, records: str) -> list[bytes]:
     """Return the records of a file that has some, as texts.
 
     Raises:
@@ -137,7 +152,7 @@ def check_records(path: Path, records: str) -> list[bytes]:
 
 
 def record_arrivals(
-    path: Path, order: int, schema: EventSchema, batch_rows: int = MOST_ROWS
+    path: FilePath, order: int, schema: EventSchema, batch_rows: int = MOST_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Read the records of a file as arrivals; where the file is broken as a whole, it is one of them.
 

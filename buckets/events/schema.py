@@ -52,7 +52,7 @@ def _is_origin(value: str) -> str:
 def _is_list_of_records(value: str) -> str:
     outer, _, inner = value.partition(ELEMENTS)
     if ELEMENTS not in value or inner or (outer and "" in outer.split(".")):
-        message = f'must be "[]" for one array, or the path of a list, as in Records[] or a.b[], not {value!r}'
+        message = f'must be "[]" for one array, or the path of a list, as in Records[], a.b[], a[0].b[], not {value!r}'
         raise ValueError(message)
     return value
 
@@ -311,8 +311,11 @@ class EventSchema(BaseModel):
 
     @property
     def with_written_ids(self) -> "EventSchema":
-        """The same of events whose ids have been made already, as those of tests are."""
-        return self.model_copy(update={"identity": EventId(field=self.event_id)}) if self.identity.is_made else self
+        """The same of events whose ids have been made already, as those of tests are, which have no header line."""
+        if not self.identity.is_made:
+            return self
+        without_header = self.csv.model_copy(update={"header": ()})
+        return self.model_copy(update={"identity": EventId(field=self.event_id), "csv": without_header})
 
     @property
     def field_names(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Rows of an Arrow table as arrivals, in the types that they have there."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -17,22 +17,25 @@ from buckets.events.times_seen import told
 SOURCE_NAME = "table"
 
 
-def table_arrivals(table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME) -> Iterator[pa.RecordBatch]:
+def table_arrivals(
+    table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME, say: Callable[[str], None] = warnings.warn
+) -> Iterator[pa.RecordBatch]:
     """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
-    A declared field without a column is null. Python warns of times without a zone.
+    A declared field without a column is null.
 
     Args:
         table: the rows.
         schema: the event schema.
         needed: fields that must have a column.
         name: what the rows are called as a source, which ids that are made of rows begin with.
+        say: told of times without a zone; without it Python warns of them.
 
     Raises:
         BucketsError: the id or the time has no column, or a name stands there twice; the times at the beginning are in
             another unit than the declared.
     """
-    return told(plain_table_arrivals(table, schema, name), schema, f"events {SOURCE_NAME}", warnings.warn)
+    return told(plain_table_arrivals(table, schema, name), schema, f"events {SOURCE_NAME}", say)
 
 
 def plain_table_arrivals(table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME) -> Iterator[pa.RecordBatch]:

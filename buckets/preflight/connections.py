@@ -105,7 +105,11 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
         return counted(len(files), "file") if files else "no files yet"
     lacking = _lacking(files, job, source)
     arrivals = file_arrivals(EventFile(begun, source.file_format), job.event_schema, _ROWS_LOOKED_AT)
-    told = _looked_at(next(arrivals, None), job, f"events {begun}")
+    try:
+        told = _looked_at(next(arrivals, None), job, f"events {begun}")
+    except BucketsError:
+        open_event_file(begun, job.event_schema, source.file_format)  # Says how a file is laid out, if that is why.
+        raise
     return "; ".join([counted(len(files), "file"), *lacking, *told])
 
 

@@ -19,7 +19,7 @@ from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, format_scaled, to_
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_tests.draft_text import DraftedTest, shortest, tests_text
 from buckets.rule_tests.event_rows import EventRow
-from buckets.rule_tests.given_events import events_table
+from buckets.rule_tests.given_events import events_table, say_nothing
 from buckets.rule_tests.tester import engine_of
 from buckets.rules.filter import Filter, write_filter
 from buckets.rules.rule import Rule
@@ -86,7 +86,7 @@ def _tested(
     active = rule.model_copy(update={"state": "ACTIVE"})
     strict = engine.model_copy(update={"nulls": "strict"})  # An event that the rule would not see is no example of it.
     evaluator = Evaluator([active], schema.with_written_ids, engine_of(strict, [active], schema))
-    return DraftedTest(name, rows, evaluator.recorded(events_table(rows, schema)))
+    return DraftedTest(name, rows, evaluator.recorded(events_table(rows, schema), say_nothing))
 
 
 def _just_crossed(

@@ -20,7 +20,7 @@ from buckets.lists.lists import Lists
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.comparison import mismatches
-from buckets.rule_tests.given_events import Fault, as_text, given_events
+from buckets.rule_tests.given_events import Fault, as_text, given_events, say_nothing
 from buckets.rule_tests.results import RuleTestResults
 from buckets.rules.group import canonical_group_id
 from buckets.rules.policy import WHOLE_SHARE
@@ -90,7 +90,8 @@ class RuleTester:
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         lists = _lists(test, rules.values(), fault)
-        results = RuleTestResults(given, rules, self._evaluator(tuple(rules), lists).recorded(given.table))
+        recorded = self._evaluator(tuple(rules), lists).recorded(given.table, say_nothing)
+        results = RuleTestResults(given, rules, recorded)
         failures = (
             Failure(self._file.line((*location, *mismatch.location)), mismatch.text)
             for mismatch in mismatches(test.expect, results, fault)

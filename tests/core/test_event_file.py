@@ -180,6 +180,13 @@ def test_a_header_that_names_a_field_twice_is_refused(write, as_worded):
         opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))
 
 
+def test_names_that_no_field_has_may_stand_in_a_header_twice(write):
+    path = write("day.csv", "id,Account,at,Account,amount\ne,x,1,y,5\n")
+    (rows,) = file_arrivals(opened(path), SCHEMA)
+    events, letters = parse(rows, SCHEMA, frozenset())
+    assert (events.event_id.to_pylist(), events.measures["amount"].to_pylist(), letters) == (["e"], [500], [])
+
+
 PACK = {
     "gz": gzip.compress,
     "zst": lambda content: pa.compress(content, "zstd", asbytes=True),

@@ -117,12 +117,29 @@ def test_what_is_not_written_so_is_a_dead_letter_and_harms_no_other(odd):
 
 
 @pytest.mark.parametrize(
+    ("form", "noon"),
+    [
+        ("%Y年%m月%d日 %H時%M分", "2026年07月01日 12時00分"),
+        ("%m/%d/%Y, %I:%M %p", "7/1/2026, 12:00\u202fPM"),
+        ("%d.%m.%Y um %H:%M Uhr für", "01.07.2026 um 12:00 Uhr für"),
+    ],
+)
+def test_letters_and_spaces_of_other_scripts_may_be_in_a_format_and_their_digits_may_not(form, noon):
+    other = noon.replace("2026", "\uff12\uff10\uff12\uff16")
+    values, faults = times_ms(text(noon, other), declared(format=form))
+    assert (values.tolist(), list(faults)) == ([NOON_MS, 0], [1])
+
+
+@pytest.mark.parametrize(
     ("given_settings", "reason"),
     [
         ({"format": "%d/%m"}, "does not say year, month and day"),
         ({"format": "%Y-%m-%d %Z"}, "something else on other machines"),
         ({"format": "%c"}, "something else on other machines"),
         ({"format": "%Q"}, "is no format"),
+        ({"format": "%Y-%m-%d %Y"}, "is no format"),
+        ({"format": "%d/%m/%Y %H:%M %p"}, "go together"),
+        ({"format": "%d/%m/%Y %I:%M"}, "go together"),
         ({"format": "%d/%m/%Y", "unit": "ms"}, "leave one of them out"),
         ({"zone": "Europe/Berlim"}, "no time zone 'Europe/Berlim'"),
         ({"zone": "UTC", "broker": "create_time"}, "zone: the time of a broker is in UTC"),

@@ -15,10 +15,17 @@ from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.json_records import record_arrivals, split_records
 from buckets.events.schema import EventSchema
 from buckets.kafka.event_messages import event_messages
+from buckets.preflight.connections import check_connections
 from tests.core.examples import SCHEMA, written_rule
 from tests.laws import examples
 
-AROUND = {"[]": "%s", "Records[]": '{"meta": {"Records": [1]}, "Records": %s, "n": 1.50}', "a.b[]": '{"a": {"b": %s}}'}
+AROUND = {
+    "[]": "%s",
+    "Records[]": '{"meta": {"Records": [1]}, "Records": %s, "n": 1.50}',
+    "a.b[]": '{"a": {"b": %s}}',
+    "a[1].b[]": '{"a": [{"b": 1, "b": 2}, {"b": %s}, null]}',
+    "a[0][1][]": '{"a": [[[], %s]]}',
+}
 EVENTS = ['{"id": "e1", "at": 1, "amount": 1.50}', '{"id":"e2",\n  "at": 2,\n  "amount": 12345678901234567.89}']
 
 
@@ -91,6 +98,10 @@ def test_the_texts_of_records_are_cut_out_as_they_were_written(records, others, 
         ("a.b[]", '{"a": []}'),
         ("a.b[]", '{"a": {"c": []}}'),
         ("a.b[]", '{"a": {"b": [1]}, "a": {"b": [2]}}'),
+        ("a[1].b[]", '{"a": [{"b": []}]}'),
+        ("a[0].b[]", '{"a": {"b": []}}'),
+        ("a[0].b[]", '{"a": [{"c": []}]}'),
+        ("a[0].b[]", '{"a": [{"b": [1], "b": [2]}]}'),
         ("[]", '{"Records": []}'),
         ("[]", '[{"id": 1},]'),
         ("[]", "[" * 100_000),
@@ -201,3 +212,19 @@ def test_records_are_sent_to_a_topic_as_they_are(tmp_path):
 def test_a_schema_without_records_is_written_as_earlier_releases_read_it():
     assert "records" not in SCHEMA.model_dump()
     assert EventSchema.model_validate(with_records("a.b[]").model_dump(mode="json")).records == "a.b[]"
+
+
+@pytest.mark.parametrize("records", [{}, {"records": "Records[]"}])
+def test_a_check_of_a_job_says_what_to_write_for_a_file_that_is_one_value(tmp_path, records):
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA.model_dump(mode="json") | records))
+    rules = [written_rule(aggregate={"function": "count"}, group_by=[])]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": rules}))
+    conf = {"schema": "schema.yaml", "rules": "rules.yaml", "checkpoint": "c", "output": {"path": "t"}}
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf | {"source": {"kind": "json", "path": "in"}}))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "day.json").write_text(f"[{EVENTS[0]}]")
+    job = load_job(tmp_path / "conf.yaml")
+    source = next(answer for answer in check_connections(tmp_path / "conf.yaml", job) if answer.thing == "source")
+    with pytest.raises(BucketsError) as error:
+        open_event_file(tmp_path / "in" / "day.json", job.event_schema)
+    assert source.faults == (error.value.message,)

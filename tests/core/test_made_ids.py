@@ -329,6 +329,15 @@ def test_a_schema_whose_id_is_a_field_is_written_as_before():
         assert schema.with_written_ids.model_dump()["event_id"] == schema.event_id
 
 
+def test_tests_of_rules_need_no_id_among_the_names_of_columns():
+    header = {"csv": {"header": ["payer", "at", "amount"]}}
+    for made in ({"hash": ["payer", "at"]}, {"row": True}):
+        schema = EventSchema.model_validate(SMALL | header | {"event_id": made}).with_written_ids
+        assert EventSchema.model_validate_json(schema.model_dump_json()) == schema
+        table = table_of(PAYMENTS[0]).append_column("event_id", pa.array(["e"]))
+        assert buckets.evaluate(table, [rule()], schema).evaluations["event_id"].to_pylist() == ["e"]
+
+
 def checks_of(source: dict[str, Any], schema: EventSchema) -> None:
     """What a start sees of a schema under a source."""
     settings = JobSettings.model_validate(

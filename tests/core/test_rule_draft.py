@@ -224,3 +224,11 @@ def test_the_events_of_an_alert_are_found_in_files_of_any_layout(tmp_path):
     (tmp_path / "source" / "broken.json").write_text("[{")
     schema = job.event_schema.model_copy(update={"records": "[]"})
     assert events_of_alert(alert, job.model_copy(update={"event_schema": schema}), None) == expected
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_drafted_of_events_in_local_times_says_nothing_of_zones(tmp_path):
+    time = {"field": "eventTime", "format": "%d.%m.%Y %H:%M"}
+    schema = EventSchema.model_validate(PAYMENTS.model_dump() | {"event_time": time})
+    rows = [row(number, "p1", 100, f"05.01.2026 09:0{number}") for number in range(3)]
+    assert drafted(tmp_path, form("count", "1h"), rows, schema, EngineSettings()).rules[0].rule_id == "drafted"
