@@ -57,7 +57,7 @@ def faults_of(
     faults = []
     meant: set[Location] = set()
     for each in sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN):
-        location, reason = _location(each), _reason(each)
+        location, reason = _location(each), _reason(each, getattr(model, "takes_variables", False))
         if each["type"] == _UNKNOWN:
             known = [] if model is None else _fields_at(model, location[:-1])
             found = closest(str(location[-1]), known)
@@ -126,8 +126,8 @@ def field_name(location: Location) -> str:
     return short_line(text)
 
 
-def _reason(error: Any) -> str:
-    """Return one validation error in plain words."""
+def _reason(error: Any, takes_variables: bool) -> str:
+    """Return one validation error in plain words, and whether environment variables are replaced where it was found."""
     if error["type"] == "missing":
         return "is missing"
     text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
@@ -136,5 +136,8 @@ def _reason(error: Any) -> str:
         text = f"{text}, not {given!r}"
     named = VARIABLE.search(given) if isinstance(given, str) else None
     if named is not None and "environment variable" not in text:
-        text = f"{text}; {named[0]} is not replaced here, write the value itself"
+        of_variable = f"it comes from environment variable {named[1]}"
+        text = (
+            f"{text}; {of_variable if takes_variables else f'{named[0]} is not replaced here, write the value itself'}"
+        )
     return short_line(text)

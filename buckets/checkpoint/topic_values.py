@@ -105,8 +105,8 @@ class TopicValues:
     ) -> pa.RecordBatch:
         """Read keys into fields."""
         if pinned.key_format in _TEXT:
-            is_wrapped = self.source.envelope == "debezium"
-            return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped)
+            is_wrapped, digits = self.source.envelope == "debezium", self.source.decimals == "string"
+            return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped, digits)
         schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask, KEY if is_whole else None)
         return _registered(rows, schema, pinned.key_format, schemas, pinned)
 

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 
@@ -22,6 +22,8 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    takes_variables: ClassVar[bool] = True
+    """That a fault of a value may be one of a variable's."""
 
     @field_validator("*", mode="before")
     @classmethod

@@ -20,7 +20,7 @@ class Activity:
         self._started_ms = epoch_ms()
         self._requests: Counter[tuple[str, int]] = Counter()
         self._seconds: dict[str, Histogram] = {}
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def note(self, page: str, code: int, seconds: float) -> None:
@@ -30,17 +30,24 @@ class Activity:
             self._seconds.setdefault(page, Histogram(_BOUNDS_S)).add([(seconds, 1)])
 
     @contextmanager
-    def streaming(self) -> Iterator[None]:
-        """Count a stream while it is open."""
-        self._add_stream(1)
+    def streaming(self, person: str) -> Iterator[None]:
+        """Count a stream of a person while it is open."""
+        self._add_stream(person, 1)
         try:
             yield
         finally:
-            self._add_stream(-1)
+            self._add_stream(person, -1)
 
-    def _add_stream(self, number: int) -> None:
+    def _add_stream(self, person: str, number: int) -> None:
         with self._lock:
-            self._streams += number
+            self._streams[person] += number
+            if not self._streams[person]:
+                del self._streams[person]
+
+    def streams(self, person: str) -> tuple[int, int]:
+        """Return how many streams are open, and how many of them are a person's."""
+        with self._lock:
+            return self._streams.total(), self._streams[person]
 
     def status(self) -> dict[str, Any]:
         """Return all counts, as metrics read them."""
@@ -49,5 +56,5 @@ class Activity:
                 "started_ms": self._started_ms,
                 "requests": dict(self._requests),
                 "seconds": {page: counted.to_json() for page, counted in self._seconds.items()},
-                "streams": self._streams,
+                "streams": self._streams.total(),
             }

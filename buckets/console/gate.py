@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -89,10 +89,13 @@ class Gate:
         if origin.partition("://")[2] != host or site != "same-origin":
             return "this form was sent by another page; nothing has changed"
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_BYTES:
-                return f"this form has more than {_MOST_BYTES:,} bytes; nothing has changed"
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    return f"this form has more than {_MOST_BYTES:,} bytes; nothing has changed"
+        except ClientDisconnect:
+            return "this form has no end; nothing has changed"
         try:
             form: Mapping[str, list[str]] = _form(body)
         except ValueError:

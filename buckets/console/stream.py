@@ -4,18 +4,24 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from buckets.console.connections import most_connections
 from buckets.console.site import Site
 from buckets.console.view import Asked
 from buckets.errors import BucketsError
 
 EVERY_S = 1.0
 _KEPT_ALIVE_S = 15.0
+_OF_CONNECTIONS: Final = 2
+"""Of this many connections one may be a stream, so that pages are shown however many stay open."""
+_OF_STREAMS: Final = 2
+"""Of this many streams one may be of the same person."""
 
 
 class PageChange(NamedTuple):
@@ -34,17 +40,36 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
     """Return what answers requests with a stream."""
 
     async def endpoint(request: Request) -> Response:
-        asked = Asked(site, request.state.person, request.query_params)
-        return StreamingResponse(_messages(changes(asked), site), media_type="text/event-stream")
+        person = request.state.person
+        streams, own = site.activity.streams(person.name)
+        most = most_connections() // _OF_CONNECTIONS
+        if streams >= most or own >= most // _OF_STREAMS:
+            line = "so many pages are open that this one does not follow what happens; load it again to see it"
+            return Response(f"{line}\n", 503, media_type="text/plain; charset=utf-8")
+        asked = Asked(site, person, request.query_params)
+        return _Stream(_messages(changes(asked), site), site, person.name)
 
     return endpoint
 
 
+class _Stream(StreamingResponse):
+    """A stream, which is counted before any other one can ask how many there are."""
+
+    def __init__(self, messages: AsyncIterator[str], site: Site, person: str) -> None:
+        """Stream messages to a person."""
+        super().__init__(messages, media_type="text/event-stream")
+        self._site, self._person = site, person
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the messages until the stream ends."""
+        with self._site.activity.streaming(self._person):
+            await super().__call__(scope, receive, send)
+
+
 async def _messages(changes: Iterator[list[PageChange]], site: Site) -> AsyncIterator[str]:
-    with site.activity.streaming():
-        yield ": begins\n\n"
-        async for message in _news(changes, site.closing):
-            yield message
+    yield ": begins\n\n"
+    async for message in _news(changes, site.closing):
+        yield message
 
 
 async def _news(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:

@@ -2,7 +2,8 @@
 
 A decimal is base64 of the bytes of a whole number, and the schema has the digits behind its point; or it is an object
 with both. A time is a number in a unit that the schema names. Both are written out here as text, as they are without a
-schema: decimals to the digit, the time of an event in the unit of its field. All else stays as it is.
+schema: decimals to the digit, whatever their field is, and the time of an event in the unit of its field. All else
+stays as it is.
 
 Without a schema a text such as `1234` may be four digits or three bytes. `base64_fault` finds such texts.
 
@@ -57,13 +58,12 @@ class ConnectValues:
             within: the path in a message to the object that holds them.
             names: the fields, and what each is called there.
             schema: the event schema.
-            digits: whether a text in a measure without a schema is known to be digits.
+            digits: whether a text in a field of numbers without a schema is known to be digits.
         """
         self._within, self._schema = within, schema
-        time = schema.event_time.field
-        measures = {name: called for name, called in names.items() if name in schema.measures}
-        self._names = measures | ({time: names[time]} if time in names else {})
-        self._doubtful = {} if digits else measures
+        self._names = {name: called for name, called in names.items() if name not in schema.arrays}
+        numbers = {*schema.measures, *(name for name, kind in schema.attributes.items() if kind == "long")}
+        self._doubtful = {} if digits else {name: called for name, called in names.items() if name in numbers}
         last = "|".join(sorted({re.escape(steps_of(called)[-1]) for called in self._doubtful.values()}))
         self._text = re.compile(rf'(?:{last})"\s*:\s*\[?\s*"[A-Za-z0-9+/=]{{4}}|\\'.encode())
         self._known: dict[bytes, tuple[dict[Path, Convert], dict[str, str]]] = {}
@@ -88,7 +88,7 @@ class ConnectValues:
         return json_text(_replaced(read_object(text.decode()), converts)).encode()
 
     def _of(self, connect: bytes | None) -> tuple[dict[Path, Convert], dict[str, str]]:
-        """Return how fields are written out, by their path, and the measures of which the schema says nothing."""
+        """Return how fields are written out, by path, and the fields of numbers of which the schema says nothing."""
         if connect is None:
             return {}, self._doubtful
         if connect not in self._known:
@@ -128,13 +128,15 @@ def _field_at(kind: Any, path: Path) -> Any:
 def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Convert | None:
     """Return how the values of a type are written out for a field; None for those that stay as they are."""
     meaning = kind.get("name")
-    if name == schema.event_time.field:
-        return partial(_time_text, meaning, schema) if meaning in (*_PER_MS, *_OF_DAYS, _ZONED) else None
+    if name == schema.event_time.field and meaning in (*_PER_MS, *_OF_DAYS, _ZONED):
+        return partial(_time_text, meaning, schema)
     if meaning == _VARIABLE:
         return _variable_text
     if kind.get("type") != "bytes":
         return None
-    return partial(_decimal_text, _scale_of(kind)) if meaning == _DECIMAL else _refuse_bytes
+    if meaning == _DECIMAL:
+        return partial(_decimal_text, _scale_of(kind))
+    return None if schema.holds_text(name) else _refuse_bytes
 
 
 def _scale_of(kind: Mapping[str, Any]) -> int | None:
@@ -219,7 +221,7 @@ def _member(path: Path, member: Any, converts: Mapping[Path, Convert]) -> Any:
 
 
 def _check_digits(event: Any, names: Mapping[str, str]) -> None:
-    """See that no measure is a text that may be a decimal in base64.
+    """See that no field of numbers is a text that may be a decimal in base64.
 
     Raises:
         ValueError: one is.

@@ -57,7 +57,7 @@ def read_json_changes(
         texts: messages with `raw` (text), and `broken` where it cannot be read.
         is_null: bool `(rows,)`, those without a value, which are tombstones.
         schema: the event schema.
-        digits: whether a text in a measure is known to be digits where no schema says what it is.
+        digits: whether a text in a field of numbers is known to be digits where no schema says what it is.
     """
     names = {name: name for name in value_schema(schema).field_names}
     of_row = ConnectValues((AFTER[:-1],), names, schema, digits)

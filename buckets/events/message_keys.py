@@ -4,6 +4,7 @@ A key is one value, whose field has the origin `key`, or an object, in which `ke
 what fields need is decoded. A message without a key has none of these fields; one with a broken key is no event.
 """
 
+import json
 from collections.abc import Collection
 
 import msgspec
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.connect_schema import ConnectValues
 from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
 from buckets.events.json_members import members
@@ -71,7 +73,9 @@ def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
     return reason if is_whole else f"{OF_KEY}{reason}"
 
 
-def read_json_keys(texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool) -> pa.RecordBatch:
+def read_json_keys(
+    texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool, digits: bool = False
+) -> pa.RecordBatch:
     """Read keys in JSON.
 
     Args:
@@ -79,14 +83,16 @@ def read_json_keys(texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, i
         schema: the part of the event schema that lies in keys.
         is_whole: whether they are one value; objects otherwise.
         is_wrapped: whether an object may be the `payload` beside a `schema`, as Kafka Connect writes it.
+        digits: whether a text in a field of numbers is known to be digits where no schema says what it is.
     """
     if not is_whole and not is_wrapped:
         return read_events(texts, schema)
+    values = ConnectValues((), {name: name for name in schema.field_names if name}, schema, digits)
     written: list[str] = []
     reasons: list[str | None] = texts.column(BROKEN).to_pylist()
     for row, text in enumerate(texts.column(RAW).to_pylist()):
         try:
-            written.append(text if reasons[row] else _as_field(text) if is_whole else _payload(text))
+            written.append(text if reasons[row] else _as_field(text) if is_whole else _payload(text, values))
         except ValueError as error:
             written.append(text)
             reasons[row] = str(error)
@@ -109,9 +115,17 @@ def _as_field(text: str) -> str:
     return f'{{"{KEY}":{text}}}'
 
 
-def _payload(text: str) -> str:
-    """Return what lies in an object beside its schema, or the object where there is no such. Raises likewise."""
-    if f'"{_PAYLOAD}"' not in text:
+def _payload(text: str, values: ConnectValues) -> str:
+    """Return what lies in an object beside its schema, or the object where there is none, with its fields written out.
+
+    Raises:
+        ValueError: it is no object, or a field is none of its type; says why.
+    """
+    if f'"{_PAYLOAD}"' in text:
+        described, payload = members(text.encode(), (_SCHEMA, _PAYLOAD))
+        if described is not None and payload is not None:
+            return values.written(payload, described).decode()
+    try:
+        return values.written(text.encode(), None).decode()
+    except (json.JSONDecodeError, RecursionError):  # what reads fields says what is wrong
         return text
-    described, payload = members(text.encode(), (_SCHEMA, _PAYLOAD))
-    return text if described is None or payload is None else payload.decode()

@@ -1,5 +1,6 @@
 """Clients that do not end their requests, or do not read answers, keep nobody from the pages of a console."""
 
+import contextlib
 import re
 import resource
 import signal
@@ -97,6 +98,31 @@ def waited(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < given_up_s
         time.sleep(0.01)
     return found
+
+
+def test_a_form_whose_sender_goes_away_is_no_error_of_the_server(recorded, capfd):
+    with serving(recorded) as served:
+        place = served.console.listening.getsockname()
+        with socket.create_connection(place, timeout=30) as client:
+            client.sendall(b"POST /rule/check HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nform")
+            waited(lambda: served.console.server.server_state.connections)
+        waited(lambda: not served.console.server.server_state.connections)
+        assert served.ask("/rules").status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_pages_are_shown_beside_more_streams_than_there_may_be_connections(recorded):
+    with serving(recorded) as served, contextlib.ExitStack() as opened:
+        place = served.console.listening.getsockname()
+        answers = []
+        for _ in range(most_connections()):
+            client = opened.enter_context(socket.create_connection(place, timeout=30))
+            client.sendall(b"GET /now/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answers.append(client.recv(12))
+        assert served.ask("/rules").status == 200
+        own = most_connections() // 4
+        assert answers == [b"HTTP/1.1 200"] * own + [b"HTTP/1.1 503"] * (len(answers) - own)
 
 
 @pytest.mark.usefixtures("many_descriptors")

@@ -485,6 +485,49 @@ def test_base64_of_digits_alone_is_the_number_that_the_schema_says(tmp_path):
     assert read.events == [{"id": "a", "paid": 5, "amount": -2658824, "card.fee": 0}]
 
 
+NUMBERED = {
+    "event_id": "id",
+    "event_time": "paid",
+    "attributes": {"card": "long", "account": "string", "photo": "string"},
+    "origins": {"paid": "envelope.ts_ms"},
+}
+
+
+def test_decimals_are_the_numbers_that_the_schema_says_in_ids_and_attributes_too(tmp_path):
+    """A database without integers, as Oracle, has its ids in decimals."""
+    variable = {"type": "struct", "name": CONNECT["VARIABLE"], "fields": VARIABLE_PARTS}
+    row = [
+        decimal_type(0, field="id"),
+        decimal_type(0, field="card"),
+        variable | {"field": "account"},
+        {"type": "bytes", "field": "photo"},
+    ]
+    schema = {"type": "struct", "fields": [{"type": "struct", "fields": row, "field": "after"}]}
+    after = {"id": base64_of(77), "card": "1234", "account": {"scale": 0, "value": "1234"}, "photo": "1234"}
+    value = {"schema": schema, "payload": {"after": after, "op": "c", "ts_ms": 5}}
+    bare = value["payload"] | {"after": after | {"account": "1234"}}
+    read = read_messages(tmp_path, changes(value, bare), NUMBERED, DEBEZIUM)
+    assert read.events == [{"id": "77", "paid": 5, "card": -2658824, "account": "-2658824", "photo": "1234"}]
+    assert list(read.dead) == [1]
+    assert read.dead[1].startswith("card: '1234' may be digits")
+
+
+def test_decimals_in_keys_are_read_by_the_schema_beside_them(tmp_path):
+    events = NUMBERED | {"origins": NUMBERED["origins"] | {"id": "key.id", "card": "key.card"}}
+    key = {"id": base64_of(77), "card": "1234"}
+    fields = [decimal_type(0, field="id"), decimal_type(0, field="card")]
+    keys = [{"schema": {"type": "struct", "fields": fields}, "payload": key}, key, key | {"card": 7}]
+    value = json.dumps({"after": {"account": "a"}, "op": "c", "ts_ms": 5}).encode()
+    messages = [TestMessage(value, json.dumps(each).encode()) for each in keys] + [
+        TestMessage(value, b'{"card": "1234",')
+    ]
+    read = read_messages(tmp_path, messages, events, DEBEZIUM, Pinned(key_format="json"))
+    assert [(event["id"], event["card"]) for event in read.events] == [("77", -2658824), (base64_of(77), 7)]
+    assert list(read.dead) == [1, 3]
+    assert read.dead[1].startswith("key.card: '1234' may be digits")
+    assert read.dead[3].startswith("key: broken JSON")
+
+
 @pytest.mark.parametrize("decimals", [{}, {"decimals": "string"}])
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_text_that_may_be_digits_or_base64_is_refused_unless_something_says_what_it_is(tmp_path, decimals, is_wrapped):

@@ -68,6 +68,12 @@ def test_a_variable_that_is_not_set_or_empty_is_refused(tmp_path, monkeypatch, v
         read(tmp_path, VALUE, checkpoint="${HIDDEN}/checkpoint")
 
 
+def test_a_value_that_does_not_fit_is_said_to_come_from_its_variable(tmp_path, monkeypatch, as_worded):
+    monkeypatch.setenv("HIDDEN", "short")
+    with pytest.raises(BucketsError, check=as_worded):
+        read(tmp_path, VALUE, console={"token": "${HIDDEN}"})
+
+
 def test_a_secret_that_is_empty_is_refused(tmp_path, as_worded):
     with pytest.raises(BucketsError, check=as_worded):
         read(tmp_path, "''")
