@@ -317,6 +317,10 @@ def _change_files(
 ) -> list[Path]:
     tags: dict[Path, str] = {file: file.tag() for file in rule_files(path) if isinstance(file, StorePath)}
     home = {rule.rule_id: file for file in rule_files(path) for rule in load_rules(file)}
+    gone = next((rule_id for rule_id in states if rule_id not in home), None)
+    if gone is not None:
+        message = f"rules {path}: rule {gone!r} is not there any more; somebody has changed them, so look at them again"
+        raise BucketsError(message)
     into = path / new_file if path.is_dir() else path
     files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}
     texts: dict[Path, tuple[str, dict[str, ChangeNote]]] = {}

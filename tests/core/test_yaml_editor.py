@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.errors import BucketsError
 from buckets.rule_files.yaml_editor import change_files
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.rule import Rule
@@ -78,3 +80,11 @@ def test_any_policy_becomes_any_other_and_the_comments_of_a_rule_stay(tmp_path_f
     text = file.read_text()
     assert all(comment in text for comment in COMMENTS)
     assert text.endswith(rest) or not rest.startswith("  - ")
+
+
+@pytest.mark.parametrize("state", ["DELETE", "PAUSE"])
+def test_a_rule_that_somebody_has_taken_out_meanwhile_is_one_line(tmp_path, state, as_worded):
+    (tmp_path / "rules.yaml").write_text(BODY + OTHER)
+    change_files(tmp_path, {"other": "DELETE"}, [], "", {})
+    with pytest.raises(BucketsError, check=as_worded):
+        change_files(tmp_path, {"other": state}, [], "", {})
