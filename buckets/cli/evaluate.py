@@ -22,9 +22,8 @@ from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
-from buckets.events.arrivals import without_column
 from buckets.events.bad_rows import BadRows
-from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
@@ -91,7 +90,7 @@ def evaluate(
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Terminal().print(table)
     _tell_bad(file, out, progress)
-    gone = without_column(file.fields, of_events, rule_set.named_fields)
+    gone = lacking([file], of_events, rule_set.named_fields)
     if gone:
         echo(f"events {file.path}: {gone}", err=True)
 

@@ -138,7 +138,7 @@ def _of_events(
         rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
     check_lists("--list", rule_set.rules, known)
     run = FeatureRun(rule_set, schema, engine, None, flags)
-    opened = open_events(events, schema, arrival, lambda line: echo(line, err=True))
+    opened = open_events(events, schema, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
     return run, ((known, piece) for piece in opened), None
 
 

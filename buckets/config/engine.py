@@ -73,7 +73,7 @@ class EngineSettings(Settings):
         """Without `duplicates` where they are as ever, so that releases that do not know it read the rest."""
         written: dict[str, Any] = write(self)
         if self.duplicates == DuplicateSettings():
-            del written["duplicates"]
+            written.pop("duplicates", None)
         return written
 
     def required(self, needed: frozenset[str]) -> frozenset[str]:

@@ -92,7 +92,7 @@ def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[s
     """Say which fields that rules need no column has; empty where there are none."""
     names, declared = set(there), set(schema.field_names)
     gone = sorted(name for name in needed if name in declared and name not in names)
-    return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing in every event" if gone else ""
+    return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing" if gone else ""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from buckets.events.arrivals import (
     MissingColumn,
     check_columns,
     field_column,
+    without_column,
 )
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.csv_lines import read_header
@@ -149,6 +150,14 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
     return EventFile(path, "csv", header, _declared(header, schema, path), written)
+
+
+def lacking(files: Iterable[EventFile], schema: EventSchema, needed: Iterable[str]) -> str:
+    """Say which fields that rules need none of some files has; empty where there are none."""
+    opened = list(files)
+    gone = without_column(frozenset[str]().union(*(file.fields for file in opened)), schema, needed)
+    is_json = gone and any(file.kind == "json" for file in opened)
+    return gone.replace("no column", f"the first {_LINES_LOOKED_AT} events have no") if is_json else gone
 
 
 def file_kind(path: Path) -> FileFormat | None:

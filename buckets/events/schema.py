@@ -301,7 +301,8 @@ class EventSchema(BaseModel):
         usual = {name for name in ("arrays", "origins", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}
         named = {"event_id" if name == "identity" else name: value for name, value in written.items()}
-        named["event_id"] = named["event_id"] if self.identity.is_made else self.event_id
+        if "event_id" in named and not self.identity.is_made:
+            named["event_id"] = self.event_id
         return {name: value for name, value in named.items() if name not in usual}
 
     @property

@@ -22,9 +22,9 @@ from buckets.delta.commits import LOG
 from buckets.delta.query import query
 from buckets.delta.whole_table import check_table, open_named
 from buckets.errors import BucketsError
-from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
+from buckets.events.arrivals import MissingColumn, check_columns, parse
 from buckets.events.bad_rows import BadRows
-from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import reachable, type_of
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
@@ -119,17 +119,17 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
     Raises:
         MissingColumn: none of them has id and time.
     """
-    there, faults = set[str](), list[MissingColumn]()
+    opened, faults = list[EventFile](), list[MissingColumn]()
     for file in files[:_FILES_LOOKED_AT]:
         # A job makes dead letters of what cannot be read.
         with contextlib.suppress(BucketsError):
             try:
-                there |= open_event_file(file, job.event_schema, source.file_format).fields
+                opened.append(open_event_file(file, job.event_schema, source.file_format))
             except MissingColumn as error:
                 faults.append(error)
-    if faults and not there:
+    if faults and not opened:
         raise faults[0]
-    gone = without_column(there, job.event_schema, first_rule_set(job.rules).named_fields) if there else ""
+    gone = lacking(opened, job.event_schema, first_rule_set(job.rules).named_fields) if opened else ""
     return [gone] if gone else []
 
 

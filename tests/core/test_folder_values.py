@@ -137,3 +137,28 @@ def test_a_column_that_orders_rows_is_in_the_file(tmp_path, as_worded):
     assert check_parquet(folder / "day.parquet", SCHEMA).metadata.num_rows == 1
     with pytest.raises(BucketsError, check=as_worded):
         check_parquet(folder / "day.parquet", SCHEMA, "at")
+
+
+def test_rows_of_files_of_one_name_in_several_folders_have_ids_of_their_own(tmp_path):
+    schema = EventSchema.model_validate(
+        {"event_id": {"row": True}, "event_time": "at", "attributes": {"day": "string"}}
+    )
+    for day in ("1", "2"):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "part-0.csv").write_text("at\n1700000000000\n")
+    found = [parse(rows, schema, frozenset())[0] for rows in open_events(tmp_path, schema, None, print)]
+    assert [events.event_id.to_pylist() for events in found] == [["day=1/part-0.csv:2"], ["day=2/part-0.csv:2"]]
+
+
+def test_fields_that_rules_need_and_no_file_has_are_told(tmp_path):
+    told: list[str] = []
+    needed = frozenset({"amount", "channel"})
+    (tmp_path / "a.csv").write_text("id,at\na,1700000000000\n")
+    list(open_events(tmp_path, SCHEMA, None, told.append, needed))
+    (tmp_path / "b.jsonl").write_text('{"id": "b", "at": 1700000000001, "amount": "1"}\n')
+    list(open_events(tmp_path, SCHEMA, None, told.append, needed))
+    folder = f"events {tmp_path}: "
+    assert told == [
+        f"{folder}no column 'amount', 'channel', which rules need: taken as missing",
+        f"{folder}the first 100 events have no 'channel', which rules need: taken as missing",
+    ]

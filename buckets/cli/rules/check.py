@@ -17,8 +17,7 @@ from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
-from buckets.events.arrivals import without_column
-from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
 from buckets.lint.event_summary import EventSummary, summarise
@@ -152,7 +151,7 @@ def _summary(
     summary.bad.check(f"--events {path}")
     for line in summary.bad.lines:
         console.say(f"--events {path}: {line}")
-    gone = without_column(file.fields, schema, first_rule_set(tried).named_fields)
+    gone = lacking([file], schema, first_rule_set(tried).named_fields)
     if gone:
         console.say(f"--events {path}: {gone}")
     return summary

@@ -134,7 +134,9 @@ def event_pieces(
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    yield from _numbered(open_events(path, scoring.terms.event_schema, arrival, say), scoring)
+    yield from _numbered(
+        open_events(path, scoring.terms.event_schema, arrival, say, scoring.rule_set.named_fields), scoring
+    )
 
 
 def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
