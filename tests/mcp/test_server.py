@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def all_below(pid: int) -> list[int]:
         if parent == pid:
             child = int(status.parent.name)
             found += [child, *all_below(child)]
+    return found
+
+
+def answering(pid: int) -> list[int]:
+    """The processes below one that answer long questions."""
+    found = []
+    for each in all_below(pid):
+        with suppress(OSError):
+            found += [each] if b"buckets.questions.answer" in Path(f"/proc/{each}/cmdline").read_bytes() else []
     return found
 
 
@@ -202,12 +212,12 @@ def test_a_backtest_that_is_cancelled_ends_its_process(recorded, connect, mode):
     async def cancelled():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.client.call_tool, "backtest_draft", {"rule": RULE})
-            while not all_below(server):
+            while not answering(server):
                 await anyio.sleep(0.02)
             tasks.cancel_scope.cancel()
 
     one.portal.call(cancelled)
-    until(lambda: not all_below(server))
+    until(lambda: not answering(server))
     assert one.answer("backtest_draft", rule=RULE)["figures"]["alerts"] > 0
 
 
@@ -219,15 +229,15 @@ def test_the_server_ends_at_once_with_all_that_it_has_started(recorded, end):
     send(process, BEGIN, BEGUN)
     process.stdout.readline()
     send(process, calling(2, "backtest_draft", rule=RULE))
-    until(lambda: all_below(process.pid))
-    (work, *_) = all_below(process.pid)
+    until(lambda: answering(process.pid))
+    (work,), below = answering(process.pid), all_below(process.pid)
     assert os.getpriority(os.PRIO_PROCESS, work) >= 10
     if end is not None:
         process.send_signal(end)
     _, errors = process.communicate(timeout=10)
     assert process.returncode == (0 if end is None else 130)
     assert "Traceback" not in errors
-    until(lambda: is_gone(work))
+    until(lambda: all(map(is_gone, below)))
 
 
 def test_a_client_that_is_killed_ends_the_server(recorded, tmp_path):
@@ -249,8 +259,21 @@ def test_a_client_that_is_killed_ends_the_server(recorded, tmp_path):
         text=True,
     )
     server = int(client.stdout.readline())
-    until(lambda: all_below(server))
+    until(lambda: answering(server))
     below = all_below(server)
     client.kill()
     client.communicate()
     until(lambda: is_gone(server) and all(map(is_gone, below)), 20)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_ends_while_a_rule_is_checked_leaves_nothing(copied, end):
+    process = started(copied)
+    send(process, BEGIN, BEGUN)
+    process.stdout.readline()
+    send(process, calling(2, "propose_draft", rule=RULE, reason="why"))
+    until(lambda: len(all_below(process.pid)) > 1)
+    below = all_below(process.pid)
+    process.send_signal(end)
+    process.communicate(timeout=30)
+    until(lambda: all(map(is_gone, below)))
