@@ -167,5 +167,5 @@ def test_check_asks_the_registry_for_the_fields_that_are_needed(buckets, avro_jo
         registry.register(f"{job.topic}-value", schema_of(FIELDS))
         assert looked_at() == f"{job.topic}-value is at version 1, schema 1: 6 fields"
         registry.register(f"{job.topic}-value", schema_of(FIELDS[:-1]))
-        assert "no column 'amount', which event schema 'payment' and the rules need" in looked_at()
+        assert "no column 'amount', which rules need: taken as missing" in looked_at()
     assert looked_at().startswith(f"registry {registry.url}: does not answer (")
