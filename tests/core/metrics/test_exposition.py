@@ -115,7 +115,7 @@ def console_status() -> dict:
     for seconds in (0.02, 0.04):
         activity.note("alerts", 200, seconds)
     activity.note("rules", 403, 0.001)
-    with activity.streaming():
+    with activity.streaming("ann"):
         return activity.status() | {"questions": {"running": 1}}
 
 
