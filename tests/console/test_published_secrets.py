@@ -18,6 +18,7 @@ from buckets.webhook.receiver import Receiver, signature
 from tests.console.served import serving
 from tests.docs.blocks import ROOT, blocks_of, page_paths
 from tests.docs.yaml_examples import JOB, as_rule_files
+from tests.own_certificate import own_certificate
 from tests.registry import small_registry
 from tests.webhook_server import webhook_server
 
@@ -119,7 +120,7 @@ def test_a_secret_of_a_published_configuration_is_that_of_the_environment(
     where, part, place, name, recorded, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    Path("ca.pem").touch()  # pages name one
+    own_certificate(Path())  # pages name its `ca.pem`
     for _, each in variables(part):
         monkeypatch.setenv(each, secret(each))
     settings = JobSettings.model_validate(JOB | part)
