@@ -1,5 +1,6 @@
 """What anybody may type is checked in a process of its own: with an end, one at a time of a person, few at once."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -124,7 +125,13 @@ def test_of_one_person_the_newest_check_is_made_and_pages_are_shown_meanwhile(se
 def test_a_console_ends_while_a_rule_is_checked(conf):
     with serving(conf) as served:
         check(served, RULE)
-        thread = threading.Thread(target=lambda: check(served, RULE + MANY.replace("100000", "90000")))
+
+        def ask() -> None:
+            # Who asks while the console ends may get no answer, or that it had no time for one.
+            with contextlib.suppress(AssertionError, OSError):
+                check(served, RULE + MANY.replace("100000", "90000"))
+
+        thread = threading.Thread(target=ask)
         thread.start()
         while not served.console.site.checks._running:
             time.sleep(0.01)
