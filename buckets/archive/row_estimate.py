@@ -10,12 +10,12 @@ from buckets.delta.query import is_table
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.source_files import readable_files
+from buckets.events.text_file import COMPRESSED
 from buckets.stores.location import found_location
 from buckets.stores.opened_files import as_input
 
 _LOOKED_AT = 8
 _SAMPLE_BYTES = 1 << 16
-_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BYTES_A_ROW = 100
 """Of a text whose lines are longer than a sample, as of one that is a single array."""
 
@@ -54,7 +54,7 @@ def _rows(file: Path, size_bytes: int) -> float:
 
 def _plain(file: Path, sample: bytes) -> bytes:
     """Return what the beginning of a file holds, up to where it is cut off if it is compressed."""
-    codec = _CODECS.get(file.suffix.lower())
+    codec = COMPRESSED.get(file.suffix.lower())
     if codec is None:
         return sample
     parts: list[bytes] = []

@@ -29,7 +29,7 @@ from buckets.events.field_paths import reachable
 from buckets.events.folder_values import folder_values
 from buckets.events.json_layout import check_layout
 from buckets.events.json_object import read_object
-from buckets.events.json_records import check_records, record_arrivals
+from buckets.events.json_records import check_records, read_texts, record_arrivals
 from buckets.events.line_reader import line_reader
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import without_made_id
@@ -99,8 +99,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         )
         raise BucketsError(message)
     if schema.records is not None:
-        _check_records(path, kind, schema)
-        return EventFile(path, kind, fields=_fields_of_json(path, schema))
+        return EventFile(path, kind, fields=_fields_of_records(path, kind, schema))
     if kind == "parquet":
         parquet = check_parquet(path, schema)
         if not parquet.metadata.num_rows:
@@ -116,7 +115,8 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         raise BucketsError(message)
     _check_utf8(path, "save it as UTF-8")
     check_layout(path, (line for _, line in _lines(path)), schema)
-    return EventFile(path, kind, fields=_fields_of_json(path, schema))
+    first = next(_text_rows(EventFile(path, kind), without_made_id(schema), _LINES_LOOKED_AT))
+    return EventFile(path, kind, fields=_fields_of_json(path, first, schema))
 
 
 def _open_csv(path: Path, schema: EventSchema) -> EventFile:
@@ -166,7 +166,8 @@ def file_kind(path: Path) -> FileFormat | None:
     return None if kind == "parquet" and path.suffix in COMPRESSED else kind
 
 
-def _check_records(path: Path, kind: FileFormat, schema: EventSchema) -> None:
+def _fields_of_records(path: Path, kind: FileFormat, schema: EventSchema) -> frozenset[str]:
+    """Check a file of records, and return the declared fields that the first of them have."""
     assert schema.records is not None
     if kind != "json":
         message = (
@@ -174,7 +175,8 @@ def _check_records(path: Path, kind: FileFormat, schema: EventSchema) -> None:
             "JSON files; leave it out"
         )
         raise BucketsError(message)
-    check_records(path, schema.records)
+    texts = check_records(path, schema.records)[:_LINES_LOOKED_AT]
+    return _fields_of_json(path, read_texts(texts, path, without_made_id(schema)), schema)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -201,15 +203,13 @@ def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozense
     return frozenset(schema.field_names).intersection([*names, *folder_values(str(path))])
 
 
-def _fields_of_json(path: Path, schema: EventSchema) -> frozenset[str]:
-    """Return the declared fields that lines or records near the top have.
+def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> frozenset[str]:
+    """Return the declared fields that lines or records near the top have, as they were read.
 
     Raises:
         MissingColumn: none has the id, or none the time, so that the file is about something else.
     """
-    file = EventFile(path, "json")
     readable = without_made_id(schema)
-    read = next(_json_rows(file, readable, _LINES_LOOKED_AT))
     columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
     names: dict[str, None] = {}
@@ -291,8 +291,8 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
     readable = without_made_id(schema)
     if file.kind == "parquet":
         rows = read_arrivals(file.path, 0, readable, None)
-    elif file.kind == "json":
-        rows = _json_rows(file, readable, batch_rows)
+    elif schema.records is not None:
+        rows = record_arrivals(file.path, 0, readable, batch_rows)
     else:
         rows = _text_rows(file, readable, batch_rows)
     for read in with_made_ids(rows, schema, file.folder or file.path):
@@ -301,12 +301,6 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
         else:
             name = pa.repeat(pa.scalar(file.path.name), len(read))
             yield read.set_column(read.schema.get_field_index(SOURCE), SOURCE, name)
-
-
-def _json_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    if schema.records is not None:
-        return record_arrivals(file.path, 0, schema, batch_rows)
-    return _text_rows(file, schema, batch_rows)
 
 
 def _text_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:

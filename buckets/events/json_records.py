@@ -168,14 +168,24 @@ def record_arrivals(
     assert schema.records is not None
     texts, reason = read_records(path, schema.records)
     for start in range(0, len(texts), batch_rows):
-        raw = pa.array(texts[start : start + batch_rows], pa.binary())
-        rows = {
-            RAW: raw,
-            SOURCE: pa.repeat(pa.scalar(str(path)), len(raw)),
-            SOURCE_ORDER: pa.repeat(pa.scalar(order, pa.int64()), len(raw)),
-            POSITION: pa.array(np.arange(start + 1, start + len(raw) + 1)),
-        }
-        lines = as_text(pa.record_batch(rows))
+        lines = _numbered(texts[start : start + batch_rows], start, path, order)
         if reason is not None:
             lines = lines.set_column(lines.schema.get_field_index(BROKEN), BROKEN, pa.array([reason]))
         yield with_folder_values(read_events(lines, schema), schema, schema.field_names)
+
+
+def read_texts(texts: list[bytes], path: FilePath, schema: EventSchema) -> pa.RecordBatch:
+    """Read records that are at hand, the first ones of a file."""
+    return with_folder_values(read_events(_numbered(texts, 0, path, 0), schema), schema, schema.field_names)
+
+
+def _numbered(texts: list[bytes], before: int, path: FilePath, order: int) -> pa.RecordBatch:
+    """Return the texts of records as lines, with their numbers in the file."""
+    raw = pa.array(texts, pa.binary())
+    rows = {
+        RAW: raw,
+        SOURCE: pa.repeat(pa.scalar(str(path)), len(raw)),
+        SOURCE_ORDER: pa.repeat(pa.scalar(order, pa.int64()), len(raw)),
+        POSITION: pa.array(np.arange(before + 1, before + len(raw) + 1)),
+    }
+    return as_text(pa.record_batch(rows))

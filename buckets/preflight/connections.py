@@ -103,14 +103,14 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
     begun = next((file for file in files if file.stat().st_size), None)
     if begun is None:
         return counted(len(files), "file") if files else "no files yet"
-    lacking = _lacking(files, job, source)
+    gone = _lacking(files, job, source)
     arrivals = file_arrivals(EventFile(begun, source.file_format), job.event_schema, _ROWS_LOOKED_AT)
     try:
         told = _looked_at(next(arrivals, None), job, f"events {begun}")
     except BucketsError:
         open_event_file(begun, job.event_schema, source.file_format)  # Says how a file is laid out, if that is why.
         raise
-    return "; ".join([counted(len(files), "file"), *lacking, *told])
+    return "; ".join([counted(len(files), "file"), *gone, *told])
 
 
 def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
