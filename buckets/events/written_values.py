@@ -4,7 +4,7 @@ The columns have types that those of Parquet have too. Where messages write one 
 changes of a schema make it, all become text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from buckets.byte_strings import gathered
 from buckets.events import conversion
-from buckets.events.field_paths import ArrayPath, list_path
+from buckets.events.field_paths import list_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.events.time_units import PER_SECOND
@@ -132,22 +132,6 @@ def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | 
             faults[row] = f"a decimal has more than the {precision} digits of its type"
         texts.append(None if row in faults else format_scaled(number * 10 ** max(0, -scale), max(0, scale)))
     return pa.array(texts, pa.string()), faults
-
-
-def check_single_list(name: str, in_list: ArrayPath, error: Callable[[str], ValueError]) -> None:
-    """See that no field is in a list of a list, which is not read from binary formats.
-
-    Raises:
-        ValueError: it is; of the kind of `error`.
-    """
-    if "[" in in_list.inner:
-        message = f"has no {name!r} that can be read: it is in a list of a list"
-        raise error(message)
-
-
-def column_type(name: str, schema: EventSchema) -> pa.DataType:
-    """Return the type of a column without values: a list for an array, none for other fields."""
-    return pa.list_(conversion.ARROW_TYPES[schema.arrays[name]]) if name in schema.arrays else pa.null()
 
 
 def of_lists_or_items(

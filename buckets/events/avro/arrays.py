@@ -21,8 +21,6 @@ from buckets.events.schema import EventSchema
 from buckets.events.written_values import (
     NO_OBJECT,
     WrittenValues,
-    check_single_list,
-    column_type,
     joined,
     of_lists_or_items,
 )
@@ -58,7 +56,9 @@ def item_readers(
     for name, slot in zip(names, slots, strict=True):
         in_list = list_path(name)
         if in_list is not None:
-            check_single_list(name, in_list, AvroSchemaError)
+            if "[" in in_list.inner:
+                message = f"has no {name!r} that can be read: it is in a list of a list"
+                raise AvroSchemaError(message)
             nodes = np.flatnonzero((program.kind == ARRAY) & (program.slot == slot)).tolist()
             readers[name] = {
                 node: ItemReader(*item_program_of(types[node].branches[0], in_list.inner)) for node in nodes
@@ -84,7 +84,7 @@ def array_values(
         readers: by the index of a list, what reads its items.
         schema: the event schema.
     """
-    kind = column_type(name, schema)
+    kind = pa.list_(conversion.ARROW_TYPES[schema.arrays[name]]) if name in schema.arrays else pa.null()
 
     def read(leaf: int, rows: Int64s) -> tuple[pa.Array, Faults]:
         if leaf in readers:
