@@ -8,19 +8,23 @@ CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: ## make .venv ready (the other targets do it by themselves)
-	@bin/setup
+setup: ## make .venv ready with everything; the other targets install what they need by themselves
+	@bin/setup lint test notebooks docs bench
 
-demo: setup ## score a small stream and show what the rules found
+demo: ## score a small stream and show what the rules found
+	@bin/setup
 	@.venv/bin/buckets demo $(ARGS)
 
-demo-kafka: setup ## evaluate payments from a real Kafka as they come, for a minute
+demo-kafka: ## evaluate payments from a real Kafka as they come, for a minute
+	@bin/setup
 	@.venv/bin/buckets demo-kafka $(ARGS)
 
-docs: setup ## build the documentation as a site in buckets/site; a broken link ends it
+docs: ## build the documentation as a site in buckets/site; a broken link ends it
+	@bin/setup docs
 	@.venv/bin/python -m docs.build
 
 wheel: docs ## build a wheel and a source archive with the documentation in them, in dist
+	@bin/setup release
 	@.venv/bin/hatchling build -t sdist -t wheel
 
 image: wheel ## build an OCI image of the wheel in dist/image.oci, without an engine; as root, on Debian or Ubuntu
@@ -29,7 +33,8 @@ image: wheel ## build an OCI image of the wheel in dist/image.oci, without an en
 image-files: wheel ## put together in dist/image what the Containerfile copies, for `docker build` and `podman build`
 	@.venv/bin/python -m deploy.image.files
 
-chart: setup ## check the chart for Kubernetes with helm, and write what it makes of the example values
+chart: ## check the chart for Kubernetes with helm, and write what it makes of the example values
+	@bin/setup test
 	@.venv/bin/python -m deploy.helm.render
 
 release: wheel ## put together in dist what is released, with a bill of materials and checksums; the image too if it was built
@@ -38,7 +43,8 @@ release: wheel ## put together in dist what is released, with a bill of material
 check: lint ## lint and the core's tests without the long laws, for while you work
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
 
-classes: setup ## keep Java's classes for the tests, so that every JVM of theirs starts sooner
+classes: ## keep Java's classes for the tests, so that every JVM of theirs starts sooner
+	@bin/setup test notebooks
 	@.venv/bin/python -m tests.class_archive
 
 test: classes ## run all tests, e.g. make test ARGS="-k java"
@@ -49,34 +55,41 @@ test-long: classes ## run all tests with the whole number of examples of each la
 	@.venv/bin/python bench/walk.py --seeds 1..3
 	@.venv/bin/python bench/fuzz.py --messages 5000000
 
-messages: setup ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
+messages: ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
+	@bin/setup test notebooks
 	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" --write-messages \
 		$(or $(ARGS),$(CORE_TESTS) tests/setup)
 
-lint: setup ## check style, format, types and who imports whom
+lint: ## check style, format, types and who imports whom
+	@bin/setup lint
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 
-format: setup ## format the code and mend what can be mended
+format: ## format the code and mend what can be mended
+	@bin/setup lint
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-bench: setup ## measure, for an hour and a half, or one benchmark: make bench ARGS="flatness --quick"
+bench: ## measure, for an hour and a half, or one benchmark: make bench ARGS="flatness --quick"
+	@bin/setup bench
 	@.venv/bin/python bench/all.py $(ARGS)
 
-compare: setup ## measure this commit and another one in turns, e.g. make compare ARGS="HEAD~1 --quick"
+compare: ## measure this commit and another one in turns, e.g. make compare ARGS="HEAD~1 --quick"
+	@bin/setup bench
 	@.venv/bin/python bench/compare.py $(ARGS)
 
-soak: setup ## run a job for 500 batches of each output and see that it stays as it was; ARGS="--batches 20000" for hours
+soak: ## run a job for 500 batches of each output and see that it stays as it was; ARGS="--batches 20000" for hours
+	@bin/setup bench
 	@.venv/bin/python bench/soak.py --batches 500 $(ARGS)
 
 lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=--upgrade
-	@bin/setup python
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@.venv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
+	@bin/setup build
+	@.venv/bin/python -m uv pip compile pyproject.toml --all-extras \
+		--group lint --group test --group notebooks --group docs --group bench --group release \
+		--universal --python-version 3.11 --generate-hashes --no-annotate --quiet --custom-compile-command "make lock" \
+		--output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches and demo output
 	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist docs/.build buckets/site

@@ -1,71 +1,42 @@
-"""Parts of `requirements.lock`: `python -m deploy.requirements` prints what a running job needs.
+"""What a running job needs of `requirements.lock`: `python -m deploy.requirements` prints it.
 
-The lock file has the tools of development too. Which packages a job needs follows from the project file and from what
-the installed packages say of themselves, so this runs in the environment that `make setup` makes.
+The lock file has the tools of development too. uv finds out which of its packages `buckets[all]` asks for.
 """
 
+import subprocess
 import sys
-import tomllib
-from collections.abc import Collection, Iterator
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from uv import find_uv_bin
+
+from buckets.errors import BucketsError
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
-BUILD_TOOLS = ("setuptools",)
-"""What builds packages that are published as source."""
-
-
-def locked(names: Collection[str]) -> str:
-    """Return the lines of the lock file for packages, with their markers and hashes."""
-    return "".join(text for name, text in _entries(LOCK.read_text(encoding="utf-8")) if name in names)
 
 
 def runtime_requirements() -> str:
-    """Return the lines of the lock file for all that `buckets` depends on."""
-    return locked(runtime_packages())
+    """Return the lines of the lock file for all that `buckets[all]` depends on, with their markers and hashes.
+
+    Raises:
+        BucketsError: uv cannot tell.
+    """
+    return _compiled("pyproject.toml", "--all-extras")
 
 
-def runtime_packages() -> frozenset[str]:
-    """Return the names of all packages that `buckets` depends on, directly or not, on whatever system."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    waiting = [Requirement(text) for text in project["dependencies"]]
-    found: set[tuple[str, frozenset[str]]] = set()
-    while waiting:
-        requirement = waiting.pop()
-        asked = canonicalize_name(requirement.name), frozenset(requirement.extras)
-        if asked not in found:
-            found.add(asked)
-            waiting.extend(_dependencies(requirement))
-    return frozenset(name for name, _ in found)
+def build_requirements() -> str:
+    """Return the lines of the lock file for what builds packages that are published as source."""
+    return _compiled("-", text="setuptools\n")
 
 
-def _dependencies(requirement: Requirement) -> Iterator[Requirement]:
-    """Yield what a package asks for, with the extras that are asked of it; nothing for one that is not installed."""
-    try:
-        asked = distribution(requirement.name).requires or []
-    except PackageNotFoundError:  # it is for other systems
-        return
-    for text in asked:
-        dependency = Requirement(text)
-        marker = str(dependency.marker or "")
-        if "extra ==" not in marker or any(f'extra == "{extra}"' in marker for extra in requirement.extras):
-            yield dependency
-
-
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each package of a lock file: its name, and its lines."""
-    entries: list[list[str]] = []
-    for line in text.splitlines(keepends=True):
-        if line[0] not in " #":
-            entries.append([])
-        if entries:
-            entries[-1].append(line)
-    for lines in entries:
-        yield canonicalize_name(lines[0].partition("==")[0]), "".join(lines)
+def _compiled(*asked: str, text: str = "") -> str:
+    options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "--quiet"]
+    command = [find_uv_bin(), "pip", "compile", *asked, "--constraints", str(LOCK), *options]
+    done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        message = f"uv cannot tell what a job needs: {' '.join(done.stderr.split())[:300]}"
+        raise BucketsError(message)
+    return done.stdout
 
 
 if __name__ == "__main__":

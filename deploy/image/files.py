@@ -6,7 +6,7 @@ from pathlib import Path
 
 from buckets.errors import BucketsError
 from buckets.version import own_version
-from deploy.requirements import BUILD_TOOLS, locked, runtime_requirements
+from deploy.requirements import build_requirements, runtime_requirements
 
 DIST = Path(__file__).resolve().parents[2] / "dist"
 
@@ -26,7 +26,7 @@ def put_together(dist: Path = DIST) -> Path:
     folder.mkdir()
     for path in (*wheels, *(Path(__file__).with_name(name) for name in ("install", "entrypoint"))):
         shutil.copy2(path, folder)
-    (folder / "build.lock").write_text(locked(BUILD_TOOLS), encoding="utf-8")
+    (folder / "build.lock").write_text(build_requirements(), encoding="utf-8")
     (folder / "runtime.lock").write_text(runtime_requirements(), encoding="utf-8")
     return folder
 
