@@ -5,8 +5,7 @@ the place on disk is named after the text of all kernels, of the modules that th
 numpy: after any change they are compiled again, and old machine code is never run. Where a clone lies and when its
 files were written plays no part, so all clones of a version share what one of them has compiled.
 
-What lies there is loaded as code. So it is a folder of the user's own into which nobody else may write; where there can
-be none, each run compiles for itself.
+Where the user can have no folder of their own, each run compiles for itself.
 """
 
 import atexit
@@ -14,9 +13,8 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,6 +24,8 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.core.caching import CacheImpl, _CacheLocator
 from numba.extending import intrinsic, register_jitable
+
+from buckets.user_caches import own_cache
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
@@ -53,55 +53,7 @@ def cache_folder() -> Path:
     name = f"kernels-{digest()}"
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"]) / name
-    for base in _bases():
-        if _make_own(base) and _make_own(base / name):
-            return base / name
-    return _folder_of_this_run() / name
-
-
-def _bases() -> Iterator[Path]:
-    caches = _caches_of_user()
-    if caches is not None:
-        yield caches / "buckets"
-    package = Path(__file__).parent
-    if package.is_dir() and _is_own(package):
-        yield package / "__pycache__"
-
-
-def _caches_of_user() -> Path | None:
-    """Return the folder of the user's caches; None where there is none, or others could put something in its place."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
-        caches.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return None if _is_open_to_all(caches) else caches
-    except (OSError, RuntimeError):  # a user without a home, or one without a place to write in it
-        return None
-
-
-def _make_own(folder: Path) -> bool:
-    """Return whether a folder is the user's own; it is made where it is not there."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return _is_own(folder) and os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        return False
-
-
-def _is_own(folder: Path) -> bool:
-    """Return whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
-    found = folder.lstat()
-    writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not writable_by_others
-
-
-def _is_open_to_all(folder: Path) -> bool:
-    """Return whether anybody could put another folder in the place of it, of one in it, or of one that it is in."""
-    for each in (folder.resolve(), *folder.resolve().parents):
-        mode = each.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return True
-    return False
+    return own_cache(name) or _folder_of_this_run() / name
 
 
 def _folder_of_this_run() -> Path:

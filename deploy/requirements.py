@@ -30,7 +30,15 @@ def build_requirements() -> str:
 
 
 def _compiled(*asked: str, text: str = "") -> str:
-    options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "--quiet"]
+    options = [
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-annotate",
+        "--no-header",
+        "--quiet",
+    ]
     command = [find_uv_bin(), "pip", "compile", *asked, "--constraints", str(LOCK), *options]
     done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import buckets
-from buckets import compiled
+from buckets import compiled, user_caches
 from buckets.timeline.tiers import floor_to
 
 PACKAGE = Path(buckets.__file__).parent
@@ -70,7 +70,7 @@ def package(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(compiled.atexit, "register", lambda function: None)
     path = tmp_path / "package"
     path.mkdir(mode=0o755)
-    monkeypatch.setattr(compiled, "__file__", str(path / "compiled.py"))
+    monkeypatch.setattr(user_caches, "__file__", str(path / "user_caches.py"))
     return path
 
 
@@ -161,7 +161,8 @@ print("hit" if twice.stats.cache_hits else "miss")
 def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
     """A clone with one kernel."""
     (folder / "buckets" / "kernel").mkdir(parents=True)
-    shutil.copy(PACKAGE / "compiled.py", folder / "buckets")
+    for name in ("compiled.py", "user_caches.py"):
+        shutil.copy(PACKAGE / name, folder / "buckets")
     (folder / "buckets" / "__init__.py").touch()
     (folder / "buckets" / "kernel" / "score.py").write_text(kernel)
     return folder
@@ -202,7 +203,8 @@ assert os.path.isdir(os.path.dirname(FOLDER))
 
 def test_a_run_that_compiles_for_itself_shares_it_with_the_processes_it_starts_and_leaves_nothing(tmp_path):
     (tmp_path / "buckets").mkdir()
-    shutil.copy(PACKAGE / "compiled.py", tmp_path / "buckets")
+    for name in ("compiled.py", "user_caches.py"):
+        shutil.copy(PACKAGE / name, tmp_path / "buckets")
     (tmp_path / "buckets" / "__init__.py").touch()
     (tmp_path / "buckets").chmod(0o777)
     (tmp_path / "script.py").write_text(SCRIPT)

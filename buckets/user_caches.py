@@ -1,0 +1,63 @@
+"""Folders in which this package keeps, once for each user of a machine, what is loaded as code: kernels and jars.
+
+So each is a folder of the user's own, into which nobody else may write.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def own_cache(name: str) -> Path | None:
+    """Return a folder of this name with the user's other caches, or beside the package's own files; it is made.
+
+    Returns:
+        The folder; None where there can be none that is the user's own.
+    """
+    return next((base / name for base in _bases() if _make_own(base) and _make_own(base / name)), None)
+
+
+def _bases() -> Iterator[Path]:
+    caches = _caches_of_user()
+    if caches is not None:
+        yield caches / "buckets"
+    package = Path(__file__).parent
+    if package.is_dir() and _is_own(package):
+        yield package / "__pycache__"
+
+
+def _caches_of_user() -> Path | None:
+    """Return the folder of the user's caches; None where there is none, or others could put something in its place."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+        caches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return None if _is_open_to_all(caches) else caches
+    except (OSError, RuntimeError):  # a user without a home, or one without a place to write in it
+        return None
+
+
+def _make_own(folder: Path) -> bool:
+    """Return whether a folder is the user's own; it is made where it is not there."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return _is_own(folder) and os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
+    found = folder.lstat()
+    writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not writable_by_others
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    """Return whether anybody could put another folder in the place of it, of one in it, or of one that it is in."""
+    for each in (folder.resolve(), *folder.resolve().parents):
+        mode = each.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return True
+    return False
