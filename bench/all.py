@@ -31,9 +31,10 @@ BENCHMARKS = (
     "appends",
     "formats",
     "console",
+    "start",
     *LIVE,
 )
-RUN_ONCE = ("restart", "size", "state", "peers", "history", "appends", "console", *LIVE)
+RUN_ONCE = ("restart", "size", "state", "peers", "history", "appends", "console", "start", *LIVE)
 """Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 
