@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from uv import find_uv_bin
+
 from buckets.java.jars import FOLDER_VARIABLE, jar_folder
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +55,8 @@ def made(folder: Path, variables: Mapping[str, str]) -> Environment:
 
 
 def install(environment: Environment, *arguments: str | Path) -> None:
-    """Install into an environment, with the pip of this one."""
-    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", *arguments]
+    """Install into an environment, with the uv of this one."""
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", environment.python, *arguments]
     ran = subprocess.run(command, cwd=environment.folder, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
 
