@@ -27,6 +27,9 @@ from numba.core import cgutils, types
 from numba.core.caching import CacheImpl, _CacheLocator
 from numba.extending import intrinsic, register_jitable
 
+from buckets.tuple_places import hand_over_by_address
+from buckets.whole_kernels import KernelCompiler, compile_as_a_whole
+
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
 
@@ -35,7 +38,7 @@ def kernel_files() -> dict[str, bytes]:
     """Return the text of all modules that compile something, and of those whose constants they import, by path."""
     package = Path(str(files("buckets")))
     texts = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
-    kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text}
+    kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text} | {"compiled.py"}
     imported = {
         f"{module.decode().replace('.', '/')}.py" for name in kernels for module in _IMPORT.findall(texts[name])
     }
@@ -152,7 +155,10 @@ FOLDER = str(cache_folder())
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
 vars(numba.config)["LOOP_VECTORIZE"] = 0
 """The loops are short or depend on what came before; making vectors of them takes time and gains none."""
-_INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+hand_over_by_address()
+compile_as_a_whole()
+_ALL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
+_INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True}
 """Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
 
 
@@ -161,7 +167,7 @@ def compiled(function: Compiled) -> Compiled:
 
     Loops over keys or events belong into a leaf that it calls: here each tuple of arrays is counted in every round.
     """
-    return cast(Compiled, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+    return cast(Compiled, numba.njit(cache=True, **_ALL)(function))  # type: ignore[call-overload]
 
 
 def allocating(function: Compiled) -> Compiled:

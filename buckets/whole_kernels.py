@@ -1,0 +1,133 @@
+"""Kernels are optimised as a whole: what only other compiled functions call is neither optimised nor translated alone.
+
+numba does both for each function, and again for each that calls it, so what lies deep below a kernel went through LLVM
+once for each level above it. Here a function that Python does not call is kept as it was written until a kernel is made of
+all that it reaches. There is one copy of it in a kernel, private to it, so LLVM knows all of its callers.
+
+The way to there is shorter too: kernels have no closures, no list comprehensions and no expressions of whole arrays, for
+which numba looks in passes of their own.
+"""
+
+from functools import cache
+from typing import Any
+
+from llvmlite.binding import Linkage
+from numba import _dynfunc
+from numba.core import typed_passes, untyped_passes
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler import CompilerBase
+from numba.core.compiler_lock import require_global_compiler_lock
+from numba.core.compiler_machinery import PassManager
+from numba.core.cpu import CPUContext
+from numba.core.datamodel import models
+from numba.core.targetconfig import TargetConfig
+
+_PASSES = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
+
+
+class _Passes(PassManager):  # type: ignore[misc]
+    """Passes of which each does what it needs itself, so that nothing is computed anew after each."""
+
+    _ENFORCING = False
+
+
+class KernelCompiler(CompilerBase):  # type: ignore[misc]
+    """Compiles a function of this package."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the only way to compile one."""
+        passes = _Passes("kernel")
+        for each in _PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+def _reached(library: Any, seen: set[Any], found: list[Any]) -> list[Any]:
+    """Return all libraries that a library calls, each after those that it calls."""
+    for each in library._linking_libraries:
+        if each not in seen:
+            seen.add(each)
+            if not each._finalized:
+                _reached(each, seen, found)
+            found.append(each)
+    return found
+
+
+def _add_linking_library(library: Any, other: Any) -> None:
+    library._linking_libraries.append(other)
+
+
+def _finalize(library: Any) -> None:
+    """Make one module of a kernel and all that it reaches; callers come first, since LLVM drops what nobody calls yet."""
+    require_global_compiler_lock()
+    library._raise_if_finalized()
+    module, environments = library._final_module, []
+    own = {function.name for function in module.functions if not function.is_declaration}
+    for each in reversed(_reached(library, set(), [])):
+        library._reload_init.update(each._reload_init)
+        if each._finalized:
+            module.link_in(each._get_module_for_linking(), preserve=True)
+            continue
+        for function in each._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = Linkage.linkonce_odr
+        module.link_in(each._final_module, preserve=True)
+        environments += [each.environment] if hasattr(each, "environment") else []
+    for function in module.functions:
+        if not function.is_declaration and function.name not in own:
+            function.linkage = Linkage.internal
+    library._optimize_final_module()
+    module.verify()
+    library._finalize_final_module()
+    for name, environment in environments:
+        if library._codegen._engine.is_symbol_defined(name):
+            library._codegen.set_env(name, environment)
+
+
+_translated = CPUContext.get_executable
+
+
+def _get_executable(context: Any, library: Any, description: Any, environment: Any) -> Any:
+    """Return what Python calls; where it calls nothing, only what stands for the function among those who call it."""
+    functions = () if library._finalized else {each.name for each in library._final_module.functions}
+    if library._finalized or description.llvm_cpython_wrapper_name in functions:
+        return _translated(context, library, description, environment)
+    library.environment = context.get_env_name(description), environment
+    name = description.qualname.split(".")[-1]
+    return _dynfunc.make_function(description.lookup_module(), name, "", 0, environment, (library,))
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    return {name: option.default for name, option in kind.options.items()}
+
+
+def _values(options: Any) -> dict[str, Any]:
+    """Return all options of a function, which numba compares at each call that it types."""
+    return _defaults(type(options)) | options._values
+
+
+def _counted_member(model: Any, builder: Any) -> list[tuple[Any, Any]]:
+    """Return the one member of an array whose references are counted."""
+    return [(model.get_type("meminfo"), lambda value: model.get(builder, value, "meminfo"))]
+
+
+def compile_as_a_whole() -> None:
+    """Have numba do so from now on."""
+    CPUCodeLibrary.add_linking_library = _add_linking_library
+    CPUCodeLibrary.finalize = _finalize
+    CPUContext.get_executable = _get_executable
+    TargetConfig.values = _values
+    models.ArrayModel.traverse = _counted_member
