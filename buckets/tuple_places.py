@@ -1,8 +1,8 @@
 """Named tuples of arrays in compiled code: a place in memory, of which one address is handed over.
 
-numba takes a tuple apart into its numbers wherever it is handed over: a timeline of fifteen arrays is more than a hundred of
-them, and most of what it compiled moved them about. Here a named tuple of this package that holds arrays is the address
-of a place on the stack, which nobody writes to again. So taking a field costs one read, and a call one argument.
+numba takes a tuple apart into its numbers wherever it is handed over: a timeline of fifteen arrays is more than a hundred
+of them, and most of what it compiled moved them about. Here a named tuple of this package that holds arrays is the
+address of a place on the stack, which nobody writes to again. So a field costs one read, and a call one argument.
 
 A place belongs to the spot in the code that makes the tuple, and is used again when that spot is passed again. So a
 variable that is assigned more than once has a place of its own, into which tuples are copied.
@@ -32,7 +32,7 @@ _ARGUMENT: Final = ("captures(none)", "noalias", "nonnull", "readonly")
 """What LLVM may take for granted of an address that is handed over: what lies there stays as it is."""
 
 
-class Fields(types.NamedTuple):  # type: ignore[misc]
+class Fields(types.NamedTuple):
     """The type of a named tuple that holds arrays. Its name is short, since that of each function repeats it."""
 
     def __init__(self, members: Sequence[types.Type], cls: type) -> None:
@@ -53,7 +53,7 @@ def _words(model: Any) -> int:
     return 1
 
 
-class FieldsModel(models.CompositeModel):  # type: ignore[misc]
+class FieldsModel(models.CompositeModel):
     """How a tuple lies in memory: its fields one after the other, tuples inside it too."""
 
     def __init__(self, manager: Any, kind: Fields) -> None:
@@ -121,7 +121,9 @@ class FieldsModel(models.CompositeModel):  # type: ignore[misc]
     def field(self, builder: Any, value: Any, at: int) -> Any:
         """Read a field: its value, or the address of a tuple inside this one."""
         place, member = self._place(builder, value, at), self.members[at]
-        return place if isinstance(member, FieldsModel) else builder.load(place, typ=member.get_value_type(), align=_WORD)
+        return (
+            place if isinstance(member, FieldsModel) else builder.load(place, typ=member.get_value_type(), align=_WORD)
+        )
 
     def make(self, builder: Any, values: Iterable[Any]) -> Any:
         """Put fields into a new place, and return its address."""

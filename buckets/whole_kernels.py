@@ -1,11 +1,11 @@
 """Kernels are optimised as a whole: what only other compiled functions call is neither optimised nor translated alone.
 
 numba does both for each function, and again for each that calls it, so what lies deep below a kernel went through LLVM
-once for each level above it. Here a function that Python does not call is kept as it was written until a kernel is made of
-all that it reaches. There is one copy of it in a kernel, private to it, so LLVM knows all of its callers.
+once for each level above it. Here a function that Python does not call is kept as it was written until a kernel is made
+of all that it reaches. There is one copy of it in a kernel, private to it, so LLVM knows all of its callers.
 
-The way to there is shorter too: kernels have no closures, no list comprehensions and no expressions of whole arrays, for
-which numba looks in passes of their own.
+The way to there is shorter too: kernels have no closures, no list comprehensions and no expressions of whole arrays,
+for which numba looks in passes of their own.
 """
 
 from functools import cache
@@ -36,13 +36,13 @@ _PASSES = (
 )
 
 
-class _Passes(PassManager):  # type: ignore[misc]
+class _Passes(PassManager):
     """Passes of which each does what it needs itself, so that nothing is computed anew after each."""
 
     _ENFORCING = False
 
 
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
+class KernelCompiler(CompilerBase):
     """Compiles a function of this package."""
 
     def define_pipelines(self) -> list[PassManager]:
@@ -70,7 +70,7 @@ def _add_linking_library(library: Any, other: Any) -> None:
 
 
 def _finalize(library: Any) -> None:
-    """Make one module of a kernel and all that it reaches; callers come first, since LLVM drops what nobody calls yet."""
+    """Make one module of a kernel and all that it reaches: callers first, since LLVM drops what nobody calls yet."""
     require_global_compiler_lock()
     library._raise_if_finalized()
     module, environments = library._final_module, []
