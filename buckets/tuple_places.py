@@ -1,8 +1,8 @@
 """Named tuples of arrays in compiled code: a place in memory, of which one address is handed over.
 
-numba takes a tuple apart into its numbers wherever it is handed over: a timeline of fifteen arrays is more than a hundred
-of them, and most of what it compiled moved them about. Here a named tuple of this package that holds arrays is the
-address of a place on the stack, which nobody writes to again. So a field costs one read, and a call one argument.
+numba takes a tuple apart into its numbers wherever it is handed over: a timeline of fifteen arrays is more than a
+hundred of them, and most of what it compiled moved them about. Here a named tuple of this package that holds arrays is
+the address of a place on the stack, which nobody writes to again. So a field costs one read, a call one argument.
 
 A place belongs to the spot in the code that makes the tuple, and is used again when that spot is passed again. So a
 variable that is assigned more than once has a place of its own, into which tuples are copied.
