@@ -206,8 +206,6 @@ class _Notice(event.Listener):
 FOLDER = str(cache_folder())
 """Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
-vars(numba.config)["LOOP_VECTORIZE"] = 0
-"""The loops are short or depend on what came before; making vectors of them takes time and gains none."""
 hand_over_by_address()
 compile_as_a_whole()
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]

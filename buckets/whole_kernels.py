@@ -8,8 +8,9 @@ The way to there is shorter too: kernels have no closures, no list comprehension
 for which numba looks in passes of their own.
 """
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from llvmlite.binding import Linkage
 from numba import _dynfunc
@@ -17,10 +18,26 @@ from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import require_global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.cpu import CPUContext
 from numba.core.datamodel import models
 from numba.core.targetconfig import TargetConfig
+
+_OPTIMISATION: Final = {"opt": 1, "loop_vectorize": False, "slp_vectorize": False}
+"""For LLVM. Higher levels take longer and gain nothing, nor do vectors: loops are short or depend on what came before."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(typed_passes.NativeLowering):
+    """Writes a function down for LLVM."""
+
+    def run_pass(self, state: Any) -> bool:
+        library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
+        library.enable_object_caching()
+        library.is_kernel = True
+        state.library = library
+        return super().run_pass(state)
+
 
 _PASSES = (
     untyped_passes.TranslateByteCode,
@@ -31,7 +48,7 @@ _PASSES = (
     typed_passes.NopythonTypeInference,
     typed_passes.PreLowerStripPhis,
     typed_passes.IRLegalization,
-    typed_passes.NativeLowering,
+    _Lowering,
     typed_passes.NoPythonBackend,
 )
 
@@ -63,6 +80,27 @@ def _reached(library: Any, seen: set[Any], found: list[Any]) -> list[Any]:
                 _reached(each, seen, found)
             found.append(each)
     return found
+
+
+def _optimize_functions(original: Any, library: Any, module: Any) -> None:
+    """Make the functions of a module shorter before they meet others."""
+    if not hasattr(library, "is_kernel"):
+        return original(library, module)
+    module.data_layout = library._codegen._data_layout
+    passes, builder = library._codegen._function_pass_manager(**_OPTIMISATION)
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+    return None
+
+
+def _optimize_module(original: Any, library: Any) -> None:
+    """Optimise a kernel with all that it reaches."""
+    if not hasattr(library, "is_kernel"):
+        return original(library)
+    passes, builder = library._codegen._module_pass_manager(**_OPTIMISATION)
+    passes.run(library._final_module, builder)
+    return None
 
 
 def _add_linking_library(library: Any, other: Any) -> None:
@@ -124,8 +162,14 @@ def _counted_member(model: Any, builder: Any) -> list[tuple[Any, Any]]:
     return [(model.get_type("meminfo"), lambda value: model.get(builder, value, "meminfo"))]
 
 
+def _in_place_of(original: Any, method: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: method(original, *arguments)
+
+
 def compile_as_a_whole() -> None:
     """Have numba do so from now on."""
+    for name, method in (("_optimize_functions", _optimize_functions), ("_optimize_final_module", _optimize_module)):
+        setattr(CPUCodeLibrary, name, _in_place_of(getattr(CPUCodeLibrary, name), method))
     CPUCodeLibrary.add_linking_library = _add_linking_library
     CPUCodeLibrary.finalize = _finalize
     CPUContext.get_executable = _get_executable

@@ -161,7 +161,8 @@ print("hit" if twice.stats.cache_hits else "miss")
 def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
     """A clone with one kernel."""
     (folder / "buckets" / "kernel").mkdir(parents=True)
-    shutil.copy(PACKAGE / "compiled.py", folder / "buckets")
+    for name in ("compiled.py", "tuple_places.py", "whole_kernels.py"):
+        shutil.copy(PACKAGE / name, folder / "buckets")
     (folder / "buckets" / "__init__.py").touch()
     (folder / "buckets" / "kernel" / "score.py").write_text(kernel)
     return folder
