@@ -210,7 +210,7 @@ hand_over_by_address()
 compile_as_a_whole()
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 _ALL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
-_INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True}
+_INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True, "forceinline": False}
 """Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
 
 
@@ -239,7 +239,7 @@ def inlined(function: Compiled) -> Compiled:
 
     A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
     """
-    return register_jitable(_nrt=False, forceinline=True, **_INNER)(function)
+    return register_jitable(_nrt=False, **_INNER | {"forceinline": True})(function)
 
 
 def _bytes_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:

@@ -23,8 +23,10 @@ from numba.core.cpu import CPUContext
 from numba.core.datamodel import models
 from numba.core.targetconfig import TargetConfig
 
+_FOR_CALLERS: Final = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": False}
+"""Options that matter to the callers of a function alone: numba would compile what it calls once for each of them."""
 _OPTIMISATION: Final = {"opt": 1, "loop_vectorize": False, "slp_vectorize": False}
-"""For LLVM. Higher levels take longer and gain nothing, nor do vectors: loops are short or depend on what came before."""
+"""For LLVM. Higher levels take longer and gain nothing, nor do vectors: loops are short, or need what came before."""
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -42,7 +44,6 @@ class _Lowering(typed_passes.NativeLowering):
 _PASSES = (
     untyped_passes.TranslateByteCode,
     untyped_passes.FixupArgs,
-    untyped_passes.IRProcessing,
     untyped_passes.GenericRewrites,
     untyped_passes.ReconstructSSA,
     typed_passes.NopythonTypeInference,
@@ -153,8 +154,8 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def _values(options: Any) -> dict[str, Any]:
-    """Return all options of a function, which numba compares at each call that it types."""
-    return _defaults(type(options)) | options._values
+    """Return the options of a function that make another one of what it calls, which numba compares at each call."""
+    return _defaults(type(options)) | options._values | _FOR_CALLERS
 
 
 def _counted_member(model: Any, builder: Any) -> list[tuple[Any, Any]]:
