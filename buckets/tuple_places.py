@@ -5,7 +5,7 @@ hundred of them, and most of what it compiled moved them about. Here a named tup
 the address of a place on the stack, which nobody writes to again. So a field costs one read, a call one argument.
 
 A place belongs to the spot in the code that makes the tuple, and is used again when that spot is passed again. So a
-variable that is assigned more than once has a place of its own, into which tuples are copied.
+variable that is assigned more than once has a place of its own, into which tuples are copied, and out of it.
 """
 
 import hashlib
@@ -145,6 +145,19 @@ class FieldsModel(models.CompositeModel):
         return builder.gep(value, [_INT64(self._at[at])], source_etype=_BYTE, inbounds=True)
 
 
+class _AlikeModel(models.UniTupleModel):
+    """A plain tuple of tuples of one type, which are returned with all of their fields: their places go."""
+
+    get_return_type = models.UniTupleModel.get_data_type
+    as_return = models.UniTupleModel.as_data
+    from_return = models.UniTupleModel.from_data
+
+
+def _alike(manager: Any, kind: types.UniTuple) -> Any:
+    model = _AlikeModel if isinstance(kind.dtype, Fields) else models.UniTupleModel
+    return model(manager, kind)
+
+
 def _nothing(module: Any) -> Any:
     """Return the address of zeros."""
     name = "buckets.nothing"
@@ -198,36 +211,53 @@ def _decorate(original: Any, convention: Any, function: Any, names: Any, kinds: 
             set.update(argument.attributes, _ARGUMENT)
 
 
-def _store(original: Any, lower: Any, value: Any, name: str, argidx: int | None = None) -> None:
-    """Assign a variable; a tuple is copied into the variable's own place, where it is assigned more than once."""
-    kind = lower.typeof(name)
-    if argidx is not None or not isinstance(kind, Fields) or name in lower._singly_assigned_vars:
-        return original(lower, value, name, argidx)
-    known = vars(lower)
-    if "fields_places" not in known:
+def _is_kept(lower: Any, name: str) -> bool:
+    """Return whether a variable is a tuple and has a place of its own: it is assigned more than once."""
+    if not isinstance(lower.typeof(name), Fields) or name in lower._singly_assigned_vars:
+        return False
+    if "times_assigned" not in vars(lower):
         assigned = (each.target.name for block in lower.blocks.values() for each in block.find_insts(ir.Assign))
-        known["fields_assigned"], known["fields_places"] = Counter(assigned), {}
-    if lower.fields_assigned[name] == 1:
-        return original(lower, value, name, argidx)
+        lower.times_assigned, lower.kept_places = Counter(assigned), {}
+    return lower.times_assigned[name] > 1
+
+
+def _load(original: Any, lower: Any, name: str) -> Any:
+    """Read a variable; of one that will be assigned again a copy, which stays as it is."""
+    value = original(lower, name)
+    if not _is_kept(lower, name):
+        return value
+    model = lower.context.data_model_manager[lower.typeof(name)]
+    read = model.new_place(lower.builder)
+    model.copy(lower.builder, read, value)
+    return read
+
+
+def _store(original: Any, lower: Any, value: Any, name: str, argidx: int | None = None) -> None:
+    """Assign a variable."""
+    if argidx is not None or not _is_kept(lower, name):
+        original(lower, value, name, argidx)
+        return
+    kind, builder = lower.typeof(name), lower.builder
     model = lower.context.data_model_manager[kind]
     lower._alloca_var(name, kind)
-    lower.decref(kind, lower.loadvar(name))
-    if name not in lower.fields_places:
-        lower.fields_places[name] = model.new_place(lower.builder)
-    model.copy(lower.builder, lower.fields_places[name], value)
-    lower.builder.store(lower.fields_places[name], lower.getvar(name))
-    return None
+    lower.decref(kind, builder.load(lower.getvar(name)))
+    if name not in lower.kept_places:
+        lower.kept_places[name] = model.new_place(builder)
+    model.copy(builder, lower.kept_places[name], value)
+    builder.store(lower.kept_places[name], lower.getvar(name))
 
 
 def hand_over_by_address() -> None:
     """Have numba do so from now on."""
     default_manager.register(Fields, FieldsModel)
+    default_manager.register(types.UniTuple, _alike)
     lower_getattr_generic(Fields)(_field)
     box(Fields)(_boxed)
     types.BaseTuple.from_types = classmethod(partial(_from_types, types.BaseTuple.from_types.__func__))
     for owner, name, method in (
         (BaseContext, "make_tuple", _make_tuple),
         (CPUCallConv, "decorate_function", _decorate),
+        (Lower, "loadvar", _load),
         (Lower, "storevar", _store),
     ):
         setattr(owner, name, _in_place_of(getattr(owner, name), method))
