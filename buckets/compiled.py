@@ -197,7 +197,7 @@ class _Notice(event.Listener):
     def on_start(self, event: Any) -> None:
         if self.is_wanted and event.data["dispatcher"].py_func.__module__.startswith("buckets."):
             self.is_wanted = False
-            print("compiling the kernels, once for this machine: half a minute", file=sys.stderr)  # noqa: T201
+            print("compiling the kernels, once for this machine: up to a minute", file=sys.stderr)  # noqa: T201
 
     def on_end(self, event: Any) -> None:
         pass

@@ -184,6 +184,14 @@ def test_a_clone_uses_what_another_one_of_the_same_text_has_compiled(tmp_path):
     assert len(list((tmp_path / "caches" / "buckets").iterdir())) == 2
 
 
+def test_of_processes_that_start_at_once_one_compiles_and_the_others_load_it(tmp_path):
+    clone = clone_at(tmp_path / "clone")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "caches"), "PYTHONPATH": str(clone)}
+    command = [sys.executable, "-c", USE]
+    started = [subprocess.Popen(command, env=environment, cwd=clone, stdout=subprocess.PIPE, text=True) for _ in "abc"]
+    assert sorted(each.communicate()[0].strip() for each in started) == ["hit", "hit", "miss"]
+
+
 def test_an_environment_that_changes_later_changes_no_place(monkeypatch, tmp_path):
     """numba takes its settings from there again before it compiles."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
