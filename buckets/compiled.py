@@ -9,23 +9,31 @@ Where the user can have no folder of their own, each run compiles for itself.
 """
 
 import atexit
+import contextlib
+import fcntl
+import gc
 import hashlib
 import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.core.caching import CacheImpl, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
+from buckets.tuple_places import hand_over_by_address
 from buckets.user_caches import own_cache
+from buckets.whole_kernels import KernelCompiler, compile_as_a_whole
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
@@ -35,7 +43,7 @@ def kernel_files() -> dict[str, bytes]:
     """Return the text of all modules that compile something, and of those whose constants they import, by path."""
     package = Path(str(files("buckets")))
     texts = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
-    kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text}
+    kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text} | {"compiled.py"}
     imported = {
         f"{module.decode().replace('.', '/')}.py" for name in kernels for module in _IMPORT.findall(texts[name])
     }
@@ -99,12 +107,61 @@ class KernelLocator(_CacheLocator):
         return cls(py_func) if py_func.__module__.startswith("buckets.") else None
 
 
+@contextlib.contextmanager
+def _alone_with(folder: str, name: str) -> Iterator[None]:
+    """Wait for a process that compiles a function; whoever comes next finds what it has kept.
+
+    The system lets go of the lock of a process that was killed. Without a place for the lock each process compiles.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, exist_ok=True)
+            lock = stack.enter_context(open(os.path.join(folder, f"{name}.lock"), "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Let Python's collector rest: it would look again and again at a million objects of the compiler, which stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _compile_once(kernel: Any, compile_: Callable[[Any], Any], signature: Any) -> Any:
+    """Compile a kernel, or load it."""
+    folder, name = kernel._cache.cache_path, kernel.py_func.__qualname__
+    with global_compiler_lock, _alone_with(folder, name), _without_collecting():
+        return compile_(signature)
+
+
+class _Notice(event.Listener):
+    """Tells a person at a terminal, once, why it takes so long."""
+
+    is_wanted = sys.stderr is not None and sys.stderr.isatty()
+
+    def on_start(self, event: Any) -> None:
+        if self.is_wanted and event.data["dispatcher"].py_func.__module__.startswith("buckets."):
+            self.is_wanted = False
+            print("compiling the kernels, once for this machine: up to a minute", file=sys.stderr)  # noqa: T201
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
 FOLDER = str(cache_folder())
 """Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
-vars(numba.config)["LOOP_VECTORIZE"] = 0
-"""The loops are short or depend on what came before; making vectors of them takes time and gains none."""
-_INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+hand_over_by_address()
+compile_as_a_whole()
+event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
+_ALL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
+_INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True, "forceinline": False}
 """Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
 
 
@@ -113,7 +170,9 @@ def compiled(function: Compiled) -> Compiled:
 
     Loops over keys or events belong into a leaf that it calls: here each tuple of arrays is counted in every round.
     """
-    return cast(Compiled, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+    kernel: Any = numba.njit(cache=True, **_ALL)(function)
+    kernel.compile = partial(_compile_once, kernel, kernel.compile)
+    return cast(Compiled, kernel)
 
 
 def allocating(function: Compiled) -> Compiled:
@@ -131,7 +190,7 @@ def inlined(function: Compiled) -> Compiled:
 
     A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
     """
-    return register_jitable(_nrt=False, forceinline=True, **_INNER)(function)
+    return register_jitable(_nrt=False, **_INNER | {"forceinline": True})(function)
 
 
 def _bytes_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:

@@ -125,7 +125,7 @@ class Evaluator:
     def evaluate(self, events: pa.Table) -> Results:
         """Evaluate the events that arrive next.
 
-        The first call on a machine compiles the kernels, which takes a minute or two. Time and memory grow with
+        The first call on a machine compiles the kernels, which takes up to a minute. Time and memory grow with
         events x rules.
 
         Args:

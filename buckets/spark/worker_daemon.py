@@ -5,8 +5,6 @@ engine and load its kernels for itself, which a first batch has to wait for; for
 memory too. Nothing that is loaded starts a thread but Arrow's allocator, which is made to be forked.
 """
 
-import contextlib
-import fcntl
 import gc
 import importlib
 import os
@@ -15,7 +13,6 @@ import socket
 import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
 LOADED = (
@@ -28,7 +25,6 @@ LOADED = (
     "buckets.state.layer",
 )
 """What workers import."""
-_COMPILED, _LOCK = "compiled", ".lock"
 _ARCHIVE = re.compile(r"/(pyspark|py4j[^/]*)\.zip$")
 
 
@@ -40,22 +36,6 @@ def _leave_out_archive() -> None:
     installed = [path for path in sys.path if not _ARCHIVE.search(path)]
     if PathFinder.find_spec("pyspark", installed) and PathFinder.find_spec("py4j", installed):
         sys.path[:] = installed
-
-
-def _load_kernels() -> None:
-    """Load the kernels; where they are not compiled yet, one process of a machine does it, and the others wait."""
-    folder = Path(importlib.import_module("buckets.compiled").FOLDER)
-    warm_up = importlib.import_module("buckets.engine.stages.warm_up").warm_up
-    compiled = folder / _COMPILED
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            if not compiled.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context((folder / _LOCK).open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
-        warm_up()
-        with contextlib.suppress(OSError):
-            compiled.touch()
 
 
 def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
@@ -81,7 +61,7 @@ def main() -> None:
     _leave_out_archive()
     for name in LOADED:
         importlib.import_module(name)
-    _load_kernels()
+    importlib.import_module("buckets.engine.stages.warm_up").warm_up()
     gc.collect()
     gc.freeze()
     daemon: Any = importlib.import_module("pyspark.daemon")

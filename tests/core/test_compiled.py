@@ -161,7 +161,7 @@ print("hit" if twice.stats.cache_hits else "miss")
 def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
     """A clone with one kernel."""
     (folder / "buckets" / "kernel").mkdir(parents=True)
-    for name in ("compiled.py", "user_caches.py"):
+    for name in ("compiled.py", "tuple_places.py", "user_caches.py", "whole_kernels.py"):
         shutil.copy(PACKAGE / name, folder / "buckets")
     (folder / "buckets" / "__init__.py").touch()
     (folder / "buckets" / "kernel" / "score.py").write_text(kernel)
@@ -184,6 +184,14 @@ def test_a_clone_uses_what_another_one_of_the_same_text_has_compiled(tmp_path):
     assert len(list((tmp_path / "caches" / "buckets").iterdir())) == 2
 
 
+def test_of_processes_that_start_at_once_one_compiles_and_the_others_load_it(tmp_path):
+    clone = clone_at(tmp_path / "clone")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "caches"), "PYTHONPATH": str(clone)}
+    command = [sys.executable, "-c", USE]
+    started = [subprocess.Popen(command, env=environment, cwd=clone, stdout=subprocess.PIPE, text=True) for _ in "abc"]
+    assert sorted(each.communicate()[0].strip() for each in started) == ["hit", "hit", "miss"]
+
+
 def test_an_environment_that_changes_later_changes_no_place(monkeypatch, tmp_path):
     """numba takes its settings from there again before it compiles."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -203,7 +211,7 @@ assert os.path.isdir(os.path.dirname(FOLDER))
 
 def test_a_run_that_compiles_for_itself_shares_it_with_the_processes_it_starts_and_leaves_nothing(tmp_path):
     (tmp_path / "buckets").mkdir()
-    for name in ("compiled.py", "user_caches.py"):
+    for name in ("compiled.py", "tuple_places.py", "user_caches.py", "whole_kernels.py"):
         shutil.copy(PACKAGE / name, tmp_path / "buckets")
     (tmp_path / "buckets" / "__init__.py").touch()
     (tmp_path / "buckets").chmod(0o777)
