@@ -186,10 +186,7 @@ def leaf(function: Compiled) -> Compiled:
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Compile a leaf into each of its callers: for what runs for every event, where handing a timeline over costs more.
-
-    A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
-    """
+    """Compile a leaf into each of its callers: for what runs for every event; others LLVM inlines where it pays."""
     return register_jitable(_nrt=False, **_INNER | {"forceinline": True})(function)
 
 

@@ -158,12 +158,16 @@ print("hit" if twice.stats.cache_hits else "miss")
 """
 
 
+def copy_compiler(package: Path) -> None:
+    for name in ("compiled.py", "tuple_places.py", "user_caches.py", "whole_kernels.py"):
+        shutil.copy(PACKAGE / name, package)
+    (package / "__init__.py").touch()
+
+
 def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
     """A clone with one kernel."""
     (folder / "buckets" / "kernel").mkdir(parents=True)
-    for name in ("compiled.py", "tuple_places.py", "user_caches.py", "whole_kernels.py"):
-        shutil.copy(PACKAGE / name, folder / "buckets")
-    (folder / "buckets" / "__init__.py").touch()
+    copy_compiler(folder / "buckets")
     (folder / "buckets" / "kernel" / "score.py").write_text(kernel)
     return folder
 
@@ -211,9 +215,7 @@ assert os.path.isdir(os.path.dirname(FOLDER))
 
 def test_a_run_that_compiles_for_itself_shares_it_with_the_processes_it_starts_and_leaves_nothing(tmp_path):
     (tmp_path / "buckets").mkdir()
-    for name in ("compiled.py", "tuple_places.py", "user_caches.py", "whole_kernels.py"):
-        shutil.copy(PACKAGE / name, tmp_path / "buckets")
-    (tmp_path / "buckets" / "__init__.py").touch()
+    copy_compiler(tmp_path / "buckets")
     (tmp_path / "buckets").chmod(0o777)
     (tmp_path / "script.py").write_text(SCRIPT)
     kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
