@@ -14,13 +14,13 @@ from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError, Outage
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
-from buckets.events.protobuf.proto_text import read_proto
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.preflight.registry_check import check_registry
 from buckets.spark.kafka_faults import explain_spark
+from tests.core.protobuf_events import descriptors_of
 from tests.registry import small_registry
 
 SCHEMA = '{"type": "record", "name": "payment", "fields": []}'
@@ -282,7 +282,7 @@ def test_a_message_of_a_schema_file_is_named_with_or_without_its_package(tmp_pat
 
 
 def test_a_schema_file_under_another_name_is_a_set_of_descriptors(tmp_path):
-    file = read_proto(PROTO, "payment.proto")
+    (file,) = descriptors_of(ProtobufText(PROTO))
     (tmp_path / "a.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
     job = load_job(written(tmp_path, format="protobuf", schema_file="a.desc", message="Payment"))
     assert job.protobuf is not None
