@@ -97,7 +97,8 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
         if array_path(at) is None and faults and all(faults):
             message = f"has {name}, which {faults[0]}; take it out of the event schema"
             raise SchemaError(message)
-    names = dict.fromkeys(name for each in record_fields(root) for name in (each.name, *each.aliases))
+    fields = record_fields(root) if field is None else []
+    names = dict.fromkeys(name for each in fields for name in (each.name, *each.aliases))
     return list(names), [name for at, found in kinds.items() if found for name in wanted[at]]
 
 
