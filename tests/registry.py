@@ -45,12 +45,8 @@ class SmallRegistry:
         if spoilt is not None:
             return spoilt
         code, found = self._found(place)
-        if (
-            code == 200
-            and query == "format=serialized"
-            and found.get("schemaType") == "PROTOBUF"
-            and self.has_descriptors
-        ):
+        is_asked = self.has_descriptors and query == "format=serialized"
+        if code == 200 and is_asked and found.get("schemaType") == "PROTOBUF":
             return 200, found | {"schema": self._descriptor(found)}
         return code, found
 

@@ -105,7 +105,7 @@ def is_same(text: Any, value: Any) -> bool:
             try:
                 return text == value.decode()
             except UnicodeDecodeError:
-                return text is FAULTY
+                return text in (FAULTY, None)  # None where another field was found faulty before
         case int():
             return text == str(value)
         case float():

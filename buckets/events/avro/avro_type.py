@@ -1,19 +1,20 @@
 """An Avro schema as types whose names are resolved, and what fastavro reads messages by.
 
 fastavro is given no logical types, so that numbers and decimals arrive as they were written, and `columns` says what
-they mean. It passes over some damage in silence; the schema that it is given makes errors of it:
+they mean. Some of what it passes over in silence becomes an error by the schema that it is given:
 
-    union ["null", "long"]       ["null", "long", "no branch", …]   it counts a negative branch from the end
-    union ["long", "string"]     [{"0": "long"}, {"1": "string"}]   records of one field, whose bytes are the same:
-                                                                    they say which branch a message has
-    enum                         "int"                              likewise, and its symbol is looked up later
-    array of "null"              array of "no bytes"                a few bytes may promise any number of such items
-    100 records in one another    "deeper"                          it goes as deep as the message says, and crashes
+    union ["long", "string"]      [{0: "long"}, {1: "string"}]   records of one field, whose bytes are the same: they
+                                                                 say which branch a message has
+    enum                          "int"                          it counts a negative symbol from the end
+    array of "null"               array of "no bytes"            a few bytes may promise any number of such items
+    100 records in one another    "deeper"                       it goes as deep as a message says, and crashes
+
+What is left is a negative branch of a union, which it counts from the end.
 """
 
+import contextlib
 import io
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,17 +47,15 @@ _LOGICAL = {
 """By logical type, the types that may carry it; on any other it means nothing, as the specification has it."""
 _BYTES_OF_UUID = 16
 _MOST_BYTES = 2**31 - 1
-_NO_BRANCH, _NO_BYTES, _DEEPER = "no branch", "no bytes", "deeper"
+_NO_BYTES, _DEEPER = "no bytes", "deeper"
 _FAULTS = {
-    _NO_BRANCH: "a union has no such branch",
     _NO_BYTES: "an array has items that take no bytes",
     _DEEPER: f"is nested deeper than {DEEPEST} levels",
 }
 """By name of a type that does not exist, what is wrong with a message that has a value of it."""
-_ALSO_NO_BRANCHES = 64
-"""As many as a byte can count from the end of a union."""
-_MAY_BE_WIDE = re.compile(rb"[\x80-\xff]{9}[\x02-\xff]")
-"""Finds each number of more than 64 bits, and some texts."""
+_GOES_ON = bytes(byte & 128 for byte in range(256))
+_WIDE = b"\x80" * 9
+"""By `_GOES_ON`, the beginning of each number of more than 64 bits, and texts in letters that are not Latin."""
 
 
 @dataclass(frozen=True)
@@ -216,11 +215,10 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
         source = io.BytesIO(content)
         try:
             record: dict[str, Any] = fastavro.schemaless_reader(source, schema, None)
-            # The compiled reader drops what goes beyond 64 bits, the other one does not.
-            wide = _MAY_BE_WIDE.search(content)
-            if wide and repr(record) != repr(in_python.schemaless_reader(io.BytesIO(content), schema, None)):
+            may_be_wide = content.translate(_GOES_ON).find(_WIDE)
+            if may_be_wide >= 0 and _is_wide(schema, content, record):
                 message = "a number has more than 64 bits"
-                raise BrokenMessage(message, wide.start())
+                raise BrokenMessage(message, may_be_wide)
         except BrokenMessage:
             raise
         except Exception as error:  # Bytes that are no message end in errors of any kind.
@@ -233,13 +231,23 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
     return read
 
 
+def _is_wide(schema: Any, content: bytes, record: dict[str, Any]) -> bool:
+    """Return whether a message has a number of more than 64 bits, of which the compiled reader drops some."""
+    with contextlib.suppress(Exception):  # What is not written as it was read may have its items in several blocks.
+        again = io.BytesIO()
+        fastavro.schemaless_writer(again, schema, record)
+        if again.getvalue() == content:
+            return False
+    return repr(record) != repr(in_python.schemaless_reader(io.BytesIO(content), schema, None))
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "a text is not valid UTF-8"
     if isinstance(error, KeyError):
         return _FAULTS.get(error.args[0], "is no message of its schema")
     if isinstance(error, IndexError) and "list" in str(error):
-        return _FAULTS[_NO_BRANCH]
+        return "a union has no such branch"
     return "ends in the middle of a value"
 
 
@@ -263,7 +271,7 @@ def _readable(kind: AvroType, level: int, made: dict[tuple[int, int], Any]) -> A
                     {"type": "record", "name": "branch", "fields": [{"name": number, "type": branch}]}
                     for number, branch in enumerate(branches)
                 ]
-            return [*branches, *[_NO_BRANCH] * _ALSO_NO_BRANCHES]
+            return branches
         case "array":
             items = kind.branches[0]
             is_nothing = _takes_no_bytes(items, set())
