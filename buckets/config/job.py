@@ -21,6 +21,7 @@ from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
 from buckets.events.decoded import SchemaError
 from buckets.events.event_id import ROW_IDS
+from buckets.events.format_library import check_library
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
@@ -220,6 +221,8 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         path: the configuration.
         settings: what it says, with absolute paths.
     """
+    for written_in in dict.fromkeys((settings.source.format, settings.source.key_format, settings.output.format)):
+        yield partial(_check_library, path, written_in)
     if settings.source.schema_file is not None:
         file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
@@ -367,6 +370,14 @@ def check_source(path: Path, job: Job) -> None:
         remedy = "put a first file there" if isinstance(place, StorePath) else "create it"
         message = f"configuration {path}: source.path: {source.path} does not exist; {remedy} or correct the path"
         raise BucketsError(message)
+
+
+def _check_library(path: Path, written_in: str) -> None:
+    try:
+        check_library(written_in)
+    except BucketsError as error:
+        message = f"configuration {path}: {error.message}"
+        raise BucketsError(message) from None
 
 
 def _check_avro(path: Path) -> None:

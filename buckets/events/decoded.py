@@ -56,7 +56,7 @@ def decoded_fields(
         read: returns the column of a field, and what is wrong with its values.
         faults: by row, why one that can be read is no event.
     """
-    columns, found = [], dict(broken) | faults
+    columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
         column, of_field = read(name)
         columns.append(without_faulty(column, of_field))

@@ -1,6 +1,7 @@
 """A schema registry: what is asked of it, what goes wrong with it in one line, and how a configuration names it."""
 
 import json
+import sys
 
 import pytest
 import yaml
@@ -279,6 +280,16 @@ def test_a_message_of_a_schema_file_is_named_with_or_without_its_package(tmp_pat
             load_job(conf)
         return
     assert load_job(conf).protobuf == PinnedProtobuf(text=compiled_text(PROTO), message=name)
+
+
+@pytest.mark.parametrize(("written_in", "module"), [("avro", "fastavro"), ("protobuf", "grpc_tools")])
+def test_a_format_whose_package_is_missing_is_one_line_that_says_what_installs_it(
+    tmp_path, written_in, module, monkeypatch, as_worded
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in ("format", "key_format"):
+        with pytest.raises(BucketsError, check=as_worded):
+            load_job(written(tmp_path, {"registry": {"url": "http://localhost:1"}}, **{name: written_in}))
 
 
 @pytest.mark.parametrize("has_descriptors", [False, True])

@@ -6,10 +6,6 @@ avro_events    messages as events, with and without the prefix of a registry
 event_schema   an event schema to begin with
 """
 
-from buckets.errors import BucketsError
+from buckets.events.format_library import check_library
 
-try:
-    import fastavro  # noqa: F401
-except ModuleNotFoundError:
-    message = 'Avro needs the package fastavro; install it by `pip install "buckets[avro]"`'
-    raise BucketsError(message) from None
+check_library("avro")

@@ -18,7 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 from fastavro import _read_py as in_python
@@ -214,7 +214,7 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
     def read(content: bytes) -> dict[str, Any]:
         source = io.BytesIO(content)
         try:
-            record: dict[str, Any] = fastavro.schemaless_reader(source, schema, None)
+            record: Any = fastavro.schemaless_reader(source, schema, None)
             may_be_wide = content.translate(_GOES_ON).find(_WIDE)
             if may_be_wide >= 0 and _is_wide(schema, content, record):
                 message = "a number has more than 64 bits"
@@ -226,7 +226,7 @@ def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
         if source.tell() != len(content):
             message = "has more bytes than its schema says"
             raise BrokenMessage(message, source.tell())
-        return record
+        return cast("dict[str, Any]", record)
 
     return read
 

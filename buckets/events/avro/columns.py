@@ -45,8 +45,8 @@ def field_values(name: str, kind: AvroType, records: Values, schema: EventSchema
     """
     array = array_path(name)
     if array is None:
-        return _by_type(kind, path_of(name), records, lambda *found: _typed(name, *found, schema))
-    return _by_type(kind, path_of(array.outer), records, lambda *found: _lists(name, array, *found, schema))
+        return _by_type(kind, path_of(name), records, lambda leaf, found: _typed(name, leaf, found, schema))
+    return _by_type(kind, path_of(array.outer), records, lambda leaf, found: _lists(name, array, leaf, found, schema))
 
 
 def leaves(kind: AvroType, name: str) -> list[AvroType]:

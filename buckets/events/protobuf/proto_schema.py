@@ -6,26 +6,22 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from buckets.errors import BucketsError
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
 from buckets.events.decoded import SchemaError
+from buckets.events.format_library import check_library
 from buckets.events.text_lines import BYTE_ORDER_MARK
 from buckets.validation import did_you_mean
-
-try:
-    from google.protobuf.descriptor import Descriptor, FileDescriptor
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message import DecodeError
-except ModuleNotFoundError:
-    message = 'Protobuf needs the package protobuf; install it by `pip install "buckets[protobuf]"`'
-    raise BucketsError(message) from None
 
 _BUILT_IN = {
     "confluent/meta.proto": """import "google/protobuf/descriptor.proto";
@@ -126,7 +122,7 @@ def _built_in(name: str) -> str:
     return f'syntax = "proto3"; package {package}; {_BUILT_IN[name]}'
 
 
-def _compiled(texts: Mapping[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
+def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
     """Return `.proto` files, each after those that it imports, as protoc compiles them.
 
     Args:
@@ -137,11 +133,8 @@ def _compiled(texts: Mapping[str, str], known: Sequence[FileDescriptorProto]) ->
         SchemaError: one is no `.proto` file; says in which line.
         BucketsError: there is no compiler.
     """
-    try:
-        includes = files("grpc_tools") / "_proto"
-    except ModuleNotFoundError:
-        message = 'a .proto file needs the package grpcio-tools; install it by `pip install "buckets[protobuf]"`'
-        raise BucketsError(message) from None
+    check_library("protobuf")
+    includes = files("grpc_tools") / "_proto"
     with TemporaryDirectory(prefix="buckets-proto-") as folder:
         root, out, into = Path(folder, "files"), Path(folder, "out"), Path(folder, "known")
         for name, text in (dict.fromkeys(_BUILT_IN, "") | texts).items():

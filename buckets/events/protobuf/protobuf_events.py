@@ -79,6 +79,8 @@ def read_registered(
 
 def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
     """Return the indexes that a message begins with, and where they end; None where it does not."""
+    if content.startswith(b"\0"):
+        return (), 1
     numbers, at = list[int](), 0
     while not numbers or len(numbers) <= numbers[0]:
         bits = shift = 0
@@ -118,7 +120,7 @@ class _Wanted:
     """By number the wanted fields of a message, each with the name that it is declared by, and what is wanted in it."""
 
     fields: dict[int, tuple[FieldDescriptor, str]] = field(default_factory=dict)
-    inside: dict[int, "_Wanted"] = field(default_factory=dict)
+    inside: list[tuple[FieldDescriptor, "_Wanted"]] = field(default_factory=list)
 
 
 class _Decoder:
@@ -126,13 +128,9 @@ class _Decoder:
 
     def __init__(self, message: Descriptor, fields: Mapping[str, WantedField]) -> None:
         self._kind, self._read = message, message_factory.GetMessageClass(message).FromString
-        self._fields, self._wanted = fields, _Wanted()
-        for name, wanted in fields.items():
-            inside = self._wanted
-            for step in (*wanted.way, *(wanted.inner or ())):
-                if not isinstance(step, int):
-                    inside.fields.setdefault(step.number, (step, name))
-                    inside = inside.inside.setdefault(step.number, _Wanted())
+        self._fields = fields
+        ways = {name: (*wanted.way, *(wanted.inner or ())) for name, wanted in fields.items()}
+        self._wanted = _wanted({name: [s for s in way if not isinstance(s, int)] for name, way in ways.items() if way})
 
     def decode(self, contents: Sequence[bytes], schema: EventSchema) -> Decoded:
         """Read messages, given as what lies behind prefix and indexes."""
@@ -161,6 +159,15 @@ class _Decoder:
         return "a text is not valid UTF-8" if "UTF-8" in str(error) else f"is no message of type {self._kind.full_name}"
 
 
+def _wanted(ways: Mapping[str, Sequence[FieldDescriptor]]) -> _Wanted:
+    """Return what is wanted of a message, by declared field the fields on the way to its value."""
+    made = _Wanted({way[0].number: (way[0], name) for name, way in ways.items()})
+    for step in {way[0].number: way[0] for way in ways.values() if len(way) > 1}.values():
+        inside = {name: way[1:] for name, way in ways.items() if len(way) > 1 and way[0].number == step.number}
+        made.inside.append((step, _wanted(inside)))
+    return made
+
+
 def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
     """Return a wanted field that is written in another type, or what is wrong with its value; None where all fit."""
     unknown = UnknownFieldSet(message)
@@ -170,10 +177,7 @@ def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
                 kind, name = wanted.fields[each.field_number]
                 is_unnamed = kind.enum_type is not None and each.wire_type == _VARINT
                 return name, f"{_signed(each.data)} is no value of {kind.enum_type.name}" if is_unnamed else None
-    for number, inside in wanted.inside.items():
-        kind, _ = wanted.fields[number]
-        if not inside.fields or kind.message_type is None:
-            continue
+    for kind, inside in wanted.inside:
         if kind.is_repeated:
             found = next(filter(None, (_misfit(each, inside) for each in getattr(message, kind.name))), None)
         else:
