@@ -207,7 +207,7 @@ class BrokenMessage(ValueError):
 
 
 def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
-    """Return what reads messages of a record; raises BrokenMessage of one that is broken."""
+    """Return what reads messages of a record; of one that is broken it raises BrokenMessage."""
     # What fastavro knows a schema by that it has parsed: it is not parsed again for each message.
     schema = _readable(root, 0, {}) | {"__fastavro_parsed": True, "__named_schemas": {}}
 
