@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.source import SourceSettings
+from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
 from buckets.events.decoded import SchemaError
@@ -559,10 +560,16 @@ def test_options_that_registries_know_are_passed_over():
     assert [each.name for each in message_named(read_schema(ProtobufText(text)), "A").fields] == ["id"]
 
 
-@pytest.mark.parametrize("name", ["../a.proto", "/a.proto", "-h", "a\0", ""])
+@pytest.mark.parametrize("name", ["../a.proto", "/a.proto", "-h", "a\0", "", "a" * 300, "google/type"])
 def test_an_import_is_no_file_elsewhere(name):
     with pytest.raises(SchemaError, match="which is no file"):
         read_schema(ProtobufText('syntax = "proto3";', ("message A {}",), (name,)))
+
+
+def test_what_no_text_is_to_blame_for_makes_no_dead_letter(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path))  # in which no Python starts
+    with pytest.raises(BucketsError, match="see that the machine has memory"):
+        read(WHOLE, s1=f"{PLAIN} // not known yet")
 
 
 # Schemas that a checkpoint knows

@@ -6,7 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -18,9 +18,11 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto,
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
+from buckets.errors import BucketsError, first_line
 from buckets.events.decoded import SchemaError
 from buckets.events.format_library import check_library
 from buckets.events.text_lines import BYTE_ORDER_MARK
+from buckets.printable import short_line
 from buckets.validation import did_you_mean
 
 _BUILT_IN = {
@@ -41,8 +43,9 @@ _VENDORS_OWN = re.compile(r"google/protobuf/\w+\.proto", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
 _NAME = "buckets.proto"
 """The file that a schema is; nothing imports it."""
-_PLACE = re.compile(r"(?P<file>.*?):(?P<line>\d+):\d+: (?P<fault>.*)")
+_PLACE = re.compile(r"(?P<file>.*?):(?:(?P<line>\d+):\d+:)? (?P<fault>.*)")
 _COMPILED_WITHIN_S = 60
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -131,41 +134,57 @@ def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> li
 
     Raises:
         SchemaError: one is no `.proto` file; says in which line.
-        BucketsError: there is no compiler.
+        BucketsError: there is no compiler, or it cannot run.
     """
     check_library("protobuf")
     includes = files("grpc_tools") / "_proto"
     with TemporaryDirectory(prefix="buckets-proto-") as folder:
         root, out, into = Path(folder, "files"), Path(folder, "out"), Path(folder, "known")
-        for name, text in (dict.fromkeys(_BUILT_IN, "") | texts).items():
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or not path.name or name[0] == "-" or "\0" in name:
-                message = f"has an import {name!r}, which is no file"
-                raise SchemaError(message)
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text.removeprefix(BYTE_ORDER_MARK) or _built_in(name), encoding="utf-8")
+        for name, text in ({name: _built_in(name) for name in _BUILT_IN} | texts).items():
+            _write(root, name, text.removeprefix(BYTE_ORDER_MARK))
         into.write_bytes(FileDescriptorSet(file=known).SerializeToString())
         # A process of its own: what the compiler says goes to its standard error, and a crash of it ends nothing else.
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{root}", f"-I{includes}", "--include_imports"]
         command += [f"--descriptor_set_in={into}", f"--descriptor_set_out={out}", *texts]
         try:
             ran = subprocess.run(command, capture_output=True, timeout=_COMPILED_WITHIN_S, check=False)
-        except subprocess.TimeoutExpired:
-            message = f"is not compiled within {_COMPILED_WITHIN_S} s"
-            raise SchemaError(message) from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _not_compiled(first_line(error)) from None
         if ran.returncode:
-            raise SchemaError(_fault(ran.stderr.decode(errors="replace").replace(f"{root}/", "")))
+            said = ran.stderr.decode(errors="replace").replace(f"{root}/", "").splitlines()
+            raise _fault(said, {*texts, *_BUILT_IN, *(file.name for file in known)})
         return list(FileDescriptorSet.FromString(out.read_bytes()).file)
 
 
-def _fault(said: str) -> str:
-    """Return the first fault that protoc has found, with its line."""
-    places = (_PLACE.match(line) for line in said.splitlines() if "warning:" not in line)
-    found = next(filter(None, places), None)
-    if found is None:
-        return f"cannot be compiled ({' '.join(said.splitlines()[-1:]) or 'protoc says nothing'})"
-    file = "" if found["file"] == _NAME else f" of {found['file']}"
-    return f"cannot be compiled (line {found['line']}{file}: {found['fault']})"
+def _write(root: Path, name: str, text: str) -> None:
+    path = PurePosixPath(name)
+    is_file = path.name and not path.is_absolute() and ".." not in path.parts and len(name) <= _LONGEST_NAME
+    try:
+        if is_file and name[0] != "-" and "\0" not in name:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+            return
+    except (FileExistsError, IsADirectoryError, NotADirectoryError):  # Another one is a folder of its name.
+        pass
+    message = f"has an import {short_line(name)!r}, which is no file"
+    raise SchemaError(message)
+
+
+def _fault(said: Sequence[str], names: Collection[str]) -> Exception:
+    """Return what protoc has found in one of some files; where that is nothing, the machine is to blame."""
+    for line in said:
+        found = _PLACE.fullmatch(line)
+        if found is not None and found["file"] in names and not found["fault"].startswith("warning: "):
+            place = "" if found["file"] == _NAME else f"{found['file']}: "
+            place += f"line {found['line']}: " if found["line"] else ""
+            return SchemaError(f"cannot be compiled ({place}{found['fault']})")
+    return _not_compiled(said[-1] if said else "it says nothing")
+
+
+def _not_compiled(reason: str) -> BucketsError:
+    return BucketsError(
+        f"a .proto file cannot be compiled ({reason}); see that the machine has memory and room in TMPDIR"
+    )
 
 
 def _decoded(text: str, name: str) -> list[FileDescriptorProto]:
