@@ -1,15 +1,11 @@
 """A small schema registry for tests: the paths that a job asks, and answers that a test may spoil."""
 
-import base64
 import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-from buckets.events.protobuf.proto_schema import ProtobufText
-from tests.core.protobuf_events import descriptors_of
 
 Answer = tuple[int, Any]
 """The code, and what is answered: bytes as they are, anything else as JSON."""
@@ -25,8 +21,6 @@ class SmallRegistry:
         self.spoil: Callable[[str], Answer | None] = lambda path: None
         """Answers instead of the registry, unless it returns None."""
         self.url = ""
-        self.has_descriptors = False
-        """Whether it gives schemas of Protobuf as descriptors where these are asked for."""
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO", references: Sequence[Any] = ()) -> int:
         """Keep a schema as the newest version of a subject; returns its number."""
@@ -40,25 +34,10 @@ class SmallRegistry:
 
     def answer(self, path: str) -> Answer:
         """What a path gives."""
-        place, _, query = path.partition("?")
-        spoilt = self.spoil(place)
+        spoilt = self.spoil(path)
         if spoilt is not None:
             return spoilt
-        code, found = self._found(place)
-        is_asked = self.has_descriptors and query == "format=serialized"
-        if code == 200 and is_asked and found.get("schemaType") == "PROTOBUF":
-            return 200, found | {"schema": self._descriptor(found)}
-        return code, found
-
-    def _descriptor(self, found: Mapping[str, Any]) -> str:
-        """A schema of Protobuf as a descriptor in base64."""
-        references = found["references"]
-        texts = [self.schemas[self.subjects[each["subject"]][each["version"] - 1]]["schema"] for each in references]
-        written = ProtobufText(found["schema"], tuple(texts), tuple(each["name"] for each in references))
-        return base64.b64encode(descriptors_of(written)[-1].SerializeToString()).decode()
-
-    def _found(self, path: str) -> Answer:
-        match path.strip("/").split("/"):
+        match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number]:
                 known = self.schemas.get(int(number))
                 return (200, known) if known else (404, {"error_code": 40403, "message": "Schema not found"})

@@ -25,8 +25,6 @@ NO_SUBJECT = "buckets-is-there"
 """A subject that is asked for only to see whether a registry answers."""
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
-_SERIALIZED = "?format=serialized"
-"""Asks for schemas of Protobuf as descriptors, which need no compiler; a registry that does not know it gives text."""
 _CONFLICT, _INVALID = 409, 422
 _LOGIN = (401, 403)
 _MISSING = 404
@@ -196,8 +194,7 @@ class Registry:
 
     def _ask(self, path: str, sent: bytes | None) -> dict[str, Any]:
         headers = self._headers() | ({} if sent is None else {"Content-Type": _MEDIA_TYPE})
-        address = self.settings.url + path + (_SERIALIZED if sent is None else "")
-        request = urllib.request.Request(address, sent, headers)
+        request = urllib.request.Request(self.settings.url + path, sent, headers)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S, context=self._tls()) as response:
                 content = response.read(_LARGEST_BYTES)

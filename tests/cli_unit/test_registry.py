@@ -292,9 +292,7 @@ def test_a_format_whose_package_is_missing_is_one_line_that_says_what_installs_i
             load_job(written(tmp_path, {"registry": {"url": "http://localhost:1"}}, **{name: written_in}))
 
 
-@pytest.mark.parametrize("has_descriptors", [False, True])
-def test_a_schema_of_protobuf_comes_with_what_it_imports_as_text_or_as_descriptors(served, has_descriptors):
-    served.has_descriptors = has_descriptors
+def test_a_schema_of_protobuf_comes_with_what_it_imports(served):
     served.register("land", 'syntax = "proto3"; package bank; message Land { string code = 1; }', "PROTOBUF")
     text = 'syntax = "proto3"; package bank; import "land.proto"; message Payment { Land land = 1; Money amount = 2; }'
     text = text.replace("Money", "google.type.Money").replace("import", 'import "google/type/money.proto"; import')
@@ -302,7 +300,6 @@ def test_a_schema_of_protobuf_comes_with_what_it_imports_as_text_or_as_descripto
     number = served.register("payments-value", text, "PROTOBUF", [reference])
     found = registry_of(served).schema(number)
     assert found is not None
-    assert (found.text == text) != has_descriptors
     message = message_named(read_schema(ProtobufText(found.text, found.references, found.names)), None)
     assert [field.message_type.full_name for field in message.fields] == ["bank.Land", "google.type.Money"]
 
