@@ -9,6 +9,7 @@ more.
     python bench/formats.py [--repeats N] [--quick]
 """
 
+import gc
 import io
 import json
 import random
@@ -266,6 +267,8 @@ def main() -> None:
             measured = sides(fields, nested, count, Path(folder))
             for read, given in measured.values():
                 read(given[0])
+            gc.collect()
+            gc.freeze()  # as in a worker: what is there stays, and is not looked through again
             runs: dict[str, list[float]] = {side: [] for side in measured}
             for _ in range(report.repeats):
                 for side, reader in measured.items():

@@ -33,47 +33,51 @@ _TYPES = {
 """By type; all others but texts, enums and messages are whole numbers of 64 bits."""
 
 
-def field_values(name: str, field: WantedField, messages: Values, schema: EventSchema) -> tuple[pa.Array, Faults]:
+def field_values(
+    name: str, field: WantedField, found: dict[Way, Values], schema: EventSchema
+) -> tuple[pa.Array, Faults]:
     """Return the column of a declared field, null where a message does not have it, and what is wrong with its values.
 
     Args:
         name: of the declared field.
         field: what it is in the messages.
-        messages: None for one that is broken.
+        found: by way what lies at its end, at first messages at the one of no steps, None for one that is broken; what
+            is found on the way is added.
         schema: what the field is to become.
     """
+    messages = found[()]
     if field.fault:
         return pa.nulls(len(messages)), {row: field.fault for row, each in enumerate(messages) if each is not None}
     if not field.way:
         return pa.nulls(len(messages)), {}
-    found, is_event_time = _followed(field.way, messages), name == schema.event_time.field
-    inner = field.inner
+    values, inner, is_event_time = _followed(field.way, found), field.inner, name == schema.event_time.field
+
+    def read(way: Way, column: Values) -> tuple[pa.Array, Faults]:
+        last = next(step for step in reversed(way) if not isinstance(step, int))
+        return fitted(name, *_column(last, column, is_event_time), schema)
+
     if inner is None:
-        return fitted(name, *_column(_last(field.way), found, is_event_time), schema)
-    kind = _last(inner or field.way)
+        return read(field.way, values)
     return list_column(
-        name, found, lambda items: fitted(name, *_column(kind, _followed(inner, items), is_event_time), schema), schema
+        name, values, lambda elements: read(inner or field.way, _followed(inner, {(): elements})), schema
     )
 
 
-def _last(way: Way) -> FieldDescriptor:
-    return next(step for step in reversed(way) if not isinstance(step, int))
-
-
-def _followed(way: Way, values: Values) -> Values:
+def _followed(way: Way, found: dict[Way, Values]) -> Values:
     """Return what lies at the end of a way, None for nothing; a list that is not written is empty."""
-    for step in way:
-        if isinstance(step, int):
-            values = [None if each is None or step >= len(each) else each[step] for each in values]
-            continue
-        name = step.name
-        # What is not written has the default of its schema or its type, unless it is known to be missing.
-        may_miss = step.has_presence and not step.is_repeated and not step.has_default_value
-        if may_miss:
-            values = [getattr(each, name) if each is not None and each.HasField(name) else None for each in values]
-        else:
-            values = [None if each is None else getattr(each, name) for each in values]
-    return values
+    if way not in found:
+        found[way] = _stepped(way[-1], _followed(way[:-1], found))
+    return found[way]
+
+
+def _stepped(step: FieldDescriptor | int, values: Values) -> Values:
+    if isinstance(step, int):
+        return [None if each is None or step >= len(each) else each[step] for each in values]
+    name = step.name
+    # What is not written has the default of its schema or its type, unless it is known to be missing.
+    if step.has_presence and not step.is_repeated and not step.has_default_value:
+        return [getattr(each, name) if each is not None and each.HasField(name) else None for each in values]
+    return [None if each is None else getattr(each, name) for each in values]
 
 
 def _column(field: FieldDescriptor, values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:

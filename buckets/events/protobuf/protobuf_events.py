@@ -30,7 +30,7 @@ from buckets.events.decoded import Decoded, SchemaError, by_schema, decoded_fiel
 from buckets.events.protobuf.columns import field_values
 from buckets.events.protobuf.pinned import PinnedNumbers
 from buckets.events.protobuf.proto_schema import ProtobufText, message_at, message_named, read_schema
-from buckets.events.protobuf.wanted import WantedField, wanted_fields
+from buckets.events.protobuf.wanted import WantedField, Way, wanted_fields
 from buckets.events.schema import EventSchema
 
 Int64s = npt.NDArray[np.int64]
@@ -151,8 +151,9 @@ class _Decoder:
                     else:
                         faults[row] = f"{name}: {reason}"
             messages.append(message)
+        found: dict[Way, list[Any]] = {(): messages}
         return decoded_fields(
-            schema, broken, lambda name: field_values(name, self._fields[name], messages, schema), faults
+            schema, broken, lambda name: field_values(name, self._fields[name], found, schema), faults
         )
 
     def _reason(self, error: DecodeError) -> str:
