@@ -53,7 +53,7 @@ test: classes ## run all tests, e.g. make test ARGS="-k java"
 test-long: classes ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
 	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
-	@.venv/bin/python bench/fuzz.py --messages 5000000
+	@.venv/bin/python bench/fuzz.py --messages 1000000
 
 messages: ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
 	@bin/setup test notebooks

@@ -2,7 +2,7 @@
 
 The first one that is not ends the run and is shown. `tests/core` has the short form.
 
-    python bench/fuzz.py --messages 5000000 [--seed N] [--format avro|protobuf]
+    python bench/fuzz.py --messages 1000000 [--seed N] [--format avro|protobuf]
 """
 
 import argparse
@@ -24,7 +24,7 @@ STEP = 100_000
 def main() -> None:
     """Damage messages of one format, then of the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=5_000_000, help="of each format")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="of each format")
     parser.add_argument("--seed", type=int, default=1, help="of the first ones; each hundred thousand has the next")
     parser.add_argument("--format", choices=FORMATS, help="one of them alone")
     given = parser.parse_args()

@@ -12,19 +12,15 @@ from buckets.checkpoint.topic_generations import topic_of
 from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
 from buckets.config.source import KeyFormat, SourceSettings
 from buckets.events.arrivals import JUDGED, RAW, SOURCE
-from buckets.events.avro import avro_events
-from buckets.events.avro.avro_events import AvroText
 from buckets.events.cloud_events import read_binary_events, read_json_events
 from buckets.events.debezium import read_changes, read_json_changes
-from buckets.events.decoded import UnknownSchema
+from buckets.events.decoded import SchemaError
 from buckets.events.envelope import ReadFields
 from buckets.events.json_events import read_events
 from buckets.events.made_ids import with_made_ids
 from buckets.events.message_fields import value_schema, with_message_fields, without_made_id
 from buckets.events.message_keys import is_whole_key, read_json_keys, with_keys
-from buckets.events.protobuf import protobuf_events
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.text_lines import as_text
 from buckets.events.wire_format import text_behind_prefix
@@ -89,8 +85,14 @@ class TopicValues:
         if self.source.format in _TEXT:
             return read_events(_TEXT[self.source.format](rows), schema)
         if pinned.avro_schema is not None:
+            from buckets.events.avro import avro_events
+            from buckets.events.avro.avro_events import AvroText
+
             return avro_events.read_plain(rows, schema, AvroText(pinned.avro_schema))
         if pinned.protobuf is not None and pinned.protobuf.text is not None:
+            from buckets.events.protobuf import protobuf_events
+            from buckets.events.protobuf.proto_schema import ProtobufText
+
             return protobuf_events.read_plain(rows, schema, ProtobufText(pinned.protobuf.text), pinned.protobuf.message)
         schemas = _Schemas(schemas_in(self.checkpoint), batch_id, self.ask)
         return _registered(rows, schema, self.source.format, schemas, pinned)
@@ -158,25 +160,12 @@ class _Schemas:
     ask: Ask | None
     field: str | None = None
 
-    def avro(self, number: int) -> AvroText:
+    def of(self, number: int, kind: str) -> WriterSchema:
         """Return the schema of a number.
 
         Raises:
-            UnknownSchema: nobody knows it, or it is none of Avro.
+            SchemaError: nobody knows it, or it is of another kind.
         """
-        schema = self._of(number, AVRO)
-        return AvroText(schema.text, schema.references, self.field)
-
-    def protobuf(self, number: int) -> ProtobufText:
-        """Return the schema of a number.
-
-        Raises:
-            UnknownSchema: nobody knows it, or it is none of Protobuf.
-        """
-        schema = self._of(number, PROTOBUF)
-        return ProtobufText(schema.text, schema.references, schema.names)
-
-    def _of(self, number: int, kind: str) -> WriterSchema:
         schema = self.known.of(number, self.batch_id)
         if schema is None and self.ask is not None and not self.known.is_known(number):
             assert self.batch_id is not None
@@ -185,10 +174,10 @@ class _Schemas:
                 self.known.keep(number, schema, self.batch_id)
         if schema is None:
             message = "is not in the registry"
-            raise UnknownSchema(message)
+            raise SchemaError(message)
         if schema.kind != kind:
             message = f"is of type {schema.kind}, not {kind}"
-            raise UnknownSchema(message)
+            raise SchemaError(message)
         return schema
 
 
@@ -197,6 +186,24 @@ def _registered(
 ) -> pa.RecordBatch:
     """Read what has the number of its schema in its prefix."""
     if written_in == "protobuf":
-        numbers = () if pinned.protobuf is None else pinned.protobuf.pinned_numbers
-        return protobuf_events.read_registered(rows, schema, schemas.protobuf, numbers)
-    return avro_events.read_registered(rows, schema, schemas.avro)
+        return _registered_protobuf(rows, schema, schemas, pinned.protobuf)
+    from buckets.events.avro.avro_events import AvroText, read_registered
+
+    def schema_of(number: int) -> AvroText:
+        found = schemas.of(number, AVRO)
+        return AvroText(found.text, found.references, schemas.field)
+
+    return read_registered(rows, schema, schema_of)
+
+
+def _registered_protobuf(
+    rows: pa.RecordBatch, schema: EventSchema, schemas: _Schemas, pinned: PinnedProtobuf | None
+) -> pa.RecordBatch:
+    from buckets.events.protobuf.proto_schema import ProtobufText
+    from buckets.events.protobuf.protobuf_events import read_registered
+
+    def schema_of(number: int) -> ProtobufText:
+        found = schemas.of(number, PROTOBUF)
+        return ProtobufText(found.text, found.references, found.names)
+
+    return read_registered(rows, schema, schema_of, () if pinned is None else pinned.pinned_numbers)

@@ -10,14 +10,9 @@ from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
 from buckets.cli.console import echo
 from buckets.config.job import AVRO_SCHEMA, PROTOBUF_SCHEMA, load_registry_settings, protobuf_text
 from buckets.errors import BucketsError
-from buckets.events.avro.avro_type import AvroSchemaError, read_schema
-from buckets.events.avro.event_schema import imported_fields as avro_fields
 from buckets.events.debezium import AFTER, fields_beside_rows, fields_of_rows
+from buckets.events.decoded import SchemaError
 from buckets.events.imported_schema import ImportedField, event_schema_text
-from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
-from buckets.events.protobuf.proto_schema import ProtobufText
-from buckets.events.protobuf.proto_schema import read_schema as read_protobuf
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.registry import Registry
 from buckets.yaml_file import read_text
 
@@ -73,7 +68,7 @@ def import_schema(
     around = "" if envelope is None else AFTER
     try:
         fields = _fields(written, name, message, (f"{around}{event_id}", f"{around}{event_time}"))
-    except (AvroSchemaError, ProtobufSchemaError) as error:
+    except SchemaError as error:
         fault = f"{origin}: {error}"
         raise BucketsError(fault) from None
     if envelope is not None:
@@ -94,11 +89,18 @@ def _of_file(file: Path) -> tuple[str, WriterSchema]:
 
 def _fields(written: WriterSchema, name: str, message: str | None, wanted: tuple[str, str]) -> Sequence[ImportedField]:
     if written.kind == PROTOBUF:
+        from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
+        from buckets.events.protobuf.proto_schema import ProtobufText
+        from buckets.events.protobuf.proto_schema import read_schema as read_protobuf
+
         file = read_protobuf(ProtobufText(written.text, written.references, written.names))
         return protobuf_fields(file, message, wanted)
     if message is not None:
         fault = "--message: goes with a schema of Protobuf; leave it out"
         raise BucketsError(fault)
+    from buckets.events.avro.avro_type import read_schema
+    from buckets.events.avro.event_schema import imported_fields as avro_fields
+
     return avro_fields(read_schema(written.text, written.references), name)
 
 

@@ -19,12 +19,10 @@ from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
-from buckets.events.avro.avro_type import AvroSchemaError
-from buckets.events.avro.decoder import decoder_of
+from buckets.events.decoded import SchemaError
 from buckets.events.event_id import ROW_IDS
+from buckets.events.format_library import check_library
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -223,6 +221,8 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         path: the configuration.
         settings: what it says, with absolute paths.
     """
+    for written_in in dict.fromkeys((settings.source.format, settings.source.key_format, settings.output.format)):
+        yield partial(_check_library, path, written_in)
     if settings.source.schema_file is not None:
         file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
@@ -372,22 +372,32 @@ def check_source(path: Path, job: Job) -> None:
         raise BucketsError(message)
 
 
-def _check_avro(path: Path) -> None:
+def _check_library(path: Path, written_in: str) -> None:
     try:
-        decoder_of(read_text(path, AVRO_SCHEMA), (), ())
-    except AvroSchemaError as error:
+        check_library(written_in)
+    except BucketsError as error:
+        message = f"configuration {path}: {error.message}"
+        raise BucketsError(message) from None
+
+
+def _check_avro(path: Path) -> None:
+    from buckets.events.avro.avro_events import AvroText, record_type
+
+    try:
+        record_type(AvroText(read_text(path, AVRO_SCHEMA)))
+    except SchemaError as error:
         message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
         raise BucketsError(message) from None
 
 
 def _check_protobuf(name: str | None, path: Path) -> None:
+    from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+
+    text = protobuf_text(path)
     try:
-        message_named(read_schema(ProtobufText(protobuf_text(path))), name)
-    except ProtobufSchemaError as error:
-        message = (
-            f"{PROTOBUF_SCHEMA} {path}: {error}; it must have all that it imports, and the message that source.message "
-            "names"
-        )
+        message_named(read_schema(ProtobufText(text)), name)
+    except SchemaError as error:
+        message = f"{PROTOBUF_SCHEMA} {path}: {error}; it must have the message that source.message names"
         raise BucketsError(message) from None
 
 
@@ -396,14 +406,22 @@ def _pinned(path: Path, message: str | None) -> PinnedProtobuf:
 
 
 def protobuf_text(path: Path) -> str:
-    """Return a schema file of Protobuf as text: a `.proto` file as it is, any other one in base64.
+    """Return a schema file of Protobuf as descriptors in base64; a `.proto` file is compiled.
 
     Raises:
-        BucketsError: it cannot be read.
+        BucketsError: it cannot be read, or not be compiled.
     """
-    if path.suffix == ".proto":
-        return read_text(path, PROTOBUF_SCHEMA)
-    return base64.b64encode(read_content(path, PROTOBUF_SCHEMA)).decode()
+    if path.suffix != ".proto":
+        return base64.b64encode(read_content(path, PROTOBUF_SCHEMA)).decode()
+    from buckets.events.protobuf.proto_schema import compiled_text
+
+    try:
+        return compiled_text(read_text(path, PROTOBUF_SCHEMA))
+    except SchemaError as error:
+        message = (
+            f"{PROTOBUF_SCHEMA} {path}: {error}; correct it, or name a set of descriptors with all that it imports"
+        )
+        raise BucketsError(message) from None
 
 
 def _check_no_pattern(path: Path, folder: Path) -> None:

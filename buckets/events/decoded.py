@@ -1,7 +1,8 @@
 """The declared fields of messages in a binary format, those of each schema decoded together, back in their order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +11,14 @@ import pyarrow as pa
 from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, shortened
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX, MessageBytes
-from buckets.events.written_values import joined
+from buckets.events.wire_format import NO_NUMBER, NO_PREFIX, PREFIX_BYTES, schema_numbers
+from buckets.events.written_values import joined, without_faulty
 
 Int64s = npt.NDArray[np.int64]
 
 
-class UnknownSchema(ValueError):
-    """A schema is not known, or is none that can be read; says why."""
+class SchemaError(ValueError):
+    """A schema is not known, cannot be read, or has no such message; says why."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +42,57 @@ def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:
     return Decoded(columns, dict.fromkeys(range(rows), reason), frozenset(range(rows)))
 
 
+def decoded_fields(
+    schema: EventSchema,
+    broken: Mapping[int, str],
+    read: Callable[[str], tuple[pa.Array, Faults]],
+    faults: Mapping[int, str] = MappingProxyType({}),
+) -> Decoded:
+    """Return the declared fields of messages.
+
+    Args:
+        schema: the event schema.
+        broken: by row, why a message cannot be read.
+        read: returns the column of a field, and what is wrong with its values.
+        faults: by row, why one that can be read is no event.
+    """
+    columns, found = [], dict(broken) | dict(faults)
+    for name in schema.field_names:
+        column, of_field = read(name)
+        columns.append(without_faulty(column, of_field))
+        for row, reason in of_field.items():
+            found.setdefault(row, f"{name}: {reason}")
+    return Decoded(columns, found, frozenset(broken))
+
+
 def by_schema(
     rows: pa.RecordBatch,
     schema: EventSchema,
-    decode: Callable[[MessageBytes, Int64s, int], Iterable[tuple[Int64s, Decoded]]],
+    decode: Callable[[Sequence[bytes], int], Iterable[tuple[Int64s, Decoded]]],
 ) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields, those of each schema together.
 
     Args:
         rows: with `raw` (binary).
         schema: the event schema.
-        decode: given all messages, which of them are of a schema, and its number, returns what is decoded of these,
-            in as many parts as it likes, or raises UnknownSchema.
+        decode: given what lies behind the prefix in messages of one schema, and its number, returns what is decoded of
+            them, in as many parts as it likes, each with their places; or raises SchemaError.
 
     Returns:
         The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
         that cannot be read, as hexadecimal digits.
     """
-    messages = MessageBytes.of(rows.column(RAW))
-    numbers, is_prefixed = messages.schema_numbers()
+    messages, numbers = rows.column(RAW).to_pylist(), schema_numbers(rows.column(RAW))
     parts: list[tuple[Int64s, Decoded]] = []
-    without = np.flatnonzero(~is_prefixed)
-    if len(without):
-        parts.append((without, nothing_of(len(without), schema, NO_PREFIX)))
-    for number in np.unique(numbers[is_prefixed]).tolist():
-        of_schema = np.flatnonzero(is_prefixed & (numbers == number))
+    for number in np.unique(numbers).tolist():
+        of_schema = np.flatnonzero(numbers == number)
+        if number == NO_NUMBER:
+            parts.append((of_schema, nothing_of(len(of_schema), schema, NO_PREFIX)))
+            continue
         try:
-            parts += decode(messages, of_schema, number)
-        except UnknownSchema as error:
+            decoded = decode([messages[row][PREFIX_BYTES:] for row in of_schema.tolist()], number)
+            parts += [(of_schema[places], part) for places, part in decoded]
+        except SchemaError as error:
             parts.append((of_schema, nothing_of(len(of_schema), schema, f"schema {number} {error}")))
     return with_fields(rows, schema, parts)
 

@@ -4,17 +4,15 @@ The columns have types that those of Parquet have too. Where messages write one 
 changes of a schema make it, all become text.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.byte_strings import gathered
 from buckets.events import conversion
-from buckets.events.field_paths import list_path
 from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.events.time_units import PER_SECOND
@@ -22,7 +20,6 @@ from buckets.list_columns import list_of
 from buckets.numbers.fixed_point import format_scaled
 
 Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 """The seconds in which the year 1 begins and the year 9999 has ended: what is outside has no text in ISO 8601."""
 
@@ -33,32 +30,6 @@ NO_OBJECT = "is in something that is no object, and must be in one"
 """What is wrong with a field whose path leads into a value."""
 
 
-@dataclass(frozen=True)
-class WrittenValues:
-    """The values of one field, of messages of one type of it.
-
-    Attributes:
-        data: uint8, the bytes of all messages.
-        numbers: int64 `(rows,)`, a number, or where the bytes of a value begin.
-        lengths: int64 `(rows,)`, how many bytes it has.
-    """
-
-    data: npt.NDArray[np.uint8]
-    numbers: Int64s
-    lengths: Int64s
-
-    def of(self, rows: Int64s) -> "WrittenValues":
-        """Return those of some rows."""
-        return WrittenValues(self.data, self.numbers[rows], self.lengths[rows])
-
-    @property
-    def bytes(self) -> pa.Array:
-        """The bytes of each, as an Arrow large binary."""
-        strings = gathered(self.data, self.numbers, self.lengths)
-        buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
-        return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
-
-
 def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> tuple[pa.Array, Faults]:
     """Return a column as its field wants it: no boolean for text, the time of an event in its unit.
 
@@ -66,14 +37,14 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
 
     Args:
         name: of the field.
-        column: its values, none of them null.
+        column: its values.
         faults: what is wrong with them already.
         schema: what the field is to become.
     """
     if pa.types.is_boolean(column.type) and schema.holds_text(name):
-        texts = ["true" if value else "false" for value in column.to_pylist()]
+        texts = pc.cast(column, pa.string()).to_pylist()
         return pa.nulls(len(column), pa.string()), {
-            row: f"is {text}, and must be text" for row, text in enumerate(texts)
+            row: f"is {text}, and must be text" for row, text in enumerate(texts) if text is not None
         }
     if pa.types.is_floating(column.type):
         kind = "string" if schema.holds_text(name) else (schema.attributes | schema.arrays).get(name)
@@ -110,11 +81,13 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
     return pa.concat_arrays([part.cast(kind) for part in parts]), faults
 
 
-def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | None = None) -> tuple[pa.Array, Faults]:
+def decimals(
+    contents: Sequence[bytes | None], scales: Sequence[int], precision: int | None = None
+) -> tuple[pa.Array, Faults]:
     """Return decimals to the digit, as text.
 
     Args:
-        contents: of each its whole number, in two's complement.
+        contents: of each its whole number, in two's complement; None where there is none.
         scales: how many of its digits are behind the point; below 0, how many zeros follow them.
         precision: how many digits they may have; None where that is open.
 
@@ -125,6 +98,9 @@ def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | 
     texts: list[str | None] = []
     faults: Faults = {}
     for row, (content, scale) in enumerate(zip(contents, scales, strict=True)):
+        if content is None:
+            texts.append(None)
+            continue
         number = int.from_bytes(content, signed=True)
         if abs(scale) > _LARGEST_SCALE or number.bit_length() > 8 * _MOST_BYTES:
             faults[row] = f"a decimal has {len(content):,} bytes and a scale of {scale:,}"
@@ -134,39 +110,43 @@ def decimals(contents: Sequence[bytes], scales: Sequence[int], precision: int | 
     return pa.array(texts, pa.string()), faults
 
 
-def of_lists_or_items(
-    name: str, elements: pa.Array, of_elements: Faults, counts: Int64s, is_there: Bools, schema: EventSchema
+def list_column(
+    name: str,
+    lists: Sequence[Sequence[Any] | None],
+    read: Callable[[list[Any]], tuple[pa.Array, Faults]],
+    schema: EventSchema,
 ) -> tuple[pa.Array, Faults]:
-    """Return the column of an array, or of a field in one element of each list, and what is wrong with it.
+    """Return the column of an array, and what is wrong with it.
 
     Args:
-        name: of the declared field.
-        elements: of all lists, one after the other.
-        of_elements: what is wrong with them.
-        counts: int64 `(rows,)`, how many each list has.
-        is_there: bool `(rows,)`, where there is a list.
+        name: of the declared array.
+        lists: of values; None where there is none.
+        read: returns elements, of all lists one after the other, as a column, and what is wrong with them.
         schema: the event schema.
     """
-    in_list = list_path(name)
-    if in_list is None or in_list.element is None:
-        faults = conversion.of_rows(of_elements, counts)
-        column, of_kind = conversion.arrays(list_of(elements, counts, is_there), schema.arrays[name])
-        return column, of_kind | faults
-    at = np.cumsum(counts) - counts + in_list.element
-    has_one = counts > in_list.element
-    faults = {row: of_elements[int(at[row])] for row in np.flatnonzero(has_one).tolist() if int(at[row]) in of_elements}
-    return elements.take(pa.array(at, mask=~has_one)), faults
+    counts = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
+    faults = {
+        int(row): conversion.too_many(int(counts[row])) for row in np.flatnonzero(counts > conversion.MOST_ELEMENTS)
+    }
+    counts[list(faults)] = 0
+    elements, of_elements = read([element for row, each in enumerate(lists) if counts[row] for element in each or ()])
+    is_there = np.array([elements is not None for elements in lists], np.bool_)
+    column, of_kind = conversion.arrays(list_of(elements, counts, is_there), schema.arrays[name])
+    return column, of_kind | conversion.of_rows(of_elements, counts) | faults
 
 
 def _as_number(column: pa.Array, unit: str) -> pa.Array:
     """Return timestamps with a zone as the number of units since the epoch; anything else as it is."""
     if not getattr(column.type, "tz", None):
         return column
-    times_ms = pc.cast(column, pa.int64()).to_numpy() // (PER_SECOND[column.type.unit] // 1000)
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    ticks = pc.cast(column, pa.int64()).fill_null(0).to_numpy()
+    times_ms = ticks // (PER_SECOND[column.type.unit] // 1000)
     if unit in ("s", "ns"):  # Nanoseconds of far years have more than 64 bits.
         places, zeros = (3, "") if unit == "s" else (0, "000000")
-        return pa.array([format_scaled(time_ms, places) + zeros for time_ms in times_ms.tolist()], pa.string())
-    return pa.array(times_ms * (PER_SECOND[unit] // 1000))
+        texts = [format_scaled(time_ms, places) + zeros for time_ms in times_ms.tolist()]
+        return pa.array(texts, pa.string(), mask=is_null)
+    return pa.array(times_ms * (PER_SECOND[unit] // 1000), mask=is_null)
 
 
 def without_faulty(column: pa.Array, faults: Faults) -> pa.Array:

@@ -2,20 +2,18 @@
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
-
-from google.protobuf.descriptor import FileDescriptor
 
 from buckets.checkpoint.pinned_schemas import newest_pinned
 from buckets.checkpoint.writer_schemas import PROTOBUF, WriterSchema, WriterSchemas
 from buckets.config.job import Job
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
+from buckets.events.decoded import SchemaError
 from buckets.events.message_fields import value_schema
 from buckets.events.message_keys import paths_in_keys
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.kafka.topics import topics_now
 
@@ -42,8 +40,8 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
         try:
             newest = registry.newest(f"{topic}-{part}")
             if newest is not None and newest.schema.kind == PROTOBUF:
-                pinned = pinned.with_schema(_file_of(newest.schema), list(fields_in(job, part)))
-        except (RegistryAway, ProtobufSchemaError):
+                pinned = _with_schema(pinned, newest.schema, list(fields_in(job, part)))
+        except (RegistryAway, SchemaError):
             continue
     return pinned
 
@@ -63,8 +61,8 @@ class KnownSchemas:
             schema = None if number in self._taken else self._schemas.of(number, None)
             self._taken.add(number)
             if schema is not None and schema.kind == PROTOBUF:
-                with contextlib.suppress(ProtobufSchemaError):
-                    pinned = pinned.with_schema(_file_of(schema), names)
+                with contextlib.suppress(SchemaError):
+                    pinned = _with_schema(pinned, schema, names)
         return pinned
 
     def forget(self) -> None:
@@ -72,8 +70,12 @@ class KnownSchemas:
         self._taken.clear()
 
 
-def _file_of(schema: WriterSchema) -> FileDescriptor:
-    return read_schema(ProtobufText(schema.text, schema.references, schema.names))
+def _with_schema(pinned: PinnedProtobuf, schema: WriterSchema, names: Sequence[str]) -> PinnedProtobuf:
+    """Return what is pinned with the numbers that fields have in a schema; raises SchemaError where it is none."""
+    from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
+    from buckets.events.protobuf.wanted import pinned_with
+
+    return pinned_with(pinned, read_schema(ProtobufText(schema.text, schema.references, schema.names)), names)
 
 
 def fields_in(job: Job, part: PartOfMessage) -> dict[str, list[str]]:

@@ -5,19 +5,13 @@ JSON as text, and what JSON leaves out is null or not there. In Protobuf a numbe
 files only grow, and the newest one reads what any has written.
 """
 
+import io
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from google.protobuf.descriptor import Descriptor
-
-from buckets.events.avro.avro_type import AvroType, read_schema
-from buckets.events.avro.reader import avro_value
-from buckets.events.avro.writer import Write, avro_writer
-from buckets.events.protobuf import proto_schema
-from buckets.events.protobuf.plain_values import protobuf_bytes, protobuf_value
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named
 from buckets.expressions.expression import is_array
 from buckets.outputs.columns import PUBLISHED
 from buckets.outputs.contract import load_contract
@@ -43,9 +37,13 @@ def schema_text(output: str, written_in: BinaryFormat) -> str:
 def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any]) -> bytes:
     """Return the value of a message behind the number of its schema, from what JSON shows of it."""
     if written_in == "avro":
-        content = bytearray()
-        _writer(output)(shown, content)
-        return bytes(content)
+        import fastavro
+
+        content = io.BytesIO()
+        fastavro.schemaless_writer(content, _parsed(output), _with_texts(output, shown))
+        return content.getvalue()
+    from buckets.events.protobuf.plain_values import protobuf_bytes
+
     return _FIRST_MESSAGE + protobuf_bytes(_protobuf(output), shown)
 
 
@@ -60,11 +58,7 @@ def shown_avro(output: str, schema: str, content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is broken, or the schema is none.
     """
-    value = avro_value(_avro(schema), content)
-    if not isinstance(value, dict):
-        message = "is no record"
-        raise ValueError(message)
-    return _as_json(output, value)
+    return _as_json(output, _reader(schema)(content))
 
 
 def shown_protobuf(output: str, content: bytes) -> dict[str, Any]:
@@ -73,10 +67,28 @@ def shown_protobuf(output: str, content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is broken.
     """
+    from buckets.events.protobuf.plain_values import protobuf_value
+
     if not content.startswith(_FIRST_MESSAGE):
         message = "is not the first message of its schema"
         raise ValueError(message)
     return _as_json(output, protobuf_value(_protobuf(output), content[len(_FIRST_MESSAGE) :]))
+
+
+def _with_texts(output: str, shown: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with JSON as text in the place of arrays of events, and of filters in features."""
+    texts = dict(shown)
+    for field in load_contract(PUBLISHED[output].contract).fields:
+        given = shown.get(field.name)
+        if field.kind == "object" and given is not None:
+            texts[field.name] = {name: _as_text(each, list) for name, each in given.items()}
+        if field.kind == "objects" and given is not None:
+            texts[field.name] = [{name: _as_text(each, dict) for name, each in term.items()} for term in given]
+    return texts
+
+
+def _as_text(value: Any, kind: type) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, kind) else value
 
 
 def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -109,16 +121,24 @@ def _term(written: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _avro(text: str) -> AvroType:
-    return read_schema(text)
+def _parsed(output: str) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(json.loads(schema_text(output, "avro")))
 
 
 @cache
-def _writer(output: str) -> Write:
-    return avro_writer(_avro(schema_text(output, "avro")))
+def _reader(schema: str) -> Callable[[bytes], dict[str, Any]]:
+    from buckets.events.avro.avro_events import AvroText, record_type
+    from buckets.events.avro.avro_type import plain_value, record_reader
+
+    kind = record_type(AvroText(schema))
+    read = record_reader(kind)
+    return lambda content: plain_value(kind, read(content))
 
 
 @cache
-def _protobuf(output: str) -> Descriptor:
-    written = ProtobufText(schema_text(output, "protobuf"))
-    return message_named(proto_schema.read_schema(written, maps_as_lists=True), None)
+def _protobuf(output: str) -> Any:
+    from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+
+    return message_named(read_schema(ProtobufText(schema_text(output, "protobuf")), maps_as_lists=True), None)

@@ -9,16 +9,11 @@ from buckets.config.kafka import RegistrySettings
 from buckets.config.source import PartOfMessage
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
-from buckets.events.avro.avro_type import AvroSchemaError, read_fields
-from buckets.events.avro.avro_type import read_schema as read_avro
-from buckets.events.avro.decoder import decoder_of
-from buckets.events.avro.event_schema import imported_fields as avro_fields
 from buckets.events.debezium import fields_of_rows
+from buckets.events.decoded import SchemaError
+from buckets.events.field_paths import array_path
 from buckets.events.message_keys import is_whole_key
-from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.schema import KEY, OF_KEY
 from buckets.kafka.output_schemas import check_compatible
 from buckets.kafka.pinned_fields import fields_in
@@ -65,7 +60,7 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
             there = [f"{OF_KEY}{name}" for name in names]
         elif source.envelope == "debezium":
             there = _names_in_rows(newest.schema)
-    except (AvroSchemaError, ProtobufSchemaError) as error:
+    except SchemaError as error:
         message = f"registry {settings.url}: version {newest.version:,} of {subject} {error}"
         raise BucketsError(message) from None
     if not there and source.envelope == "debezium":
@@ -87,37 +82,48 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
 
     Raises:
-        AvroSchemaError: it is none, or a declared field is no single value in it, which no event has.
+        SchemaError: it is none, or a declared field is no single value in it, which no event has.
     """
+    from buckets.events.avro.avro_events import AvroText, record_type
+    from buckets.events.avro.avro_type import record_fields
+    from buckets.events.avro.columns import NO_VALUES, leaves
+
     wanted = fields_in(job, part)
-    names = read_fields(schema.text, schema.references)
     field = KEY if part == "key" and is_whole_key(job.event_schema) else None
-    decoder = decoder_of(schema.text, schema.references, tuple(wanted), field)
-    for slot, (at, (name, *_)) in zip(decoder.slots, wanted.items(), strict=True):
-        fault = "" if at in decoder.readers else decoder.fault_of(slot)
-        if fault:
-            message = f"has {name}, which {fault}; take it out of the event schema"
-            raise AvroSchemaError(message)
-    return names, [name for at in decoder.reached(tuple(wanted)) for name in wanted[at]]
+    root = record_type(AvroText(schema.text, schema.references, field))
+    kinds = {at: leaves(root, at) for at in wanted}
+    for at, (name, *_) in wanted.items():
+        faults = [NO_VALUES.get(leaf.kind) for leaf in kinds[at]]
+        if array_path(at) is None and faults and all(faults):
+            message = f"has {name}, which {faults[0]}; take it out of the event schema"
+            raise SchemaError(message)
+    fields = record_fields(root) if field is None else []
+    names = dict.fromkeys(name for each in fields for name in (each.name, *each.aliases))
+    return list(names), [name for at, found in kinds.items() if found for name in wanted[at]]
 
 
 def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of the message of a schema that has most of those that are declared, and these, by any name.
 
     Raises:
-        ProtobufSchemaError: it is none, or a declared field is a list or a map, or an array is none.
+        SchemaError: it is none, or a declared field is a list or a map, or an array is none.
     """
+    from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+    from buckets.events.protobuf.wanted import wanted_fields
+
     wanted, pinned = fields_in(job, part), newest_pinned(job).protobuf or PinnedProtobuf()
-    messages = messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names)))
-    found = [(message, pinned.fields_of(message, list(wanted))) for message in messages]
+    found = []
+    for message in messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names))):
+        fields = wanted_fields(message, list(wanted), pinned.numbers.get(message.full_name, {}))
+        found.append((message, {at: field for at, field in fields.items() if field.way or field.fault}))
     if not found:
-        message = "has no message"
-        raise ProtobufSchemaError(message)
+        fault = "has no message"
+        raise SchemaError(fault)
     best, fields = max(found, key=lambda each: len(each[1]))
     for at, field in fields.items():
         if field.fault:
-            message = f"has {wanted[at][0]}, which {field.fault}; take it out of the event schema"
-            raise ProtobufSchemaError(message)
+            fault = f"has {wanted[at][0]}, which {field.fault}; take it out of the event schema"
+            raise SchemaError(fault)
     names = [field.name for field in best.fields]
     return names, [name for at in fields for name in wanted[at]]
 
@@ -125,10 +131,16 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
 def _names_in_rows(schema: WriterSchema) -> list[str]:
     """Return the fields of the rows of a database, of whose changes a schema is; none where it has no rows."""
     if schema.kind == AVRO:
+        from buckets.events.avro.avro_type import read_schema as read_avro
+        from buckets.events.avro.event_schema import imported_fields as avro_fields
+
         root = read_avro(schema.text, schema.references)
         records = root.branches if root.kind == "union" else (root,)
         fields = [field for record in records for field in avro_fields(record, "")]
     else:
+        from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
+        from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+
         file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
         names = [message.full_name for message in messages_of(file)]
         fields = [field for name in names for field in protobuf_fields(file, name, ("", ""))]

@@ -1,6 +1,7 @@
 """A schema registry: what is asked of it, what goes wrong with it in one line, and how a configuration names it."""
 
 import json
+import sys
 
 import pytest
 import yaml
@@ -13,14 +14,14 @@ from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError, Outage
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
-from buckets.events.protobuf.proto_text import read_proto
+from buckets.events.protobuf.proto_schema import ProtobufText, compiled_text, message_named, read_schema
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.preflight.registry_check import check_registry
 from buckets.spark.kafka_faults import explain_spark
+from tests.core.protobuf_events import descriptors_of
 from tests.registry import small_registry
 
 SCHEMA = '{"type": "record", "name": "payment", "fields": []}'
@@ -261,7 +262,7 @@ PROTO = 'syntax = "proto3"; package bank; message Payment { string id = 1; int64
 
 
 @pytest.mark.parametrize(
-    "text", [None, "message {", "message A {} message B {}", "import 'b.proto'; message A { B b = 1; }"]
+    "text", [None, "message {", "message A {} message B {}", "import 'b.proto'; message A { optional B b = 1; }"]
 )
 def test_a_schema_file_of_protobuf_that_cannot_be_read_is_refused(tmp_path, text, as_worded):
     if text is not None:
@@ -278,11 +279,33 @@ def test_a_message_of_a_schema_file_is_named_with_or_without_its_package(tmp_pat
         with pytest.raises(BucketsError, check=as_worded):
             load_job(conf)
         return
-    assert load_job(conf).protobuf == PinnedProtobuf(text=PROTO, message=name)
+    assert load_job(conf).protobuf == PinnedProtobuf(text=compiled_text(PROTO), message=name)
+
+
+@pytest.mark.parametrize(("written_in", "module"), [("avro", "fastavro"), ("protobuf", "grpc_tools")])
+def test_a_format_whose_package_is_missing_is_one_line_that_says_what_installs_it(
+    tmp_path, written_in, module, monkeypatch, as_worded
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in ("format", "key_format"):
+        with pytest.raises(BucketsError, check=as_worded):
+            load_job(written(tmp_path, {"registry": {"url": "http://localhost:1"}}, **{name: written_in}))
+
+
+def test_a_schema_of_protobuf_comes_with_what_it_imports(served):
+    served.register("land", 'syntax = "proto3"; package bank; message Land { string code = 1; }', "PROTOBUF")
+    text = 'syntax = "proto3"; package bank; import "land.proto"; message Payment { Land land = 1; Money amount = 2; }'
+    text = text.replace("Money", "google.type.Money").replace("import", 'import "google/type/money.proto"; import')
+    reference = {"name": "land.proto", "subject": "land", "version": 1}
+    number = served.register("payments-value", text, "PROTOBUF", [reference])
+    found = registry_of(served).schema(number)
+    assert found is not None
+    message = message_named(read_schema(ProtobufText(found.text, found.references, found.names)), None)
+    assert [field.message_type.full_name for field in message.fields] == ["bank.Land", "google.type.Money"]
 
 
 def test_a_schema_file_under_another_name_is_a_set_of_descriptors(tmp_path):
-    file = read_proto(PROTO, "payment.proto")
+    (file,) = descriptors_of(ProtobufText(PROTO))
     (tmp_path / "a.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
     job = load_job(written(tmp_path, format="protobuf", schema_file="a.desc", message="Payment"))
     assert job.protobuf is not None
@@ -469,7 +492,8 @@ def test_an_event_schema_is_made_of_a_schema_of_protobuf(served, buckets, tmp_pa
     assert as_worded("".join(line for line in ran.out.splitlines(keepends=True) if line.startswith("#")))
 
 
-TWICE = "message A { string id = 1; string at = 2; } message B { string id = 1; string at = 2; } message C {}"
+PROTO3 = 'syntax = "proto3"; '
+TWICE = PROTO3 + "message A { string id = 1; string at = 2; } message B { string id = 1; string at = 2; } message C {}"
 
 
 @pytest.mark.parametrize(
@@ -477,12 +501,12 @@ TWICE = "message A { string id = 1; string at = 2; } message B { string id = 1; 
     [
         (TWICE, ["--id", "id", "--time", "at"]),
         (TWICE, ["--id", "id", "--time", "att"]),
-        ("message A { map<string, int32> id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
-        ("message A { A id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
+        (PROTO3 + "message A { map<string, int32> id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
+        (PROTO3 + "message A { A id = 1; string at = 2; }", ["--id", "id", "--time", "at"]),
         (TWICE, ["--message", "D", "--id", "id", "--time", "at"]),
         (TWICE, ["--message", "C", "--id", "id", "--time", "at"]),
         ("enum E { X = 0; }", ["--id", "id", "--time", "at"]),
-        ("message A { B b = 1; }", ["--id", "id", "--time", "at"]),
+        (PROTO3 + "message A { B b = 1; }", ["--id", "id", "--time", "at"]),
     ],
 )
 def test_what_no_event_schema_can_be_made_of_a_proto_file_is_one_line(
@@ -537,7 +561,7 @@ def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_
         "event schema"
     )
     served.register("payments-value", "syntax;", "PROTOBUF")
-    assert said() == "registry URL: version 4 of payments-value has ';' in line 1, where '=' is expected"
+    assert said() == 'registry URL: version 4 of payments-value cannot be compiled (line 1: Expected "=".)'
     served.spoil = lambda path: (200, {"is_compatible": False, "messages": ["a field is missing"]})
     assert said() == (
         "registry URL: the schema of subject alerts-value is not compatible with those that it has (a field is "

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from buckets.events import conversion
@@ -21,6 +22,15 @@ UNREADABLE = object()
 def class_of(text: str, name: str | None = None) -> type[Message]:
     """The vendor's class of a message of a `.proto` file."""
     return message_factory.GetMessageClass(message_named(read_schema(ProtobufText(text)), name))
+
+
+def descriptors_of(written: ProtobufText) -> list[FileDescriptorProto]:
+    """The files of a schema as descriptors, its own as the last one."""
+    file = read_schema(written)
+    found = [FileDescriptorProto() for _ in (*file.dependencies, file)]
+    for made, each in zip(found, (*file.dependencies, file), strict=True):
+        each.CopyToProto(made)
+    return found
 
 
 def encoded(text: str, values: Mapping[str, Any], name: str | None = None) -> bytes:
@@ -95,7 +105,7 @@ def is_same(text: Any, value: Any) -> bool:
             try:
                 return text == value.decode()
             except UnicodeDecodeError:
-                return text is FAULTY
+                return text in (FAULTY, None)  # None where another field was found faulty before
         case int():
             return text == str(value)
         case float():

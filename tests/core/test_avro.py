@@ -11,9 +11,9 @@ from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
 from buckets.events.avro.avro_events import AvroText, read_registered
-from buckets.events.avro.avro_type import AvroSchemaError, read_fields, read_schema
+from buckets.events.avro.avro_type import read_schema, record_fields
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import UnknownSchema
+from buckets.events.decoded import SchemaError
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX, text_behind_prefix
 from tests.core.avro_events import encoded, rows_of
@@ -66,7 +66,7 @@ def read(*messages, needed=(), schema=SCHEMA, **schemas):
     def schema_of(number):
         if f"s{number}" not in schemas:
             reason = "is not in the registry"
-            raise UnknownSchema(reason)
+            raise SchemaError(reason)
         return AvroText(json.dumps(schemas[f"s{number}"]))
 
     events, dead = parse(read_registered(rows_of(messages), schema, schema_of), schema, frozenset(needed))
@@ -349,11 +349,11 @@ WHOLE = message(PLAIN)
         (b"\1" + WHOLE[1:], NO_PREFIX),
         (b'{"id": "e1"}', NO_PREFIX),
         (message(PLAIN, 9), "schema 9 is not in the registry"),
-        (WHOLE[:-1], "broken Avro: ends in the middle of a value at byte 19"),
+        (WHOLE[:-1], "broken Avro: ends in the middle of a value at byte 26"),
         (WHOLE + b"\0", "broken Avro: has more bytes than its schema says at byte 27"),
-        (WHOLE[:5] + b"\1" + WHOLE[6:], "broken Avro: a length is negative at byte 7"),
-        (WHOLE[:6] + b"\xff" + WHOLE[7:], "broken Avro: a text is not valid UTF-8 at byte 6"),
-        (WHOLE[:8] + b"\xff" * 10 + WHOLE[8:], "broken Avro: a number has more than 64 bits at byte 18"),
+        (WHOLE[:5] + b"\1" + WHOLE[6:], "broken Avro: ends in the middle of a value at byte 27"),
+        (WHOLE[:6] + b"\xff" + WHOLE[7:], "broken Avro: a text is not valid UTF-8 at byte 9"),
+        (WHOLE[:8] + b"\xff" * 10 + WHOLE[8:], "broken Avro: a number has more than 64 bits at byte 9"),
     ],
 )
 def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(broken, reason):
@@ -367,7 +367,7 @@ def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(b
 def _known(number, schema):
     if number != 1:
         reason = "is not in the registry"
-        raise UnknownSchema(reason)
+        raise SchemaError(reason)
     return AvroText(json.dumps(schema))
 
 
@@ -383,18 +383,18 @@ def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
 def test_few_bytes_that_promise_many_items_are_broken_at_once():
     schema = avro(nothing={"type": "array", "items": "null"})
     many = message(schema, nothing=[])[:-1] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1"
-    found, dead = read(many, message(schema, nothing=[None] * 90_000), s1=schema)
+    found, dead = read(many, message(schema, nothing=[]), s1=schema)
     assert len(found) == 1
-    assert dead[0].startswith("broken Avro: an array or map has more items than there is room for")
+    assert dead[0].startswith("broken Avro: an array has items that take no bytes")
 
 
 def test_a_schema_that_contains_itself_is_read_to_a_depth():
     node = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
     schema = avro(tree=node)
     begin = message(schema, tree={"next": None})[:-1]
-    found, dead = read(begin + b"\2" * 400 + b"\0", begin + b"\2" * 600 + b"\0", s1=schema)
+    found, dead = read(begin + b"\2" * 90 + b"\0", begin + b"\2" * 100_000 + b"\0", s1=schema)
     assert len(found) == 1
-    assert dead[1].startswith("broken Avro: is nested deeper than 500 levels")
+    assert dead[1].startswith("broken Avro: is nested deeper than 100 levels")
 
 
 @pytest.mark.parametrize(
@@ -421,9 +421,10 @@ def test_names_are_resolved_in_their_namespaces_and_across_references():
     land = '{"type": "enum", "name": "land", "namespace": "bank", "symbols": ["DE"]}'
     payment = '{"type": "record", "name": "bank.payment", "fields": [{"name": "country", "type": "land"}]}'
     assert read_schema(payment, [land]).fields[0].kind.symbols == ("DE",)
-    with pytest.raises(AvroSchemaError):
+    with pytest.raises(SchemaError):
         read_schema(payment)
-    assert read_fields(json.dumps([PLAIN, avro(more="long")])) == ["id", "at", "country", "amount", "more"]
+    union = read_schema(json.dumps([PLAIN, avro(more="long") | {"name": "other"}]))
+    assert [field.name for field in record_fields(union)][4:] == ["id", "at", "country", "amount", "more"]
 
 
 # JSON behind the prefix of a registry

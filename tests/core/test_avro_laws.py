@@ -69,6 +69,8 @@ def types(draw, depth=2):
             kind |= {"type": "fixed", "name": "d", "size": 22}
         return kind, decimals(precision, scale)
     inner, values = draw(types(depth=depth - 1))
+    if choice == len(PLAIN) + 4 and (inner == "null" or inner == {"type": "fixed", "name": "f", "size": 0}):
+        return PLAIN[0]  # items that take no bytes
     if choice == len(PLAIN) + 4:
         return {"type": "array", "items": inner}, st.lists(values, max_size=4)
     if choice == len(PLAIN) + 5:

@@ -52,6 +52,20 @@ def test_what_a_start_waits_for_imports_no_kernels(module):
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_a_configuration_is_read_without_kernels_and_libraries_of_formats_that_it_does_not_name():
+    script = """
+import sys
+from pathlib import Path
+from buckets.checkpoint import topic_values
+from buckets.config.job import load_job
+load_job(Path(sys.argv[1]))
+print({"numba", "fastavro", "google.protobuf", "grpc_tools"} & sys.modules.keys())
+"""
+    conf = str(ROOT / "conf" / "kafka.yaml")
+    done = subprocess.run([sys.executable, "-c", script, conf], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
 ROOT = Path(__file__).parents[2]
 
 

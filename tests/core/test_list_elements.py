@@ -204,9 +204,13 @@ def test_files_and_tables_of_delta_are_read_so(tmp_path):
     assert rows == list(map(expected_of, events))
 
 
-def test_a_list_in_a_list_is_read_by_its_numbers_and_refused_in_avro():
+def test_a_list_in_a_list_is_read_by_its_numbers():
     schema = EventSchema.model_validate(
-        {"event_id": "id", "event_time": "at", "attributes": {"rows[1][0].name": "string"}}
+        {
+            "event_id": "id",
+            "event_time": {"field": "at", "earliest": "1970-01-01T00:00:00Z"},
+            "attributes": {"rows[1][0].name": "string"},
+        }
     )
     table = pa.table({"id": ["a", "b"], "at": [1, 2], "rows": [[[], [{"name": "x"}]], [[{"name": "y"}]]]})
     rule = buckets.Rule.model_validate(
@@ -219,16 +223,20 @@ def test_a_list_in_a_list_is_read_by_its_numbers_and_refused_in_avro():
         }
     )
     assert buckets.evaluate(table, [rule], schema).alerts["event_id"].to_pylist() == ["a"]
+    name = {"type": "record", "name": "N", "fields": [{"name": "name", "type": "string"}]}
     written = {
         "type": "record",
         "name": "E",
         "fields": [
             {"name": "id", "type": "string"},
-            {"name": "rows", "type": {"type": "array", "items": {"type": "array", "items": "string"}}},
+            {"name": "at", "type": "long"},
+            {"name": "rows", "type": {"type": "array", "items": {"type": "array", "items": name}}},
         ],
     }
-    with pytest.raises(ValueError, match=r"has no 'rows\[1\]\[0\].name' that can be read: it is in a list of a list"):
-        read_avro(rows_of([b"\0"]), schema, AvroText(json.dumps(written)))
+    messages = [avro_message(written, row) for row in table.to_pylist()]
+    events, faults = convert(read_avro(rows_of(messages), schema, AvroText(json.dumps(written))), schema, frozenset())
+    assert not faults
+    assert events.attributes["rows[1][0].name"].to_pylist() == ["x", None]
 
 
 @pytest.mark.parametrize(

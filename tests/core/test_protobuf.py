@@ -13,19 +13,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.checkpoint.writer_schemas import WriterSchema
 from buckets.config.source import SourceSettings
+from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import UnknownSchema
+from buckets.events.decoded import SchemaError
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
-from buckets.events.protobuf.proto_text import read_proto
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.protobuf.protobuf_events import read_registered
+from buckets.events.protobuf.wanted import pinned_with
 from buckets.events.schema import EventSchema
 from buckets.events.wire_format import NO_PREFIX
 from tests.core.avro_events import rows_of
 from tests.core.pinned import Pinned
-from tests.core.protobuf_events import encoded
+from tests.core.protobuf_events import descriptors_of, encoded
 
 EVENTS: dict[str, Any] = {
     "event_id": "id",
@@ -61,7 +61,7 @@ def read(*messages: bytes, needed=(), schema=SCHEMA, pinned=(), **schemas: str):
     def schema_of(number: int) -> ProtobufText:
         if f"s{number}" not in schemas:
             reason = "is not in the registry"
-            raise UnknownSchema(reason)
+            raise SchemaError(reason)
         return ProtobufText(schemas[f"s{number}"])
 
     events, dead = parse(read_registered(rows_of(messages), schema, schema_of, pinned), schema, frozenset(needed))
@@ -296,7 +296,7 @@ def test_a_field_that_is_written_in_another_type_than_a_schema_file_says_is_a_de
     read_rows = TopicValues(TOPIC, tmp_path).read(rows, SCHEMA, 0, Pinned(None, PinnedProtobuf(text=PLAIN)))
     found, (letter,) = parse(read_rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
-    assert letter.reason.startswith("broken Protobuf: a field is written in another type than the schema says at byte")
+    assert letter.reason == "broken Protobuf: amount is written in another type than its schema says"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_a_field_that_is_removed_is_missing_and_a_dead_letter_where_rules_need_i
 
 
 def pinned(text: str, names=tuple(SCHEMA.field_names)):
-    return PinnedProtobuf().with_schema(read_schema(ProtobufText(text)), names).pinned_numbers
+    return pinned_with(PinnedProtobuf(), read_schema(ProtobufText(text)), names).pinned_numbers
 
 
 def test_a_field_that_is_renamed_is_known_by_its_number():
@@ -350,7 +350,7 @@ def test_a_field_that_is_renamed_is_known_by_its_number():
     assert read(row, s1=renamed, pinned=pinned(PLAIN))[0] == [PAID | {"country": "FR"}]
     assert read(row, s1=renamed)[0] == [PAID | {"country": None}]
     again = PinnedProtobuf(numbers={"bank.Payment": {"country": (3,)}})
-    newer = again.with_schema(read_schema(ProtobufText(renamed)), SCHEMA.field_names)
+    newer = pinned_with(again, read_schema(ProtobufText(renamed)), SCHEMA.field_names)
     assert newer.numbers["bank.Payment"]["country"] == (3,)
 
 
@@ -436,23 +436,24 @@ WHOLE = message(PLAIN)
         (b"", NO_PREFIX),
         (b"\1" + WHOLE[1:], NO_PREFIX),
         (message(PLAIN, 9), "schema 9 is not in the registry"),
-        (WHOLE[:-1], "broken Protobuf: ends in the middle of a value at byte 23"),
-        (WHOLE + b"\0", "broken Protobuf: a field has no number, or no type that there is at byte 29"),
-        (WHOLE + b"\x0e", "broken Protobuf: a field has no number, or no type that there is at byte 29"),
-        (WHOLE + b"\x0a\1\xff", "broken Protobuf: a text is not valid UTF-8 at byte 30"),
-        (WHOLE + b"\x10" + b"\xff" * 10, "broken Protobuf: a number has more than 64 bits at byte 39"),
-        (WHOLE + b"\x10", "broken Protobuf: ends in the middle of a value at byte 30"),
-        (WHOLE + b"\x0b", "broken Protobuf: a field is written in another type than the schema says at byte 29"),
-        (WHOLE + b"\xa4\x06", "broken Protobuf: a group ends that has not begun at byte 29"),
-        (WHOLE + b"\xa3\x06", "broken Protobuf: ends in the middle of a value at byte 31"),
-        (WHOLE + b"\xa3\x06" * 200, "broken Protobuf: is nested deeper than 100 levels at byte 227"),
+        (WHOLE[:-1], "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\0", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x0e", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x0a\1\xff", "broken Protobuf: a text is not valid UTF-8"),
+        (WHOLE + b"\x10" + b"\xff" * 10, "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x10", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x12\1x", "broken Protobuf: at is written in another type than its schema says"),
+        (WHOLE + b"\x0b", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\xa4\x06", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\xa3\x06", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\xa3\x06" * 200, "broken Protobuf: is no message of type bank.Payment"),
     ],
 )
 def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(broken, reason):
     def known(number: int) -> ProtobufText:
         if number != 1:
             message = "is not in the registry"
-            raise UnknownSchema(message)
+            raise SchemaError(message)
         return ProtobufText(PLAIN)
 
     found, dead = parse(read_registered(rows_of([WHOLE, broken, WHOLE]), SCHEMA, known), SCHEMA, frozenset())
@@ -473,15 +474,27 @@ def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "has '{' in line 1, where a statement such as message is expected"),
-        ("message Payment {", "ends in line 1, where a name is expected"),
-        ("message Payment { string id 1; }", "has '1' in line 1, where '=' is expected"),
-        ("message Payment { Unknown id = 1; }", "cannot be resolved (couldn't resolve name 'Unknown')"),
-        ('syntax = "proto4";', "has the syntax 'proto4'; proto2, proto3 and editions are read"),
-        ("message Payment { string id = §; }", "has '§' in line 1, which is no word of a .proto file"),
+        ("{", 'cannot be compiled (line 1: Expected top-level statement (e.g. "message").)'),
+        ("message Payment {", "cannot be compiled (line 1: Reached end of input in message definition (missing '}').)"),
+        ('syntax = "proto3";\nmessage Payment { string id 1; }', "cannot be compiled (line 2: Missing field number.)"),
+        ('syntax = "proto3"; message A { B id = 1; }', 'cannot be compiled (line 1: "B" is not defined.)'),
+        ('import "b.proto";', 'cannot be compiled (line 1: Import "b.proto" was not found or had errors.)'),
+        (
+            "message Payment { Unknown id = 1; }",
+            'cannot be compiled (line 1: Expected "required", "optional", or "repeated".)',
+        ),
+        (
+            'syntax = "proto4";',
+            'cannot be compiled (line 1: Unrecognized syntax identifier "proto4".  This parser only recognizes '
+            '"proto2" and "proto3".)',
+        ),
+        (
+            'syntax = "proto3"; message Payment { string id = §; }',
+            "cannot be compiled (line 1: Interpreting non ascii codepoint 194.)",
+        ),
         ("AAAA", "is neither a .proto file nor a descriptor in base64"),
         ('syntax = "proto3";', "has no message at 0"),
-        ("message a {" * 3000, "is nested too deep"),
+        ("message a {" * 3000, "cannot be compiled (line 1: Reached maximum recursion limit for nested messages.)"),
     ],
 )
 def test_a_schema_that_cannot_be_read_makes_dead_letters_that_say_so(text, reason):
@@ -492,17 +505,20 @@ def test_a_schema_that_cannot_be_read_makes_dead_letters_that_say_so(text, reaso
 
 
 def test_a_descriptor_in_base64_and_a_set_of_them_are_read_as_the_file_is():
-    land = read_proto('syntax = "proto3"; package bank; message Land { string code = 1; }', "land.proto")
-    payment = read_proto(
-        'syntax = "proto3"; package bank; import "land.proto"; message Payment { Land land = 1; }', "payment.proto"
+    texts = ProtobufText(
+        'syntax = "proto3"; package bank; import "land.proto"; message Payment { Land land = 1; }',
+        ('syntax = "proto3"; package bank; message Land { string code = 1; }',),
+        ("land.proto",),
     )
+    land, payment = descriptors_of(texts)
     of_set = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[land, payment]).SerializeToString()).decode()
     single = base64.b64encode(payment.SerializeToString()).decode()
     referred = base64.b64encode(land.SerializeToString()).decode()
-    for written in (ProtobufText(of_set), ProtobufText(single, (referred,), ("land.proto",))):
+    mixed = (ProtobufText(single, texts.references, texts.names), ProtobufText(texts.text, (referred,), texts.names))
+    for written in (ProtobufText(of_set), ProtobufText(single, (referred,), texts.names), texts, *mixed):
         found = message_named(read_schema(written), None)
         assert found.fields_by_name["land"].message_type.full_name == "bank.Land"
-    with pytest.raises(ProtobufSchemaError):
+    with pytest.raises(SchemaError):
         read_schema(ProtobufText(single))
 
 
@@ -529,24 +545,31 @@ def test_an_edition_is_read_with_its_features():
 
 
 def test_features_in_braces_are_those_of_their_field():
-    before = 'edition = "2024"; option features.(pb.cpp).string_type = VIEW; export message Payment {'
-    fields = "string id = 1; int64 at = 2; int64 visits = 5 [features = {field_presence: IMPLICIT [pb.java]: {a: 1}}];"
+    before = 'edition = "2024"; export message Payment {'
+    fields = "string id = 1; int64 at = 2; int64 visits = 5 [features = {field_presence: IMPLICIT}];"
     found, dead = read(WHOLE, s1=f"{before} {fields} local enum Kind {{ NONE = 0; }} }}")
     assert ([row["visits"] for row in found], dead) == ([0], {})
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "option (bank.rules).(bank.of).most = -1.5;",
-        'option (bank.rules) = { text: "}" list: [1, {a: 2}] <b: 3> };',
-        "option bank.(of).a.(most) = 1;",
-    ],
-)
-def test_options_that_no_decoder_needs_are_passed_over(option):
-    field = option.removeprefix("option ").removesuffix(";")
-    text = f"\ufeff{option} message A {{ {option} string id = 1 [{field}, packed = false]; }}"
+def test_options_that_registries_know_are_passed_over():
+    text = """\ufeffsyntax = "proto3";
+        import "confluent/meta.proto";
+        option (confluent.file_meta).doc = "payments";
+        message A { string id = 1 [(confluent.field_meta) = {doc: "}" tags: "PII"}, deprecated = true]; }
+    """
     assert [each.name for each in message_named(read_schema(ProtobufText(text)), "A").fields] == ["id"]
+
+
+@pytest.mark.parametrize("name", ["../a.proto", "/a.proto", "-h", "a\0", "", "a" * 300, "google/type"])
+def test_an_import_is_no_file_elsewhere(name):
+    with pytest.raises(SchemaError, match="which is no file"):
+        read_schema(ProtobufText('syntax = "proto3";', ("message A {}",), (name,)))
+
+
+def test_what_no_text_is_to_blame_for_makes_no_dead_letter(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path))  # in which no Python starts
+    with pytest.raises(BucketsError, match="see that the machine has memory"):
+        read(WHOLE, s1=f"{PLAIN} // not known yet")
 
 
 # Schemas that a checkpoint knows

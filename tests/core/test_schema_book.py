@@ -21,6 +21,7 @@ from buckets.checkpoint.writer_schemas import WriterSchema, WriterSchemas
 from buckets.config.job import Job, load_job
 from buckets.delta.whole_table import make_table
 from buckets.errors import BucketsError
+from buckets.events.protobuf.proto_schema import compiled_text
 from buckets.events.schema import EventSchema
 from buckets.feeds.open_feeds import open_rules
 from buckets.feeds.rules.rule_book import RuleBook
@@ -314,21 +315,21 @@ def test_a_schema_file_of_protobuf_is_followed_and_pinned_with_the_batch(tmp_pat
     source = {"kind": "kafka", "topic": "payments", "format": "protobuf", "schema_file": "payment.proto"}
     (tmp_path / "payment.proto").write_text(older)
     job = FollowedJob(tmp_path, kafka={"bootstrap_servers": "localhost:1"}, source=source)
-    assert job.begin(0).protobuf.text == older
+    assert job.begin(0).protobuf.text == compiled_text(older)
     job.run(0)
     job.write("payment.proto", "message")
-    assert job.begin(1).protobuf.text == older
+    assert job.begin(1).protobuf.text == compiled_text(older)
     job.run(1)
     job.write("payment.proto", PROTO)
-    assert job.begin(2).protobuf.text == PROTO
+    assert job.begin(2).protobuf.text == compiled_text(PROTO)
     job.run(2)
     job.write("schema.yaml", DEVICE)
-    assert job.begin(3).protobuf.text == PROTO
+    assert job.begin(3).protobuf.text == compiled_text(PROTO)
     job.run(3)
     assert [(batch, terms.protobuf.text) for batch, terms in job.batches.all_terms().items()] == [
-        (0, older),
-        (2, PROTO),
-        (3, PROTO),
+        (0, compiled_text(older)),
+        (2, compiled_text(PROTO)),
+        (3, compiled_text(PROTO)),
     ]
     assert as_worded("\n".join(job.said))
 

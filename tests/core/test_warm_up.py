@@ -12,7 +12,6 @@ from buckets.engine.batch.dealing import deal
 from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
-from buckets.events.avro import scan
 from buckets.kernel import settled
 from buckets.kernel.groups import score_groups
 from buckets.kernel.needed_pages import choose_pages
@@ -27,7 +26,7 @@ KERNELS = (
     *(score_groups, choose_pages, read_heads, unreadable, number_pairs, deal),
     *(
         each
-        for module in (arena, byte_strings, chunks, scan, settled, shard_clock)
+        for module in (arena, byte_strings, chunks, settled, shard_clock)
         for each in vars(module).values()
         if isinstance(each, Dispatcher)
     ),

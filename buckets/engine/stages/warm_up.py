@@ -18,10 +18,7 @@ from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.engine.storage.arena import PENDING, Arena
-from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
-from buckets.events.avro.avro_events import AvroText, read_plain
-from buckets.events.protobuf.proto_schema import ProtobufText
-from buckets.events.protobuf.protobuf_events import read_registered
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
@@ -30,7 +27,6 @@ from buckets.rules.rule_set import first_rule_set
 _SCHEMA = EventSchema.model_validate(
     {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
 )
-_WITH_ARRAY = _SCHEMA.model_copy(update={"arrays": {"a[]": "string"}})
 _RULE = Rule.model_validate(
     {
         "rule_id": "warm-up",
@@ -76,23 +72,6 @@ def warm_up() -> None:
         results = job.score_batch([_arrivals(batch * _EVENTS, time_ms, keys)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
     _fill_an_arena()
-    _read_avro()
-    _read_protobuf()
-
-
-def _read_avro() -> None:
-    """Read a message that has a number of many bytes in it, and an array."""
-    decimal = '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}'
-    fields = f'{{"name": "v", "type": {decimal}}}, {{"name": "a", "type": {{"type": "array", "items": "string"}}}}'
-    written = AvroText(f'{{"type": "record", "name": "r", "fields": [{fields}]}}')
-    read_plain(pa.record_batch({RAW: pa.array([b"\2\1\2\2k\0"])}), _WITH_ARRAY, written)
-
-
-def _read_protobuf() -> None:
-    """Read a message behind the prefix of a registry, with an array."""
-    written = ProtobufText('syntax = "proto3"; message m { string k = 1; repeated string a = 2; }')
-    rows = pa.record_batch({RAW: pa.array([b"\0\0\0\0\1\0\n\1k\x12\1k"])})
-    read_registered(rows, _WITH_ARRAY, lambda number: written)
 
 
 def _fill_an_arena() -> None:

@@ -1,8 +1,11 @@
-"""Events written in Avro, read by the schema that they were written with, and only what is asked for.
+"""Events written in Avro, read by the schema that they were written with: fastavro reads messages, this makes columns.
 
-avro_type    a schema, read from its JSON
-program      what of it is wanted, as flat arrays
-scan         a compiled loop that goes through messages by a program and says where the wanted values lie
-columns      wanted values as columns of Arrow
-decoder      all of this for one schema
+avro_type      a schema as types, and what fastavro is given to read by
+columns        the declared fields of records as columns of Arrow
+avro_events    messages as events, with and without the prefix of a registry
+event_schema   an event schema to begin with
 """
+
+from buckets.events.format_library import check_library
+
+check_library("avro")

@@ -4,19 +4,21 @@ Where a registry keeps the schemas, the prefix of a message (`wire_format`) has 
 messages of one schema are decoded together; then the rows are brought back into their order.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.events.arrivals import RAW
-from buckets.events.avro.avro_type import AvroSchemaError
-from buckets.events.avro.decoder import Decoder, decoder_of
-from buckets.events.decoded import Decoded, UnknownSchema, by_schema, with_fields
+from buckets.events.avro.avro_type import AvroType, BrokenMessage, RecordField, read_schema, record_reader
+from buckets.events.avro.columns import field_values
+from buckets.events.decoded import Decoded, SchemaError, by_schema, decoded_fields, with_fields
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import PREFIX_BYTES, MessageBytes
+from buckets.events.wire_format import PREFIX_BYTES
 
 Int64s = npt.NDArray[np.int64]
 
@@ -34,7 +36,7 @@ class AvroText:
 
 
 SchemaOf = Callable[[int], AvroText]
-"""Returns the schema of a number, or raises UnknownSchema."""
+"""Returns the schema of a number, or raises SchemaError."""
 
 
 def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: SchemaOf) -> pa.RecordBatch:
@@ -50,13 +52,8 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
         that cannot be read, as hexadecimal digits.
     """
 
-    def decode(messages: MessageBytes, of_schema: Int64s, number: int) -> Iterable[tuple[Int64s, Decoded]]:
-        start, end = messages.begin[of_schema] + PREFIX_BYTES, messages.end[of_schema]
-        try:
-            decoded = _decoder(schema_of(number), schema).decode(messages.data, start, end, schema, PREFIX_BYTES)
-        except AvroSchemaError as error:
-            raise UnknownSchema(str(error)) from error
-        return [(of_schema, decoded)]
+    def decode(contents: Sequence[bytes], number: int) -> Iterable[tuple[Int64s, Decoded]]:
+        return [(np.arange(len(contents)), _decoded(contents, schema_of(number), schema, PREFIX_BYTES))]
 
     return by_schema(rows, schema, decode)
 
@@ -65,12 +62,46 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> 
     """Read messages without a prefix, all of one schema, as `read_registered` does.
 
     Raises:
-        AvroSchemaError: it is no schema of a record.
+        SchemaError: it is no schema of a record.
     """
-    messages = MessageBytes.of(rows.column(RAW))
-    decoded = _decoder(written, schema).decode(messages.data, messages.begin, messages.end, schema)
+    decoded = _decoded(rows.column(RAW).to_pylist(), written, schema)
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 
 
-def _decoder(written: AvroText, schema: EventSchema) -> Decoder:
-    return decoder_of(written.text, written.references, tuple(schema.field_names), written.field)
+def _decoded(contents: Sequence[bytes], written: AvroText, schema: EventSchema, prefix: int = 0) -> Decoded:
+    """Decode messages; `prefix` bytes lie before each, for positions that people read."""
+    root, read = _reader(written)
+    records: list[dict[str, Any] | None] = []
+    broken: dict[int, str] = {}
+    for row, content in enumerate(contents):
+        try:
+            records.append(read(content))
+        except BrokenMessage as error:
+            records.append(None)
+            broken[row] = f"broken Avro: {error} at byte {error.at + prefix + 1:,}"
+    if root.kind == "union":
+        records = [None if record is None else record[""] for record in records]
+    return decoded_fields(schema, broken, lambda name: field_values(name, root, records, schema))
+
+
+@lru_cache(maxsize=256)
+def _reader(written: AvroText) -> tuple[AvroType, Callable[[bytes], dict[str, Any]]]:
+    """Return the type of messages, and what reads them; of a union it reads a record around each."""
+    root = record_type(written)
+    return root, record_reader(AvroType("record", fields=(RecordField("", root),)) if root.kind == "union" else root)
+
+
+def record_type(written: AvroText) -> AvroType:
+    """Return the type of messages of a schema: a record, or a union of records.
+
+    Raises:
+        SchemaError: it is no schema, or none of a record where it must be one.
+    """
+    root = read_schema(written.text, written.references)
+    if written.field is not None:  # A record is written as its fields are, and nothing else.
+        return AvroType("record", fields=(RecordField(written.field, root),))
+    for each in root.branches if root.kind == "union" else (root,):
+        if each.kind != "record":
+            message = f"is no record but of type {each.kind}"
+            raise SchemaError(message)
+    return root

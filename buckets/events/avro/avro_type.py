@@ -1,18 +1,36 @@
-"""An Avro schema as a graph of types, read from its JSON: names are resolved, and all that decoding needs is there.
+"""An Avro schema as types whose names are resolved, and what fastavro reads messages by.
 
-Source: the specification of Avro 1.12, https://avro.apache.org/docs/1.12.0/specification/
+fastavro is given no logical types, so that numbers and decimals arrive as they were written, and `columns` says what
+they mean. Some of what it passes over in silence becomes an error by the schema that it is given:
+
+    union ["long", "string"]      [{0: "long"}, {1: "string"}]   records of one field, whose bytes are the same: they
+                                                                 say which branch a message has
+    enum                          "int"                          it counts a negative symbol from the end
+    array of "null"               array of "no bytes"            a few bytes may promise any number of such items
+    100 records in one another    "deeper"                       it goes as deep as a message says, and crashes
+
+What is left is a negative branch of a union, which it counts from the end.
 """
 
+import contextlib
+import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import fastavro
+from fastavro import _read_py as in_python
+
+from buckets.errors import first_line
+from buckets.events.decoded import SchemaError
 from buckets.events.text_lines import BYTE_ORDER_MARK
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-_NAMED = ("record", "error", "enum", "fixed")
+DEEPEST = 100
+"""Levels of records in one another that are read, as in Protobuf."""
+_UNNAMED = (*PRIMITIVES, "array", "map")
 _LOGICAL = {
     "date": ("int",),
     "time-millis": ("int",),
@@ -29,10 +47,15 @@ _LOGICAL = {
 """By logical type, the types that may carry it; on any other it means nothing, as the specification has it."""
 _BYTES_OF_UUID = 16
 _MOST_BYTES = 2**31 - 1
-
-
-class AvroSchemaError(ValueError):
-    """A text is no Avro schema; says why."""
+_NO_BYTES, _DEEPER = "no bytes", "deeper"
+_FAULTS = {
+    _NO_BYTES: "an array has items that take no bytes",
+    _DEEPER: f"is nested deeper than {DEEPEST} levels",
+}
+"""By name of a type that does not exist, what is wrong with a message that has a value of it."""
+_GOES_ON = bytes(byte & 128 for byte in range(256))
+_WIDE = b"\x80" * 9
+"""By `_GOES_ON`, the beginning of each number of more than 64 bits, and texts in letters that are not Latin."""
 
 
 @dataclass(frozen=True)
@@ -68,24 +91,15 @@ class AvroType:
     fields: tuple[RecordField, ...] = ()
     branches: tuple["AvroType", ...] = ()
 
+    def field(self, name: str) -> RecordField | None:
+        """Return the field of a record that has a name, or had it before."""
+        own = (field for field in self.fields if field.name == name)
+        return next(own, None) or next((field for field in self.fields if name in field.aliases), None)
 
-NO_RECORD = AvroType("no record")
-"""What stands for a type that is no record, where a path to a field leads into one."""
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The types that have a name, and the namespace in which names are read."""
-
-    known: dict[str, AvroType]
-    namespace: str = ""
-
-    def full(self, name: str) -> str:
-        return name if "." in name or not self.namespace else f"{self.namespace}.{name}"
-
-    def inside(self, name: str) -> "_Names":
-        """Return the same for what stands in a type of a full name."""
-        return _Names(self.known, name.rpartition(".")[0])
+    @property
+    def are_told_apart(self) -> bool:
+        """Whether the branches of a union are read as records that say which one it is: beside null there are many."""
+        return sum(branch.kind != "null" for branch in self.branches) > 1
 
 
 def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
@@ -96,146 +110,201 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
         references: schemas whose types it names, each after those that it names itself.
 
     Raises:
-        AvroSchemaError: one of them is no Avro schema.
+        SchemaError: one of them is no Avro schema.
     """
-    names = _Names({})
+    named: dict[str, Any] = {}
     try:
         for reference in references:
-            _read(json.loads(reference), names)
-        return _read(json.loads(text.removeprefix(BYTE_ORDER_MARK)), names)
+            fastavro.parse_schema(json.loads(reference, object_hook=_without_meaning), named)
+        written = json.loads(text.removeprefix(BYTE_ORDER_MARK), object_hook=_without_meaning)
+        return _type(fastavro.parse_schema(written, named), named, {})
     except json.JSONDecodeError as error:
         message = f"is no JSON ({error.msg} at character {error.pos + 1})"
-        raise AvroSchemaError(message) from None
-    except AvroSchemaError:
-        raise
-    except ValueError as error:
-        message = f"is no JSON ({error})"  # A number has thousands of digits.
-        raise AvroSchemaError(message) from None
+        raise SchemaError(message) from None
     except RecursionError:
         message = "is nested too deep"
-        raise AvroSchemaError(message) from None
+        raise SchemaError(message) from None
+    except SchemaError:
+        raise
+    except Exception as error:  # A text that is none ends in errors of any kind.
+        message = f"is no schema of Avro ({first_line(error)})"
+        raise SchemaError(message) from None
 
 
-def read_fields(text: str, references: Sequence[str] = ()) -> list[str]:
-    """Return the names that fields of a record have or had; of a union of records those of all of them.
+def _without_meaning(written: dict[str, Any]) -> Any:
+    """Take defaults and logical types from an object, by which no byte is read, and resolve `{"type": TYPE}`."""
+    kind = written.get("type")
+    if kind in ("record", "error") and not isinstance(written.get("fields"), list):
+        message = "is no schema of Avro (a record has no list of fields)"
+        raise SchemaError(message)
+    if kind is not None and "name" not in written and not (isinstance(kind, str) and kind in _UNNAMED):
+        return kind
+    return {"logical" if name == "logicalType" else name: part for name, part in written.items() if name != "default"}
 
-    Raises:
-        AvroSchemaError: it is no Avro schema.
-    """
-    root = read_schema(text, references)
+
+def record_fields(root: AvroType) -> list[RecordField]:
+    """Return the fields of a record; of a union of records those of all of them."""
     records = root.branches if root.kind == "union" else (root,)
-    fields = [field for record in records for field in record.fields]
-    return list(dict.fromkeys(name for field in fields for name in (field.name, *field.aliases)))
+    return [field for record in records for field in record.fields]
 
 
-def _read(written: Any, names: _Names) -> AvroType:
-    """Read a type in any of its forms: a name, a union, an object."""
-    if isinstance(written, str):
-        return _named(written, names)
+def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> AvroType:
+    """Return the type of a schema that fastavro has parsed."""
     if isinstance(written, list):
-        return AvroType("union", branches=tuple(_read(branch, names) for branch in written))
-    if not isinstance(written, dict) or "type" not in written:
-        message = f"{_shown(written)} is no type"
-        raise AvroSchemaError(message)
-    kind = written["type"]
-    if kind in _NAMED:
-        return _define(kind, written, names)
-    if kind == "array":
-        return AvroType("array", branches=(_read(_part(written, "items"), names),))
-    if kind == "map":
-        return AvroType("map", branches=(_read(_part(written, "values"), names),))
-    if kind in PRIMITIVES:
-        return _with_logical(AvroType(kind), written)
-    return _read(kind, names)
-
-
-def _named(name: str, names: _Names) -> AvroType:
-    if name in PRIMITIVES:
-        return AvroType(name)
-    known = names.known.get(names.full(name)) or names.known.get(name)
-    if known is None:
-        message = f"{_shown(name)} is no type that is known there"
-        raise AvroSchemaError(message)
-    return known
-
-
-def _define(kind: str, written: Mapping[str, Any], names: _Names) -> AvroType:
-    """Read a type that has a name, and make it known under it, also to what stands in it."""
-    name, namespace = _part(written, "name"), written.get("namespace")
-    if not isinstance(name, str) or not isinstance(namespace, str | None):
-        message = f"name {_shown(name)} is no text"
-        raise AvroSchemaError(message)
-    full = name if "." in name else f"{namespace}.{name}" if namespace else names.full(name)
-    if namespace == "" and "." not in name:
-        full = name
-    made = AvroType("record" if kind == "error" else kind)
-    names.known[full] = made
-    if kind == "enum":
-        made.symbols = tuple(map(str, _list(written, "symbols")))
-    elif kind == "fixed":
-        made.size = _count(written, "size")
-        _with_logical(made, written)
-    else:
-        inside = names.inside(full)
-        made.fields = tuple(_field(each, inside) for each in _list(written, "fields"))
-        twice = [field for field, times in Counter(field.name for field in made.fields).items() if times > 1]
-        if twice:
-            message = f"record {_shown(name)} has field {_shown(twice[0])} twice"
-            raise AvroSchemaError(message)
+        return AvroType("union", branches=tuple(_type(branch, named, known) for branch in written))
+    if isinstance(written, str):
+        return AvroType(written) if written in PRIMITIVES else known.get(written) or _type(named[written], named, known)
+    kind = "record" if written["type"] == "error" else written["type"]
+    made = AvroType(kind)
+    if "name" in written:
+        known[written["name"]] = made
+    match kind:
+        case "array" | "map":
+            made.branches = (_type(written["items" if kind == "array" else "values"], named, known),)
+        case "enum":
+            made.symbols = tuple(written["symbols"])
+        case "fixed":
+            made.size = written["size"]
+            if type(made.size) is not int or not 0 <= made.size <= _MOST_BYTES:
+                message = f"is no schema of Avro ({written['name']} has no number of bytes)"
+                raise SchemaError(message)
+        case "record":
+            made.fields = tuple(_field(field, named, known) for field in written["fields"])
+            twice = [field for field, times in Counter(field.name for field in made.fields).items() if times > 1]
+            if twice:
+                message = f"is no schema of Avro (record {written['name']} has field {twice[0]} twice)"
+                raise SchemaError(message)
+    _set_logical(made, written)
     return made
 
 
-def _field(written: Any, names: _Names) -> RecordField:
-    if not isinstance(written, dict) or not isinstance(written.get("name"), str):
-        message = f"{_shown(written)} is no field of a record"
-        raise AvroSchemaError(message)
-    aliases = written.get("aliases", [])
-    return RecordField(
-        written["name"],
-        _read(_part(written, "type"), names),
-        tuple(map(str, aliases)) if isinstance(aliases, list) else (),
-    )
+def _field(written: dict[str, Any], named: dict[str, Any], known: dict[str, AvroType]) -> RecordField:
+    return RecordField(written["name"], _type(written["type"], named, known), tuple(written.get("aliases", ())))
 
 
-def _with_logical(made: AvroType, written: Mapping[str, Any]) -> AvroType:
+def _set_logical(made: AvroType, written: dict[str, Any]) -> None:
     """Give a type the logical type that is written beside it, if that fits."""
-    logical = written.get("logicalType")
+    logical = written.get("logical")
     if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
-        return made
+        return
     if logical == "uuid" and made.kind == "fixed" and made.size != _BYTES_OF_UUID:
-        return made
+        return
     if logical == "decimal":
         precision, scale = written.get("precision"), written.get("scale", 0)
         if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
-            return made
+            return
         made.precision, made.scale = precision, scale
     made.logical = logical
-    return made
 
 
-def _part(written: Mapping[str, Any], name: str) -> Any:
-    if name not in written:
-        message = f"{_shown(written)} has no {name!r}"
-        raise AvroSchemaError(message)
-    return written[name]
+class BrokenMessage(ValueError):
+    """A message is none of its schema; says why, and after how many bytes."""
+
+    def __init__(self, reason: str, at: int) -> None:
+        """Take the reason, and how many bytes are read."""
+        super().__init__(reason)
+        self.at = at
 
 
-def _list(written: Mapping[str, Any], name: str) -> list[Any]:
-    part = _part(written, name)
-    if not isinstance(part, list):
-        message = f"{name} of {_shown(written.get('name'))} is no list"
-        raise AvroSchemaError(message)
-    return part
+def record_reader(root: AvroType) -> Callable[[bytes], dict[str, Any]]:
+    """Return what reads messages of a record; of one that is broken it raises BrokenMessage."""
+    # What fastavro knows a schema by that it has parsed: it is not parsed again for each message.
+    schema = _readable(root, 0, {}) | {"__fastavro_parsed": True, "__named_schemas": {}}
+
+    def read(content: bytes) -> dict[str, Any]:
+        source = io.BytesIO(content)
+        try:
+            record: Any = fastavro.schemaless_reader(source, schema, None)
+            may_be_wide = content.translate(_GOES_ON).find(_WIDE)
+            if may_be_wide >= 0 and _is_wide(schema, content, record):
+                message = "a number has more than 64 bits"
+                raise BrokenMessage(message, may_be_wide)
+        except BrokenMessage:
+            raise
+        except Exception as error:  # Bytes that are no message end in errors of any kind.
+            raise BrokenMessage(_reason(error), source.tell()) from None
+        if source.tell() != len(content):
+            message = "has more bytes than its schema says"
+            raise BrokenMessage(message, source.tell())
+        return cast("dict[str, Any]", record)
+
+    return read
 
 
-def _count(written: Mapping[str, Any], name: str) -> int:
-    part = _part(written, name)
-    if not isinstance(part, int) or isinstance(part, bool) or not 0 <= part <= _MOST_BYTES:
-        message = f"{name} of {_shown(written.get('name'))} is no number of bytes"
-        raise AvroSchemaError(message)
-    return part
+def _is_wide(schema: Any, content: bytes, record: dict[str, Any]) -> bool:
+    """Return whether a message has a number of more than 64 bits, of which the compiled reader drops some."""
+    with contextlib.suppress(Exception):  # What is not written as it was read may have its items in several blocks.
+        again = io.BytesIO()
+        fastavro.schemaless_writer(again, schema, record)
+        if again.getvalue() == content:
+            return False
+    return repr(record) != repr(in_python.schemaless_reader(io.BytesIO(content), schema, None))
 
 
-def _shown(written: Any) -> str:
-    text = json.dumps(written, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "a text is not valid UTF-8"
+    if isinstance(error, KeyError):
+        return _FAULTS.get(error.args[0], "is no message of its schema")
+    if isinstance(error, IndexError) and "list" in str(error):
+        return "a union has no such branch"
+    return "ends in the middle of a value"
+
+
+def _readable(kind: AvroType, level: int, made: dict[tuple[int, int], Any]) -> Any:
+    """Return what fastavro reads a type by, in so many records; `made` are those that are known."""
+    if (id(kind), level) in made:
+        return made[id(kind), level]
+    match kind.kind:
+        case "record" if level > DEEPEST:
+            return _DEEPER
+        case "record":
+            record = made[id(kind), level] = {"type": "record", "name": "record"}
+            record["fields"] = [
+                {"name": field.name, "type": _readable(field.kind, level + 1, made)} for field in kind.fields
+            ]
+            return record
+        case "union":
+            branches = [_readable(branch, level, made) for branch in kind.branches]
+            if kind.are_told_apart:
+                branches = [
+                    {"type": "record", "name": "branch", "fields": [{"name": number, "type": branch}]}
+                    for number, branch in enumerate(branches)
+                ]
+            return branches
+        case "array":
+            items = kind.branches[0]
+            is_nothing = _takes_no_bytes(items, set())
+            return {"type": "array", "items": _NO_BYTES if is_nothing else _readable(items, level, made)}
+        case "map":
+            return {"type": "map", "values": _readable(kind.branches[0], level, made)}
+        case "fixed":
+            return {"type": "fixed", "name": "fixed", "size": kind.size}
+        case "enum":
+            return "int"
+    return kind.kind
+
+
+def _takes_no_bytes(kind: AvroType, outer: set[int]) -> bool:
+    """Return whether values of a type may have no bytes; `outer` are the records that it is in."""
+    if kind.kind == "record" and id(kind) not in outer:
+        return all(_takes_no_bytes(field.kind, outer | {id(kind)}) for field in kind.fields)
+    return kind.kind in ("null", "record") or (kind.kind == "fixed" and kind.size == 0)
+
+
+def plain_value(kind: AvroType, value: Any) -> Any:
+    """Return a value that a reader has read without the records that say which branch of a union it has."""
+    match kind.kind:
+        case "union" if kind.are_told_apart:
+            ((number, inside),) = value.items()
+            return plain_value(kind.branches[number], inside)
+        case "union":
+            branch = next((branch for branch in kind.branches if branch.kind != "null"), kind)
+            return None if value is None else plain_value(branch, value)
+        case "record":
+            return {field.name: plain_value(field.kind, value[field.name]) for field in kind.fields}
+        case "array":
+            return [plain_value(kind.branches[0], each) for each in value]
+        case "map":
+            return {name: plain_value(kind.branches[0], each) for name, each in value.items()}
+    return value

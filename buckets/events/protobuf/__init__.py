@@ -1,10 +1,10 @@
-"""Events written in Protocol Buffers, read by the schema that they were written with, and only what is asked for.
+"""Events written in Protocol Buffers, read by the schema that they were written with: the vendor's runtime reads them.
 
-proto_tokens, proto_text   a `.proto` file as a descriptor
-proto_schema               a schema with what it imports, and its messages
-wanted                     the fields that an event schema declares, found in a message by name or number
-program                    what of a message is wanted, as flat arrays
-wire                       a compiled loop that goes through messages by a program and says where the wanted values lie
-columns                    wanted values as columns of Arrow
-decoder                    all of this for one message
+pinned            what fields are known by while a schema changes, for the terms of a batch; needs no runtime
+proto_schema      a schema with what it imports, and its messages
+wanted            the fields that an event schema declares, found in a message by name or number
+columns           the declared fields of messages as columns of Arrow
+protobuf_events   messages as events, with and without the prefix of a registry
+plain_values      results as messages, and back
+event_schema      an event schema to begin with
 """

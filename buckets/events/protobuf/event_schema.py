@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
 from buckets.errors import BucketsError
+from buckets.events.decoded import SchemaError
 from buckets.events.imported_schema import ImportedField, in_list
 from buckets.events.protobuf.proto_schema import message_named
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
-from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, PARTS, TIMESTAMP, is_map, is_wrapper
+from buckets.events.protobuf.wanted import CONFLUENT_DECIMAL, MONEY, ONE_VALUE, TIMESTAMP, is_map, is_wrapper
 from buckets.validation import did_you_mean
 
 _FLOATS = {FieldDescriptor.TYPE_FLOAT: "float", FieldDescriptor.TYPE_DOUBLE: "double"}
@@ -24,7 +24,7 @@ def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, s
         wanted: the fields that it must have.
 
     Raises:
-        ProtobufSchemaError: there is no such message, or several without a name.
+        SchemaError: there is no such message, or several without a name.
         BucketsError: a wanted field is in none of several messages.
     """
     if name is not None or len(file.message_types_by_name) == 1:
@@ -35,10 +35,10 @@ def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, s
         return next(iter(fitting.values()))
     if not by_message:
         message = "has no message"
-        raise ProtobufSchemaError(message)
+        raise SchemaError(message)
     if fitting:
         message = f"has several messages with {' and '.join(wanted)}: {', '.join(fitting)}; name one with --message"
-        raise ProtobufSchemaError(message)
+        raise SchemaError(message)
     names = [field.name for fields in by_message.values() for field in fields]
     missing = next((each for each in wanted if each not in names), wanted[0])
     message = (
@@ -82,7 +82,7 @@ def _of_element(field: FieldDescriptor, outer: tuple[str, ...]) -> Iterator[Impo
         yield _single("", field)
     elif is_wrapper(field):
         yield _single("", inside.fields_by_name["value"])
-    elif inside.full_name in (*PARTS, *outer) or field.type == FieldDescriptor.TYPE_GROUP or not inside.fields:
+    elif inside.full_name in (*ONE_VALUE, *outer) or not inside.fields:
         yield ImportedField("", reason=f"is of type {inside.full_name}")
     else:
         yield from _fields(inside, "", outer)

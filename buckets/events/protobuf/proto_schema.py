@@ -1,48 +1,51 @@
-"""A Protobuf schema with what it imports, resolved by the vendor's pool of descriptors."""
+"""A Protobuf schema with what it imports: compiled by protoc where it is text, resolved by the vendor's descriptors."""
 
 import base64
 import binascii
+import importlib
 import re
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from buckets.events.protobuf.proto_text import read_proto
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+from buckets.errors import BucketsError, first_line
+from buckets.events.decoded import SchemaError
+from buckets.events.format_library import check_library
+from buckets.events.text_lines import BYTE_ORDER_MARK
+from buckets.printable import short_line
 from buckets.validation import did_you_mean
 
-_MODULES = (any_pb2, api_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, source_context_pb2, struct_pb2)
-_WELL_KNOWN: dict[str, FileDescriptor] = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR for module in (*_MODULES, timestamp_pb2, type_pb2, wrappers_pb2)
-}
 _BUILT_IN = {
+    "confluent/meta.proto": """import "google/protobuf/descriptor.proto";
+        message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+        extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+        extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+        extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+        extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+        extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }""",
     "confluent/type/decimal.proto": "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
     "google/type/date.proto": "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }",
     "google/type/decimal.proto": "message Decimal { string value = 1; }",
     "google/type/money.proto": "message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }",
 }
 """What registries know without being told, beside the vendor's own files: of those what payments have."""
+_VENDORS_OWN = re.compile(r"google/protobuf/\w+\.proto", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
 _NAME = "buckets.proto"
 """The file that a schema is; nothing imports it."""
+_PLACE = re.compile(r"(?P<file>.*?):(?:(?P<line>\d+):\d+:)? (?P<fault>.*)")
+_COMPILED_WITHIN_S = 60
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -69,32 +72,46 @@ def read_schema(written: ProtobufText, maps_as_lists: bool = False) -> FileDescr
         maps_as_lists: whether maps become the lists of entries as which they are written.
 
     Raises:
-        ProtobufSchemaError: it or one that it imports is no Protobuf schema, or a type is missing.
+        SchemaError: it or one that it imports is no Protobuf schema, or a type is missing.
+        BucketsError: it is a `.proto` file, and there is no compiler.
     """
     try:
         return _resolved(written, maps_as_lists)
-    except ProtobufSchemaError:
+    except SchemaError:
         raise
     except (TypeError, KeyError, ValueError) as error:
         # The vendor's classes say so of what is no name, no number of a field, or nowhere.
         message = f"cannot be resolved ({str(error).rpartition(': ')[2]})"
-        raise ProtobufSchemaError(message) from None
+        raise SchemaError(message) from None
     except RecursionError:
         message = "is nested too deep"
-        raise ProtobufSchemaError(message) from None
+        raise SchemaError(message) from None
+
+
+@lru_cache(maxsize=16)
+def compiled_text(text: str) -> str:
+    """Return a `.proto` file with all that it imports as descriptors in base64; raises as `read_schema`."""
+    return base64.b64encode(FileDescriptorSet(file=_compiled({_NAME: text}, [])).SerializeToString()).decode()
 
 
 def _resolved(written: ProtobufText, maps_as_lists: bool) -> FileDescriptor:
-    files: dict[str, FileDescriptorProto] = {}
-    for name, text in zip(written.names, written.references, strict=True):
-        files[name] = _files_of(text, name)[-1]
-    *imported, root = _files_of(written.text, _NAME)
-    files |= {file.name: file for file in imported}
+    known: dict[str, FileDescriptorProto] = {}
+    texts: dict[str, str] = {}
+    for name, text in zip((*written.names, _NAME), (*written.references, written.text), strict=True):
+        if _BASE64.fullmatch(text):
+            known |= {file.name: file for file in _decoded(text, name)}
+        else:
+            texts[name] = text
+    imported = {name for file in known.values() for name in file.dependency} - known.keys()
+    texts = {name: _built_in(name) for name in imported & _BUILT_IN.keys()} | texts
+    if texts:
+        known |= {file.name: file for file in _compiled(texts, list(known.values()))}
+    root = known[_NAME]
     for message in root.message_type if maps_as_lists else ():
         _forget_maps(message)
     pool = DescriptorPool()
-    _add(root, files, pool, set())
-    return pool.FindFileByName(root.name)
+    _add(root, known, pool, set())
+    return pool.FindFileByName(_NAME)
 
 
 def _forget_maps(message: DescriptorProto) -> None:
@@ -103,33 +120,97 @@ def _forget_maps(message: DescriptorProto) -> None:
         _forget_maps(inside)
 
 
-def _files_of(text: str, name: str) -> list[FileDescriptorProto]:
-    """Return the files of a schema, the one that it is about as the last one."""
-    if not _BASE64.fullmatch(text):
-        return [read_proto(text, name)]
+def _built_in(name: str) -> str:
+    package = name.rpartition("/")[0].replace("/", ".")
+    return f'syntax = "proto3"; package {package}; {_BUILT_IN[name]}'
+
+
+def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """Return `.proto` files, each after those that it imports, as protoc compiles them.
+
+    Args:
+        texts: the files by name.
+        known: others that these may import.
+
+    Raises:
+        SchemaError: one is no `.proto` file; says in which line.
+        BucketsError: there is no compiler, or it cannot run.
+    """
+    check_library("protobuf")
+    includes = files("grpc_tools") / "_proto"
+    with TemporaryDirectory(prefix="buckets-proto-") as folder:
+        root, out, into = Path(folder, "files"), Path(folder, "out"), Path(folder, "known")
+        for name, text in ({name: _built_in(name) for name in _BUILT_IN} | texts).items():
+            _write(root, name, text.removeprefix(BYTE_ORDER_MARK))
+        into.write_bytes(FileDescriptorSet(file=known).SerializeToString())
+        # A process of its own: what the compiler says goes to its standard error, and a crash of it ends nothing else.
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{root}", f"-I{includes}", "--include_imports"]
+        command += [f"--descriptor_set_in={into}", f"--descriptor_set_out={out}", *texts]
+        try:
+            ran = subprocess.run(command, capture_output=True, timeout=_COMPILED_WITHIN_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _not_compiled(first_line(error)) from None
+        if ran.returncode:
+            said = ran.stderr.decode(errors="replace").replace(f"{root}/", "").splitlines()
+            raise _fault(said, {*texts, *_BUILT_IN, *(file.name for file in known)})
+        return list(FileDescriptorSet.FromString(out.read_bytes()).file)
+
+
+def _write(root: Path, name: str, text: str) -> None:
+    path = PurePosixPath(name)
+    is_file = path.name and not path.is_absolute() and ".." not in path.parts and len(name) <= _LONGEST_NAME
+    try:
+        if is_file and name[0] != "-" and "\0" not in name:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+            return
+    except (FileExistsError, IsADirectoryError, NotADirectoryError):  # Another one is a folder of its name.
+        pass
+    message = f"has an import {short_line(name)!r}, which is no file"
+    raise SchemaError(message)
+
+
+def _fault(said: Sequence[str], names: Collection[str]) -> Exception:
+    """Return what protoc has found in one of some files; where that is nothing, the machine is to blame."""
+    for line in said:
+        found = _PLACE.fullmatch(line)
+        if found is not None and found["file"] in names and not found["fault"].startswith("warning: "):
+            place = "" if found["file"] == _NAME else f"{found['file']}: "
+            place += f"line {found['line']}: " if found["line"] else ""
+            return SchemaError(f"cannot be compiled ({place}{found['fault']})")
+    return _not_compiled(said[-1] if said else "it says nothing")
+
+
+def _not_compiled(reason: str) -> BucketsError:
+    return BucketsError(
+        f"a .proto file cannot be compiled ({reason}); see that the machine has memory and room in TMPDIR"
+    )
+
+
+def _decoded(text: str, name: str) -> list[FileDescriptorProto]:
+    """Return the files of descriptors in base64; the one that they are about, the last one, gets a name."""
     try:
         content = base64.b64decode(text)
-        files = _in_set(content) or [FileDescriptorProto.FromString(content)]
+        found = _in_set(content) or [FileDescriptorProto.FromString(content)]
     except (binascii.Error, DecodeError):
         message = "is neither a .proto file nor a descriptor in base64"
-        raise ProtobufSchemaError(message) from None
-    if len(files) == 1:
-        files[0].name = name
-    return files
+        raise SchemaError(message) from None
+    found[-1].name = name
+    return found
 
 
 def _in_set(content: bytes) -> list[FileDescriptorProto]:
     """Return the files of a set, as `protoc` writes it; none if it is no set but one file."""
     try:
-        files = list(FileDescriptorSet.FromString(content).file)
+        found = list(FileDescriptorSet.FromString(content).file)
     except DecodeError:
         return []
-    is_set = bool(files) and FileDescriptorSet(file=files).ByteSize() == len(content)
-    return files if is_set and all(file.name for file in files) else []
+    is_set = bool(found) and FileDescriptorSet(file=found).ByteSize() == len(content)
+    return found if is_set and all(file.name for file in found) else []
 
 
 def _add(
-    file: FileDescriptorProto, files: dict[str, FileDescriptorProto], pool: DescriptorPool, added: set[str]
+    file: FileDescriptorProto, known: dict[str, FileDescriptorProto], pool: DescriptorPool, added: set[str]
 ) -> None:
     """Add a file to a pool, after those that it imports; an import that nobody has is left out."""
     if file.name in added:
@@ -137,9 +218,9 @@ def _add(
     added.add(file.name)
     found = []
     for name in file.dependency:
-        known = _imported(name, files)
-        if known is not None:
-            _add(known, files, pool, added)
+        imported = known.get(name) or _of_vendor(name)
+        if imported is not None:
+            _add(imported, known, pool, added)
             found.append(name)
     del file.dependency[:], file.public_dependency[:], file.weak_dependency[:]
     file.dependency.extend(found)
@@ -148,15 +229,15 @@ def _add(
     pool.AddSerializedFile(file.SerializeToString())
 
 
-def _imported(name: str, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:
-    if name in files:
-        return files[name]
-    if name in _WELL_KNOWN:
-        return FileDescriptorProto.FromString(_WELL_KNOWN[name].serialized_pb)
-    if name not in _BUILT_IN:
+def _of_vendor(name: str) -> FileDescriptorProto | None:
+    """Return a file that comes with the runtime, as that of timestamps does."""
+    if not _VENDORS_OWN.fullmatch(name):
         return None
-    package = name.rpartition("/")[0].replace("/", ".")
-    return read_proto(f'syntax = "proto3"; package {package}; {_BUILT_IN[name]}', name)
+    try:
+        module = importlib.import_module(name.replace("/", ".").removesuffix(".proto") + "_pb2")
+    except ImportError:
+        return None
+    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
 def messages_of(file: FileDescriptor) -> list[Descriptor]:
@@ -175,7 +256,7 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
     """Return a message by its full name, or by that without the package; the only one of a schema needs no name.
 
     Raises:
-        ProtobufSchemaError: there is none, or several without a name.
+        SchemaError: there is none, or several without a name.
     """
     known = {message.full_name: message for message in messages_of(file)}
     if name is None:
@@ -183,11 +264,11 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
         if len(outermost) == 1:
             return outermost[0]
         message = f"has {len(outermost)} messages, so one must be named" if outermost else "has no message"
-        raise ProtobufSchemaError(message)
+        raise SchemaError(message)
     found = known.get(name) or known.get(f"{file.package}.{name}")
     if found is None:
         message = f"has no message {name}{did_you_mean(name, known)}; messages: {', '.join(known) or 'none'}"
-        raise ProtobufSchemaError(message)
+        raise SchemaError(message)
     return found
 
 
@@ -195,14 +276,14 @@ def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
     """Return the message that indexes lead to: one of the file, one inside of it, and so on; without any the first.
 
     Raises:
-        ProtobufSchemaError: there is none.
+        SchemaError: there is none.
     """
     inside = list(file.message_types_by_name.values())
     found = None
     for index in indexes or (0,):
         if not 0 <= index < len(inside):
             message = f"has no message at {'.'.join(map(str, indexes or (0,)))}"
-            raise ProtobufSchemaError(message)
+            raise SchemaError(message)
         found = inside[index]
         inside = list(found.nested_types)
     assert found is not None

@@ -4,26 +4,27 @@ A number is what a field is known by in Protobuf. So a name that a message does 
 that it had: a field that was renamed is read as before.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
 from buckets.events.conversion import A_LIST, NO_LIST
-from buckets.events.field_paths import list_path, path_of, steps_of
+from buckets.events.field_paths import Path, array_path, path_of
+from buckets.events.protobuf.pinned import Numbers, PinnedProtobuf
+from buckets.events.protobuf.proto_schema import messages_of
 from buckets.events.written_values import NO_OBJECT
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
-PARTS = {TIMESTAMP: ("seconds", "nanos"), CONFLUENT_DECIMAL: ("value", "scale"), MONEY: ("units", "nanos")}
-"""Messages that are one value, with the fields that it is made of."""
+ONE_VALUE = (TIMESTAMP, CONFLUENT_DECIMAL, MONEY)
+"""Messages that are one value."""
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
-_Step = TypeVar("_Step", str, int)
-Numbers = tuple[int, ...]
-NumbersOf = Mapping[str, Numbers]
-"""By declared field the numbers of the fields on the way to it, and its own."""
+_NO_LIST_BUT_OBJECT = "is an object, and must be a list"
+Way = tuple[FieldDescriptor | int, ...]
+"""Fields, each of the message before it, and numbers of elements of lists."""
 
 
 @dataclass(frozen=True)
@@ -31,64 +32,67 @@ class WantedField:
     """A declared field in a message.
 
     Attributes:
-        way: the fields on the way to it, each a message that is no list, and itself; empty where there is no such. Of
-            an array it ends with its list.
+        way: from the message to its value; empty where there is none. Of an array to its list.
         fault: why it can have no value; empty where it can.
-        inner: of a field in a list, the fields from an element to its value; None of all others.
+        inner: of an array, the way from an element to its value; None of all others.
     """
 
-    way: tuple[FieldDescriptor, ...] = ()
+    way: Way = ()
     fault: str = ""
-    inner: tuple[FieldDescriptor, ...] | None = None
-
-    @property
-    def last(self) -> FieldDescriptor:
-        """The field itself."""
-        return self.way[-1]
-
-    @property
-    def numbers(self) -> Numbers:
-        """The numbers of the fields on the way, and its own."""
-        return tuple(field.number for field in (*self.way, *(self.inner or ())))
+    inner: Way | None = None
 
 
-def wanted_fields(message: Descriptor, names: Sequence[str], numbers: NumbersOf) -> list[WantedField]:
+def wanted_fields(message: Descriptor, names: Sequence[str], numbers: Mapping[str, Numbers]) -> dict[str, WantedField]:
     """Return what each declared field is in a message.
 
     Args:
         message: the type.
         names: the declared fields; a path such as "customer.country" leads into messages.
-        numbers: those that fields had before.
+        numbers: those of the fields on the way to each, and its own, that they had before.
     """
-    found = {name: _by_name(message, name) or _by_number(message, numbers.get(name, ())) for name in names}
-    return [
-        WantedField(fault=NO_OBJECT) if not way and _leads_into_value(message, name) else _wanted(way, name)
-        for name, way in found.items()
-    ]
+    found = {}
+    for name in names:
+        way = _way(message, _path(name)) or _way(message, _path(name), numbers.get(name, ()))
+        is_nowhere = not way and _leads_into_value(message, name)
+        found[name] = WantedField(fault=NO_OBJECT) if is_nowhere else _wanted(way, name)
+    return found
 
 
-def field_numbers(message: Descriptor, names: Sequence[str]) -> dict[str, Numbers]:
-    """Return the numbers of those declared fields that a message has by their names."""
-    ways = {name: _by_name(message, name) for name in names}
-    return {name: tuple(field.number for field in way) for name, way in ways.items() if way}
+def pinned_with(pinned: PinnedProtobuf, file: FileDescriptor, names: Sequence[str]) -> PinnedProtobuf:
+    """Return what is pinned with the numbers that declared fields have in a newer schema."""
+    numbers = dict(pinned.numbers)
+    for message in messages_of(file):
+        ways = {name: _way(message, _path(name)) for name in names}
+        found = {name: tuple(field.number for field in _fields(way)) for name, way in ways.items() if way}
+        if found:
+            numbers[message.full_name] = numbers.get(message.full_name, {}) | found
+    return pinned.model_copy(update={"numbers": numbers})
 
 
-def _by_name(message: Descriptor, name: str) -> tuple[FieldDescriptor, ...]:
-    return _way(message, steps_of(name), lambda inside, step: inside.fields_by_name.get(step))
+def _path(name: str) -> Path:
+    """Return the steps to a field, those in elements of an array too."""
+    array = array_path(name)
+    return path_of(name) if array is None else (*path_of(array.outer), *array.steps)
 
 
-def _by_number(message: Descriptor, numbers: Numbers) -> tuple[FieldDescriptor, ...]:
-    return _way(message, numbers, lambda inside, step: inside.fields_by_number.get(step))
+def _fields(way: Way) -> list[FieldDescriptor]:
+    return [step for step in way if not isinstance(step, int)]
 
 
-def _way(
-    message: Descriptor, steps: Iterable[_Step], find: Callable[[Descriptor, _Step], FieldDescriptor | None]
-) -> tuple[FieldDescriptor, ...]:
-    """Return the fields on a way from a message inwards; none where it ends before its last step."""
-    way = []
+def _way(message: Descriptor, path: Path, numbers: Numbers | None = None) -> Way:
+    """Return the way of a path, by its names or numbers in place of them; none where it ends before its last step."""
+    steps = [step for step in path if isinstance(step, str)]
+    if numbers is not None and len(numbers) != len(steps):
+        return ()
+    keys = iter(steps if numbers is None else numbers)
+    way: list[FieldDescriptor | int] = []
     inside: Descriptor | None = message
-    for step in steps:
-        field = None if inside is None else find(inside, step)
+    for step in path:
+        if isinstance(step, int):
+            way.append(step)
+            continue
+        fields = {} if inside is None else inside.fields_by_name if numbers is None else inside.fields_by_number
+        field = fields.get(next(keys))
         if field is None:
             return ()
         way.append(field)
@@ -98,38 +102,53 @@ def _way(
 
 def _leads_into_value(message: Descriptor, name: str) -> bool:
     """Return whether a field on the way that a path names is a single value, a list or a map, in which nothing lies."""
-    if list_path(name) is not None:
+    path = _path(name)
+    if array_path(name) is not None or any(isinstance(step, int) for step in path):
         return False
-    path = steps_of(name)
-    way = next(filter(None, (_by_name(message, ".".join(path[:end])) for end in range(len(path) - 1, 0, -1))), None)
-    return way is not None and (way[-1].message_type is None or any(field.is_repeated for field in way))
+    way = next(filter(None, (_way(message, path[:end]) for end in range(len(path) - 1, 0, -1))), ())
+    fields = _fields(way)
+    return bool(fields) and (fields[-1].message_type is None or any(field.is_repeated for field in fields))
 
 
-def _wanted(way: tuple[FieldDescriptor, ...], name: str) -> WantedField:
-    in_list = list_path(name)
+def _wanted(way: Way, name: str) -> WantedField:
     if not way:
         return WantedField()
-    length = len(way) if in_list is None else len(path_of(in_list.outer))
-    singles = way if in_list is None else (*way[: length - 1], *way[length:])
-    for field in singles:
-        if field.is_repeated:
-            return WantedField(fault="is an object, and must be one value" if is_map(field) else A_LIST)
-    if is_wrapper(way[-1]):
-        way = (*way, way[-1].message_type.fields_by_name["value"])
-    if in_list is None:
-        return WantedField(way)
-    fault = _list_fault(way[length - 1], way[length:])
-    return WantedField(fault=fault) if fault else WantedField(way[:length], inner=way[length:])
+    array = array_path(name)
+    last = way[-1]
+    if not isinstance(last, int) and is_wrapper(last):
+        way = (*way, last.message_type.fields_by_name["value"])
+    if array is None:
+        fault = _fault(way)
+        return WantedField(fault=fault) if fault else WantedField(way)
+    length = len(path_of(array.outer))
+    outer, inner = way[:length], way[length:]
+    fault = _fault(outer[:-1]) or _list_fault(outer[-1], inner) or _fault(inner)
+    return WantedField(fault=fault) if fault else WantedField(outer, inner=inner)
 
 
-def _list_fault(field: FieldDescriptor, inner: tuple[FieldDescriptor, ...]) -> str:
+def _fault(way: Way) -> str:
+    """Return why a way leads to no value; empty where it leads to one."""
+    for step, following in itertools.pairwise((*way, None)):
+        if step is None or isinstance(step, int):
+            if isinstance(following, int):
+                return NO_LIST
+        elif is_map(step):
+            return "is an object, and must be one value"
+        elif isinstance(following, int) and not step.is_repeated:
+            return NO_LIST if step.message_type is None else _NO_LIST_BUT_OBJECT
+        elif not isinstance(following, int) and step.is_repeated:
+            return A_LIST
+    return ""
+
+
+def _list_fault(field: FieldDescriptor | int, inner: Way) -> str:
     """Return why a field is no list of values of an array; empty where it is one."""
+    if isinstance(field, int):
+        return NO_LIST
     if is_map(field) or (field.message_type is not None and not field.is_repeated):
-        return "is an object, and must be a list"
+        return _NO_LIST_BUT_OBJECT
     if not field.is_repeated:
         return NO_LIST
-    if field.type == FieldDescriptor.TYPE_GROUP:
-        return "is a list of groups, and must be one of messages"
     return "is a list of objects, and must be one of single values" if field.message_type and not inner else ""
 
 
