@@ -19,12 +19,8 @@ from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
-from buckets.events.avro.avro_type import AvroSchemaError
-from buckets.events.avro.decoder import decoder_of
 from buckets.events.event_id import ROW_IDS
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
-from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -373,6 +369,9 @@ def check_source(path: Path, job: Job) -> None:
 
 
 def _check_avro(path: Path) -> None:
+    from buckets.events.avro.avro_type import AvroSchemaError
+    from buckets.events.avro.decoder import decoder_of
+
     try:
         decoder_of(read_text(path, AVRO_SCHEMA), (), ())
     except AvroSchemaError as error:
@@ -381,6 +380,9 @@ def _check_avro(path: Path) -> None:
 
 
 def _check_protobuf(name: str | None, path: Path) -> None:
+    from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+    from buckets.events.protobuf.proto_tokens import ProtobufSchemaError
+
     try:
         message_named(read_schema(ProtobufText(protobuf_text(path))), name)
     except ProtobufSchemaError as error:
