@@ -42,11 +42,16 @@ def _leave_out_archive() -> None:
         sys.path[:] = installed
 
 
+def mark_of_kernels() -> Path:
+    """Return the file that says that all kernels are compiled."""
+    return Path(importlib.import_module("buckets.compiled").FOLDER, _COMPILED)
+
+
 def _load_kernels() -> None:
     """Load the kernels; where they are not compiled yet, one process of a machine does it, and the others wait."""
-    folder = Path(importlib.import_module("buckets.compiled").FOLDER)
+    compiled = mark_of_kernels()
+    folder = compiled.parent
     warm_up = importlib.import_module("buckets.engine.stages.warm_up").warm_up
-    compiled = folder / _COMPILED
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             if not compiled.exists():
