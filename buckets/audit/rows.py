@@ -8,11 +8,11 @@ says why, and so are the messages of the source.
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.audit.binary_values import BinaryValues
 from buckets.audit.tables import (
     DAY,
     OFFSET,
@@ -26,6 +26,9 @@ from buckets.audit.tables import (
 )
 from buckets.outputs.contract import MOMENT
 from buckets.outputs.output import Row
+
+if TYPE_CHECKING:
+    from buckets.audit.binary_values import BinaryValues
 
 TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
@@ -61,7 +64,7 @@ class MessageReader:
         self,
         tables: Mapping[str, Table],
         topic_ids: Mapping[str, str] = MappingProxyType({}),
-        binary: BinaryValues | None = None,
+        binary: "BinaryValues | None" = None,
     ) -> None:
         """Read messages.
 
@@ -128,7 +131,7 @@ def _moment(table: Table, row: Row, published: int) -> int:
     return int(row.get("event_time", published)) if table.has_event_day else published
 
 
-def _row(table: Table, key: bytes | None, value: bytes | None, binary: BinaryValues | None) -> tuple[Row, str | None]:
+def _row(table: Table, key: bytes | None, value: bytes | None, binary: "BinaryValues | None") -> tuple[Row, str | None]:
     """Return the columns of a message, and what is wrong with it, if anything."""
     if table.contract is None:
         return _as_it_came(key, value), None
@@ -138,7 +141,7 @@ def _row(table: Table, key: bytes | None, value: bytes | None, binary: BinaryVal
         return _as_it_came(key, value), str(error)
 
 
-def read_message(table: Table, value: bytes | None, binary: BinaryValues | None = None) -> Row:
+def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None" = None) -> Row:
     """Read the value of a message as a row of its table, without the columns that say where the message came from.
 
     Args:

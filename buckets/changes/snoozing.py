@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from buckets.changes.job_rules import JobRules
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -17,13 +16,16 @@ from buckets.rules.policies.policy import key_texts
 from buckets.rules.policies.snoozes import MOST_SNOOZES, Snooze, key_fault
 from buckets.rules.rule import Rule
 
+if TYPE_CHECKING:
+    from buckets.changes.job_rules import JobRules
+
 Key = dict[str, str | int | bool]
 ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]
 """Gives the snoozes of a rule as they are to be; None where nothing is to change."""
 
 
 def rules_with_snoozes(
-    kept: JobRules, schema: EventSchema, rule_id: str | None, key: Key | None, change_of: ChangeOf
+    kept: "JobRules", schema: EventSchema, rule_id: str | None, key: Key | None, change_of: ChangeOf
 ) -> list[Rule]:
     """Return rules with other snoozes, those that change: a rule, or all that group by the fields of a key.
 

@@ -12,7 +12,7 @@ from buckets.config.source import KINDS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.timeline.head import CODEC_VERSION
+from buckets.timeline.codec import CODEC_VERSION
 
 FORMAT = 4
 """Since 2 the newest of the state lies in logs, where releases that know only 1 would not see it; since 3 records have

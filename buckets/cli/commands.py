@@ -1,62 +1,137 @@
-"""All commands by name, each imported when it is asked for: none waits for what others need."""
+"""All commands by name, each imported when it is asked for: none waits for what others need.
 
-from collections.abc import Iterator, MutableMapping
+What `--help` lists of them is read from their files, so that it waits for none of them.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-MODULES = {
-    "init": "buckets.cli.init",
-    "run": "buckets.cli.run",
-    "check": "buckets.cli.check",
-    "size": "buckets.cli.size",
-    "audit": "buckets.cli.audit",
-    "archive": "buckets.cli.archive",
-    "replay": "buckets.cli.replay",
-    "explain": "buckets.cli.explain.main",
-    "evaluate": "buckets.cli.evaluate",
-    "backtest": "buckets.cli.backtest.main",
-    "features": "buckets.cli.features",
-    "alerts": "buckets.cli.alerts",
-    "generate": "buckets.cli.generate",
-    "demo": "buckets.cli.demo.main",
-    "demo-kafka": "buckets.cli.demo.demo_kafka",
-    "watch": "buckets.cli.watch",
-    "console": "buckets.cli.open_console",
-    "mcp": "buckets.cli.mcp",
-    "snooze": "buckets.cli.rules.snooze",
-    "verdict": "buckets.cli.verdicts.verdict",
-    "verdicts": "buckets.cli.verdicts.verdict_list",
-    "rules": "buckets.cli.rules.main",
-    "lists": "buckets.cli.lists",
-    "state": "buckets.cli.state.main",
-    "kafka": "buckets.cli.kafka",
-    "schema": "buckets.cli.schema",
-    "metrics": "buckets.cli.metrics_files",
+Homes = Mapping[str, "str | Several"]
+"""By the name of a command, where its function is: module and name; or the commands below it."""
+
+
+class Several(NamedTuple):
+    """Commands below a command."""
+
+    help: str
+    homes: Homes
+
+
+COMMANDS: Homes = {
+    "init": "init.init",
+    "run": "run.run",
+    "check": "check.check",
+    "size": "size.size",
+    "audit": "audit.audit",
+    "archive": "archive.archive",
+    "replay": "replay.replay",
+    "explain": "explain.main.explain",
+    "evaluate": "evaluate.evaluate",
+    "backtest": "backtest.main.backtest",
+    "features": "features.features",
+    "alerts": "alerts.alerts",
+    "generate": "generate.generate",
+    "demo": "demo.main.demo",
+    "demo-kafka": "demo.demo_kafka.demo_kafka",
+    "watch": "watch.watch",
+    "console": "open_console.console",
+    "mcp": "mcp.mcp",
+    "snooze": "rules.snooze.snooze",
+    "verdict": "verdicts.verdict.verdict",
+    "verdicts": "verdicts.verdict_list.verdicts",
+    "rules": Several(
+        "Check, read and change rules.",
+        {
+            "schema": "rules.show.file_schema",
+            "show": "rules.show.show",
+            "apply": "rules.main.apply",
+            "history": "rules.main.history",
+            "export": "rules.main.export",
+            "import": "rules.import_rules.import_rules",
+            "list": "rules.list_rules.list_rules",
+            "compare": "rules.compare.compare_rules",
+            "quality": "rules.quality.rules_quality",
+            "check": "rules.check.check",
+            "new": "rules.draft.new",
+            "pause": "rules.state.pause",
+            "resume": "rules.state.resume",
+            "shadow": "rules.state.shadow",
+            "promote": "rules.promote.promote",
+            "diff": "rules.diff.diff",
+            "rollback": "rules.rollback.rollback",
+            "delete": "rules.state.delete",
+            "clear-state": "rules.state.clear_state",
+            "clear-all-state": "rules.state.clear_all_state",
+            "delete-all": "rules.state.delete_all",
+            "test": "rules.tests.run_tests",
+        },
+    ),
+    "lists": Several(
+        "Show the lists of a job, and change entries of those in topics.",
+        {"show": "lists.show", "put": "lists.put", "remove": "lists.remove"},
+    ),
+    "state": Several(
+        "Read the state of a job, and carry it over.",
+        {
+            "export": "state.transfer.export_command",
+            "import": "state.transfer.import_command",
+            "stats": "state.main.stats",
+            "show": "state.main.show",
+        },
+    ),
+    "kafka": Several(
+        "Run a Kafka broker on this machine, make topics, and send events to them.",
+        {
+            "send": "kafka_send.send",
+            "start": "kafka.start",
+            "stop": "kafka.stop",
+            "status": "kafka.status",
+            "topics": "kafka.topics",
+        },
+    ),
+    "schema": Several(
+        "Make an event schema of one in Avro or Protobuf.",
+        {"import": "schema.import_schema"},
+    ),
+    "metrics": Several(
+        "Print a dashboard for Grafana, and alert rules for Prometheus.",
+        {"dashboard": "metrics_files.dashboard", "rules": "metrics_files.rules"},
+    ),
 }
-"""Where each command is: a function of its name, or what has the commands of several, as in `rules_app`."""
 
 
 class Commands(TyperGroup):
-    """The commands of `buckets`, in the order of `--help`."""
+    """Commands by name, in the order of `--help`."""
 
-    def __init__(self, **attributes: Any) -> None:
-        """Take what typer says of the group."""
+    def __init__(self, homes: Homes = COMMANDS, **attributes: Any) -> None:
+        """Take where the commands are, and what typer says of the group."""
         super().__init__(**attributes)
-        self.commands = _Imported(self.commands)
+        self._homes = homes
+        self.commands = _Imported(homes)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands, each with the first sentence about it."""
+        described = {name: TyperCommand(name, help=_words(name, home)) for name, home in self._homes.items()}
+        TyperGroup(commands=dict(described)).format_commands(ctx, formatter)
 
 
 class _Imported(MutableMapping[str, Any]):
-    """Commands by name, made of their modules the first time."""
+    """Commands by name, made of their functions the first time."""
 
-    def __init__(self, made: MutableMapping[str, Any]) -> None:
-        self._made = made
+    def __init__(self, homes: Homes) -> None:
+        self._homes = homes
+        self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _command(name, MODULES[name])
+            self._made[name] = _command(name, self._homes[name])
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -66,20 +141,37 @@ class _Imported(MutableMapping[str, Any]):
         del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**MODULES, **self._made})
+        return iter({**self._homes, **self._made})
 
     def __len__(self) -> int:
-        return len({**MODULES, **self._made})
+        return len({**self._homes, **self._made})
 
 
-def _command(name: str, module_name: str) -> Any:
-    """Return a command, as typer makes it of its function, or of its commands."""
-    module, word = import_module(module_name), name.replace("-", "_")
-    several = getattr(module, f"{word}_app", None)
-    if several is not None:
-        command: Any = typer.main.get_group(several)
-        command.name = name
-        return command
+def _command(name: str, home: "str | Several") -> Any:
+    """Return a command, as typer makes it of its function, or those below it."""
+    if isinstance(home, Several):
+        return Commands(home.homes, name=name, help=home.help, rich_markup_mode=None)
+    module, function = _module_and_function(home)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(module, word))
+    alone.command(name)(getattr(import_module(module), function))
     return typer.main.get_command(alone)
+
+
+def _words(name: str, home: "str | Several") -> str | None:
+    """Return what a command says of itself, read from its file; a function that another one makes is imported."""
+    if isinstance(home, Several):
+        return home.help
+    module, function = _module_and_function(home)
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.get_docstring(node)
+    words: str | None = _command(name, home).help
+    return words
+
+
+def _module_and_function(home: str) -> tuple[str, str]:
+    module, _, function = home.rpartition(".")
+    return f"buckets.cli.{module}", function

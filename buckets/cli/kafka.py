@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import Terminal, TextTable
-from buckets.cli.kafka_send import send
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
@@ -14,11 +13,6 @@ from buckets.kafka.local_broker import LocalBroker
 from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
 from buckets.stores.location import in_file_system
 
-kafka_app = typer.Typer(
-    help="Run a Kafka broker on this machine, make topics, and send events to them.", rich_markup_mode=None
-)
-
-kafka_app.command()(send)
 Folder = Annotated[
     Path,
     typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.", callback=in_file_system),
@@ -26,7 +20,6 @@ Folder = Annotated[
 FOLDER = Path("buckets-kafka")
 
 
-@kafka_app.command()
 def start(
     folder: Folder = FOLDER,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where clients reach it.")] = 9092,
@@ -52,7 +45,6 @@ def start(
     Terminal().say(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
 
 
-@kafka_app.command()
 def stop(folder: Folder = FOLDER) -> None:
     """Stop the broker of a folder; its data stays.
 
@@ -66,7 +58,6 @@ def stop(folder: Folder = FOLDER) -> None:
     Terminal().say(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
 
 
-@kafka_app.command()
 def status(folder: Folder = FOLDER) -> None:
     """Show whether the broker runs, and what it holds; the exit code is 1 if it does not run.
 
@@ -92,7 +83,6 @@ def status(folder: Folder = FOLDER) -> None:
     Terminal().print(table)
 
 
-@kafka_app.command()
 def topics(
     conf: Annotated[Path, typer.Argument(help="A configuration that names topics.")],
     partitions: Annotated[

@@ -16,14 +16,11 @@ from buckets.errors import BucketsError
 from buckets.lists.list_file import read_moment_ms
 from buckets.moment import time_text
 
-lists_app = typer.Typer(help="Show the lists of a job, and change entries of those in topics.", rich_markup_mode=None)
-
 Conf = Annotated[Path, typer.Option(help="The job's configuration, whose `lists` say where each list is.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A list, as the configuration names it.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of an entry.")]
 
 
-@lists_app.command()
 def show(
     conf: Conf,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A list.")] = None,
@@ -73,7 +70,6 @@ def _show_entry(job: Job, name: str, key: str | None) -> None:
     echo_json({"key": key, **entry_fields(entry)}, indent=None)
 
 
-@lists_app.command()
 def put(
     name: Name,
     key: Key,
@@ -103,7 +99,6 @@ def put(
     echo(f"list {name}: entry {key!r} is put")
 
 
-@lists_app.command()
 def remove(name: Name, key: Key, conf: Conf, author: Author = None, reason: Reason = "") -> None:
     """Remove an entry from a list that is in a topic.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from buckets.cli.options import JobConf, login_name, read_option
+from buckets.extras import extra
 from buckets.rules.change import short_text
 
 Person = Annotated[
@@ -28,6 +29,7 @@ def mcp(conf: JobConf, author: Person = None, read_only: ReadOnly = False) -> No
       buckets mcp conf/kafka.yaml --author ann
       buckets mcp conf/kafka.yaml --read-only
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.mcp.serve import serve
+    with extra("mcp", "an assistant"):
+        from buckets.mcp.serve import serve
 
     serve(conf, login_name() if author is None else read_option("--author", author, short_text), read_only)

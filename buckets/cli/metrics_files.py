@@ -11,11 +11,9 @@ from buckets.errors import BucketsError
 from buckets.metrics.alert_rules import LONGEST_HOLD_MS, Limits, rule_file
 from buckets.resources import resource
 
-metrics_app = typer.Typer(help="Print a dashboard for Grafana, and alert rules for Prometheus.", rich_markup_mode=None)
 _USUAL = Limits()
 
 
-@metrics_app.command()
 def dashboard() -> None:
     """Print a dashboard for Grafana 11.6 and later, as a file to import.
 
@@ -26,7 +24,6 @@ def dashboard() -> None:
     echo(resource("metrics/dashboard.json").read_text(encoding="utf-8"), nl=False)
 
 
-@metrics_app.command()
 def rules(
     lag: Annotated[int, typer.Option(min=0, help="How many messages may wait.")] = _USUAL.lag,
     delay: Annotated[str, typer.Option(help="How long 99 of 100 events may wait for results.")] = format_duration(

@@ -17,15 +17,8 @@ from buckets.kafka.registry import Registry
 from buckets.yaml_file import read_text
 
 _PROTOBUF_FILES = (".proto", ".desc", ".pb", ".binpb", ".protoset")
-schema_app = typer.Typer(help="Make an event schema of one in Avro or Protobuf.", rich_markup_mode=None)
 
 
-@schema_app.callback()
-def _of_schemas() -> None:
-    """Make an event schema of one in Avro or Protobuf."""
-
-
-@schema_app.command("import")
 def import_schema(
     event_id: Annotated[str, typer.Option("--id", metavar="FIELD", help="The field that identifies an event.")],
     event_time: Annotated[str, typer.Option("--time", metavar="FIELD", help="The field that is its time.")],

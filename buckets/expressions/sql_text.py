@@ -5,8 +5,6 @@ import re
 from decimal import Decimal
 from typing import Final
 
-import sqlglot
-
 from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, TESTS, Expression
 
 DIALECT: Final = "spark"
@@ -29,6 +27,8 @@ def to_sql(expression: Expression) -> str:
 @functools.cache
 def _keywords() -> frozenset[str]:
     """Return words that mean something to SQL, so that a field of that name needs backticks."""
+    import sqlglot  # takes long to import, and few texts have names
+
     dialect = sqlglot.Dialect.get_or_raise(DIALECT)
     parser = dialect.parser_class
     return frozenset(

@@ -5,11 +5,11 @@ A call from Python describes hundreds of arrays to the machine code, which costs
 
 import numpy as np
 
-from buckets.compiled import compiled, leaf
+from buckets.compiled import allocating, compiled, leaf
 from buckets.kernel.group_plans import GroupPlans, context_of
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import KeyedEvents, events_of
-from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes, outcomes_between
+from buckets.kernel.outcome import EVALUATED, OUTCOMES, UNJUDGED, EventOutcomes
 from buckets.kernel.result_rows import new_rows
 from buckets.timeline.directory import Directory, directory_between
 from buckets.timeline.layout import Written, new_written
@@ -44,6 +44,21 @@ def _most_rows(events: KeyedEvents, plans: GroupPlans):
         rules = plans.rule_start[plan + 1] - plans.rule_start[plan]
         most += rules * (events.key_start[keys[group + 1]] - events.key_start[keys[group]])
     return most
+
+
+@allocating
+def _outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
+    """Return those of events `[first, end)`, which are the same in memory."""
+    return EventOutcomes(
+        outcomes.code[first:end],
+        outcomes.applied[first:end],
+        outcomes.clock_ms[first:end],
+        outcomes.other_start[first:end],
+        outcomes.other_length[first:end],
+        outcomes.rule[first:end],
+        outcomes.other_ms[first:end],
+        outcomes.other_values[first:end],
+    )
 
 
 @compiled
@@ -91,7 +106,7 @@ def score_groups(
     for group in range(groups):
         first, end = events.group_start[group], events.group_start[group + 1]
         of_group = events_of(events, group, plans, pool, ids_at)
-        of_events = outcomes_between(outcomes, events.key_start[first], events.key_start[end])
+        of_events = _outcomes_between(outcomes, events.key_start[first], events.key_start[end])
         before = written.used[1]
         rows, used, encoded, written = score_keys(
             of_group,

@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import allocating
-
 EVALUATED: Final = 0
 TOO_LATE: Final = 1
 DUPLICATE: Final = 2
@@ -41,18 +39,3 @@ class EventOutcomes(NamedTuple):
     rule: npt.NDArray[np.int64]
     other_ms: npt.NDArray[np.int64]
     other_values: npt.NDArray[np.int64]
-
-
-@allocating
-def outcomes_between(outcomes: EventOutcomes, first, end) -> EventOutcomes:
-    """Return those of events `[first, end)`, which are the same in memory."""
-    return EventOutcomes(
-        outcomes.code[first:end],
-        outcomes.applied[first:end],
-        outcomes.clock_ms[first:end],
-        outcomes.other_start[first:end],
-        outcomes.other_length[first:end],
-        outcomes.rule[first:end],
-        outcomes.other_ms[first:end],
-        outcomes.other_values[first:end],
-    )

@@ -18,8 +18,9 @@ from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.read_only import read_only
+from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.directory import Directory
-from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
 from buckets.timeline.loading import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.paging import Paging

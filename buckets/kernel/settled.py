@@ -11,8 +11,9 @@ from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled, leaf
 from buckets.kernel.plan import GroupPlan
 from buckets.numbers import varint
+from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.directory import Directory, new_directory
-from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, read_entry_count, read_head
+from buckets.timeline.head import FROM_THE_BEGINNING, read_entry_count, read_head
 from buckets.timeline.paging import Paging
 from buckets.timeline.tiers import Tiers, kept_from_ms, set_borders, width_at
 

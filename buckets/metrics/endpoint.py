@@ -10,21 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from buckets.clock import epoch_ms
 from buckets.config.metrics import MetricsSettings
 from buckets.errors import BucketsError, kind_and_line
-from buckets.metrics.audit_metrics import AUDIT
-from buckets.metrics.family import CONTENT_TYPE, Status, exposition
+from buckets.extras import extra
 from buckets.metrics.health import Health, alive, ready
-from buckets.metrics.job_metrics import BUILD, job_exposition
+
+if TYPE_CHECKING:
+    from buckets.metrics.family import Status
 
 REQUEST_WITHIN_S = 10.0
 """A client is let go that has not asked, or not read what it is told, after so long."""
 _MOST_CONNECTIONS = 64
 """So many clients are there at once; of more the one that came first is let go."""
-Latest = Callable[[], Status]
+Latest = Callable[[], "Status"]
 
 
 class Endpoint:
@@ -41,13 +43,17 @@ class Endpoint:
         self._job, self._audit = job or self._job, audit or self._audit
 
     @property
-    def _status(self) -> Status | None:
+    def _status(self) -> "Status | None":
         """The status by which health is told: of the job, or of an audit by itself."""
         latest = self._job or self._audit
         return None if latest is None else latest()
 
     def metrics(self) -> bytes:
         """Return all metrics."""
+        from buckets.metrics.audit_metrics import AUDIT
+        from buckets.metrics.family import exposition
+        from buckets.metrics.job_metrics import BUILD, job_exposition
+
         told = [] if self._job is None else [job_exposition(self._job())]
         told += [] if self._audit is None else [exposition(AUDIT, self._audit())]
         return exposition([BUILD], {}) + b"".join(told)
@@ -70,11 +76,13 @@ def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port
         name: of the setting of the port, for an error.
 
     Raises:
-        BucketsError: nobody can listen there.
+        BucketsError: nobody can listen there, or the package that writes metrics is missing.
     """
     if settings is None:
         yield Endpoint(0)
         return
+    with extra("metrics", name):
+        import_module("buckets.metrics.job_metrics")
     watched = Endpoint(settings.ready_lag)
     server = _open(settings, name, watched)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -168,7 +176,7 @@ class _Answers(BaseHTTPRequestHandler):
         except Exception as error:  # The job goes on; who asks sees what is wrong here.
             self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
         else:
-            self._send(200, CONTENT_TYPE, metrics)
+            self._send(200, import_module("buckets.metrics.family").CONTENT_TYPE, metrics)
 
     def _send(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)

@@ -1,10 +1,13 @@
 """Whether a job is alive, and whether it is ready: what Kubernetes asks, each answered with a reason in one line."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from buckets.metrics.family import Status
 from buckets.monitor.live import SILENT_AFTER_MS
 from buckets.printable import counted, one_line
+
+if TYPE_CHECKING:
+    from buckets.metrics.family import Status
 
 STARTING = "it is starting"
 
@@ -21,7 +24,7 @@ class Health:
         return {"status": "ok" if self.is_well else "unavailable", "reason": one_line(self.reason)}
 
 
-def alive(status: Status | None) -> Health:
+def alive(status: "Status | None") -> Health:
     """Say whether a job is alive: it is from its start to its end, however busy or far behind it is."""
     if status is None:
         return Health(True, STARTING)
@@ -30,7 +33,7 @@ def alive(status: Status | None) -> Health:
     return Health(True, "it runs")
 
 
-def ready(status: Status | None, now_ms: int, ready_lag: int) -> Health:
+def ready(status: "Status | None", now_ms: int, ready_lag: int) -> Health:
     """Say whether a job is ready: it has scored a batch, or found that there is nothing to score; and all is well.
 
     Args:
@@ -56,7 +59,7 @@ def ready(status: Status | None, now_ms: int, ready_lag: int) -> Health:
     return Health(True, _how_it_is(status))
 
 
-def _how_it_is(status: Status) -> str:
+def _how_it_is(status: "Status") -> str:
     last = status["last_batch"]
     done = "there is nothing to score" if last is None else f"batch {last['batch_id']:,} is written"
     return done if status["lag"] is None else f"{done}, {counted(status['lag'], 'message')} behind"

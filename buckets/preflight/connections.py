@@ -37,7 +37,6 @@ from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
 from buckets.preflight.answer import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
-from buckets.preflight.registry_check import check_registry
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 from buckets.stores.location import location
@@ -64,6 +63,8 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
     if job.settings.kafka is not None:
         yield from _kafka(job, on_thing)
         if job.settings.kafka.registry is not None:
+            from buckets.preflight.registry_check import check_registry
+
             on_thing("registry")
             yield ask(
                 "registry", job.settings.kafka.registry.url, partial(check_registry, job, job.settings.kafka.registry)

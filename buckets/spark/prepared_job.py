@@ -40,7 +40,7 @@ from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.revision import Refusal
-from buckets.spark.cluster import PARTITIONS, make_ready
+from buckets.spark.cluster import PARTITIONS, is_local, make_ready
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
@@ -54,6 +54,8 @@ from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_faults import java_in_one_line
 from buckets.spark.webhook_sink import WebhookSink
+from buckets.spark.worker import take_steps
+from buckets.spark.worker_daemon import mark_of_kernels
 from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
 from buckets.webhook.delivery import Delivery
@@ -152,7 +154,7 @@ class PreparedJob:
             times=TimeNotes(job.event_schema.event_time, listener.say),
             reopen=lambda: open_source(spark, schemas.job),
         )
-        phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
+        phases = Phases(f"following the rules of {feed.origin}", self._reading(spark), listener.on_phase)
         return ScoringQuery(scoring, listener.on_batch, phases)
 
     def _delivery(self, say: Callable[[str], None]) -> Delivery | None:
@@ -166,9 +168,11 @@ class PreparedJob:
             say(f"{alerts} still to be sent wait in the checkpoint; set `output.webhook` to send them")
         return None
 
-    def _reading(self) -> str:
+    def _reading(self, spark: SparkSession) -> str:
         """Return what the query does once it has started, in words."""
         place = self.job.settings.source.place
+        if is_local(spark.sparkContext.master or "") and not mark_of_kernels().exists():
+            return f"compiling kernels, once for this version: a minute or two, then payments from {place} are scored"
         if self.job.settings.trigger.interval is None:
             return f"scoring what is in {place}"
         return f"waiting for payments from {place}; Ctrl-C stops"
@@ -312,7 +316,11 @@ def job_session(
     settings = job.settings
     shards = settings.partitions or settings.engine.shards
     places = places_of(settings)
-    session = start_session("buckets", shards, settings.spark, logs, settings.start_patience, job.checkpoint, places)
+    session = start_session(
+        "buckets", shards, settings.spark, logs, settings.start_patience, job.checkpoint, places, scores=True
+    )
     is_fixed = PARTITIONS in settings_of_user(settings.spark)
+    if is_local(session.sparkContext.master or ""):
+        take_steps(session)
     make_ready(session, None if is_fixed else shards, settings.start_patience, tell)
     return session

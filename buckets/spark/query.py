@@ -47,7 +47,6 @@ from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
-from buckets.spark.worker import start_workers
 from buckets.state.bounds import Bounds
 from buckets.webhook.delivery import Delivery
 
@@ -173,8 +172,6 @@ class ScoringQuery:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, scoring.bounds, scoring.shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        if is_first:
-            start_workers(produced.sparkSession.sparkContext)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
             self._phases.tell(self._phases.reading)

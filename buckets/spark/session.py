@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -26,6 +26,7 @@ from buckets.spark.jvm import jvm_has_ended, kill_jvm, take_signals, under_spark
 from buckets.spark.session_places import log_path, open_places
 from buckets.spark.session_settings import session_settings, settings_of_user
 from buckets.spark.stall import watched_start
+from buckets.spark.worker import start_workers
 
 STOP_WITHIN_S = 30.0
 NEEDED_DESCRIPTORS = 1024
@@ -49,6 +50,7 @@ def start_session(
     patience_ms: int = START_PATIENCE_MS,
     checkpoint: Path | None = None,
     places: Iterable[Path] = (),
+    scores: bool = False,
 ) -> SparkSession:
     """Start the session of a job.
 
@@ -60,6 +62,7 @@ def start_session(
         patience_ms: how long the start may take.
         checkpoint: of its query, if there is one.
         places: where else it reads or writes; what lies in object stores decides on settings, see `store_settings`.
+        scores: whether workers load the engine and its kernels while the session starts.
 
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
@@ -76,12 +79,14 @@ def start_session(
     if is_local(own.get("spark.master", "local")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session_places = open_places(logs)
-    builder = SparkSession.builder.appName(name)
-    for key, value in session_settings(session_places, shards, extra or {}, checkpoint, places).items():
-        builder = builder.config(key, value)
+    conf = SparkConf().setAppName(name)
+    conf.setAll(list(session_settings(session_places, shards, extra or {}, checkpoint, places).items()))
     try:
         with watched_start(patience_ms), session_places.inherited(), _own_interrupts():
-            session = builder.getOrCreate()
+            context = SparkContext.getOrCreate(conf)
+            if scores and is_local(context.master or ""):
+                start_workers(context)
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
             if not under_spark_submit():
                 take_signals()
     except PySparkRuntimeError as error:

@@ -4,10 +4,12 @@ import contextlib
 import ctypes
 import gc
 import threading
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What gives memory that is free back to the system; not every C library has it."""
@@ -36,10 +38,33 @@ def _freeze() -> None:
 
 
 def start_workers(context: SparkContext) -> None:
-    """Have Spark start a worker while the driver prepares the first batch, which tells of any fault."""
+    """Have Spark start a worker while the session starts; the first batch tells of any fault."""
+    _beside("start of the workers", lambda: context.parallelize(range(1), 1).count())
 
-    def start() -> None:
+
+def take_steps(session: SparkSession) -> None:
+    """Have Spark take the steps of a batch with a few rows while the query is made ready.
+
+    Java loads a thousand classes for them and compiles code, which the first batch would wait for.
+    """
+
+    def steps() -> None:
+        session.sparkContext._jvm.org.rocksdb.RocksDB.loadLibrary()  # type: ignore[union-attr]
+        rows = session.range(0, 8, 1, 2).mapInArrow(_same, "id long")
+        rows.groupBy("id").count().collect()
+
+    _beside("first steps", steps)
+
+
+def _same(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return rows
+
+
+def _beside(name: str, work: Callable[[], object]) -> None:
+    """Do something beside the start of a job, which goes on where it fails."""
+
+    def run() -> None:
         with contextlib.suppress(Exception):
-            context.parallelize(range(1), 1).count()
+            work()
 
-    threading.Thread(target=start, name="start of the workers", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()

@@ -23,6 +23,7 @@ from pathlib import PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from buckets.errors import BucketsError, Outage, first_line
+from buckets.extras import extra
 from buckets.stores.environment import ENDPOINT, check_environment
 from buckets.stores.known_folders import OWNED, KnownFolder
 from buckets.stores.retries import PATIENCE_S, retried
@@ -456,7 +457,8 @@ def store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
     is_plain = endpoint.startswith("http://")
     if is_plain:
         os.environ.setdefault(_ALLOW_HTTP, "true")  # for Delta, which reads the same names
-    from obstore.store import from_url
+    with extra("s3", "an object store"):
+        from obstore.store import from_url
 
     patience = timedelta(seconds=patience_s)
     return from_url(

@@ -25,6 +25,7 @@ import numpy as np
 
 from buckets.compiled import inlined, leaf
 from buckets.numbers import varint
+from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.directory import Directory
 from buckets.timeline.page import (
     COLUMN_BYTES,
@@ -37,7 +38,6 @@ from buckets.timeline.page import (
 )
 from buckets.timeline.timeline import Timeline
 
-CODEC_VERSION: Final = 4
 NO_CLOCK: Final = -(2**63)
 """The clock of a key that has had no event yet."""
 FROM_THE_BEGINNING: Final = -(2**63)

@@ -10,7 +10,8 @@ from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled
 from buckets.errors import BucketsError
 from buckets.numbers.wide_sum import LOW_BITS
-from buckets.timeline.head import CODEC_VERSION, NO_CLOCK
+from buckets.timeline.codec import CODEC_VERSION
+from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.loading import ANY_GENERATION, load_timeline, read_heads, unreadable
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline
 

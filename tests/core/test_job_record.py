@@ -9,7 +9,7 @@ from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
-from buckets.timeline.head import CODEC_VERSION
+from buckets.timeline.codec import CODEC_VERSION
 from tests.core.checkpoints import (
     basis,
     change_job,

@@ -14,7 +14,7 @@ import buckets
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import load_event_schema
 from buckets.events.table_rows import table_arrivals
-from buckets.lint.event_summary import summarise
+from buckets.lint.event_counts import summarise
 from buckets.lint.lint import codes, look, page
 from buckets.lint.subject import Subject
 from buckets.resources import resource

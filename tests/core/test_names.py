@@ -235,11 +235,19 @@ def is_handed_on(node: ast.stmt) -> bool:
     return any(not isinstance(each, ast.Name) or each.id not in KEEPING for each in decorators)
 
 
+def function_names(homes: commands.Homes) -> Iterator[str]:
+    for home in homes.values():
+        if isinstance(home, str):
+            yield home.rpartition(".")[2]
+        else:
+            yield from function_names(home.homes)
+
+
 def test_every_name_is_used_by_the_product_itself():
     others = [path for folder in ("bench", "docs", "jobs") for path in (ROOT / folder).rglob("*.py")]
     trees = [*TREES.values(), *(ast.parse(path.read_text(encoding="utf-8")) for path in others)]
     known = {name for tree in trees for name in used(tree)} | CALLED_BY_OTHERS
-    known |= {name.replace("-", "_") for name in commands.MODULES}
+    known |= set(function_names(commands.COMMANDS))
     idle = {
         f"{path.relative_to(ROOT)}: {name}"
         for path, tree in TREES.items()

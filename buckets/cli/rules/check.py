@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markdown import Markdown
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +19,7 @@ from buckets.errors import BucketsError
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
-from buckets.lint.event_summary import EventSummary, summarise
+from buckets.lint.event_summary import EventSummary
 from buckets.lint.finding import Finding
 from buckets.lint.lint import Report, codes, look, page
 from buckets.lint.subject import Subject
@@ -111,6 +110,8 @@ def _tell(explain: str | None) -> None:
         if explain.upper() not in codes():
             message = f"--explain {explain}: there is no such code; `buckets rules check --codes` lists them"
             raise BucketsError(message)
+        from rich.markdown import Markdown  # takes long to import
+
         Terminal().print(Markdown(page(explain.upper())))
         return
     table = TextTable("Codes", ("Code", "Level", "Finds", "Needs"))
@@ -137,6 +138,8 @@ def _summary(
     path: Path, rules: tuple[Rule, ...], schema: EventSchema, engine: EngineSettings, lists: Lists
 ) -> EventSummary:
     """Summarise a file of events, with progress on the terminal while it is read."""
+    from buckets.lint.event_counts import summarise
+
     # Drafts are tried too.
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
     file = open_event_file(path, schema)

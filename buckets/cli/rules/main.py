@@ -1,4 +1,4 @@
-"""The commands `buckets rules`: check and read rule files, and change the rules of a job while it runs."""
+"""The commands `buckets rules apply`, `history` and `export`: rules as a job reads them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,75 +6,20 @@ from typing import Annotated
 import typer
 
 from buckets.changes.versions import changes_of
-from buckets.cli.console import Listing, Terminal, TextTable, echo, echo_json
-from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
+from buckets.cli.console import Listing, Terminal, echo
+from buckets.cli.options import Author, DryRun, Reason, author_and_reason
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
-from buckets.cli.rules.check import check
-from buckets.cli.rules.compare import compare_rules
-from buckets.cli.rules.diff import diff
-from buckets.cli.rules.draft import new
-from buckets.cli.rules.import_rules import import_rules
-from buckets.cli.rules.list_rules import list_rules
-from buckets.cli.rules.promote import promote
-from buckets.cli.rules.quality import rules_quality
 from buckets.cli.rules.request import Conf, rules_of
-from buckets.cli.rules.rollback import rollback
-from buckets.cli.rules.state import clear_all_state, clear_state, delete, delete_all, pause, resume, shadow
-from buckets.cli.rules.tests import run_tests
-from buckets.cli.rules.view import changes_table, history_table, rule_words
+from buckets.cli.rules.view import changes_table, history_table
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.events.schema import load_event_schema
-from buckets.resources import DEMO_RULES
-from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rule_files.yaml_rules import load_changes, load_rule_files
-
-rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
+from buckets.rule_files.yaml_rules import load_changes
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
 
 
-@rules_app.command(name="schema")
-def file_schema(schema: SchemaFile = None) -> None:
-    """Print the JSON schema of a rule file, for editors that complete and check what is written.
-
-    With an event schema, it knows the fields. The first line of a rule file
-    tells an editor where it is:
-
-      # yaml-language-server: $schema=rules.schema.json
-
-    \b
-    Examples:
-      buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
-    """  # noqa: D301 - click needs the backspace itself
-    echo_json(rule_file_schema(load_event_schema(schema) if schema else None))
-
-
-@rules_app.command()
-def show(
-    file: Annotated[
-        Path, typer.Argument(help="A rule file, or a folder of them; without it, the rules of the demo.")
-    ] = DEMO_RULES,
-    schema: SchemaFile = None,
-) -> None:
-    """Show the rules of a file as English sentences.
-
-    \b
-    Examples:
-      buckets rules show
-      buckets rules show my-rules.yaml
-      buckets rules show conf/rules
-    """  # noqa: D301 - click needs the backspace itself
-    rules = load_rule_files(file, load_event_schema(schema) if schema else None)
-    table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
-    for rule in rules:
-        table.add_row(rule.rule_id, str(rule.version), rule.state, rule_words(rule))
-    Terminal().print(table)
-
-
-@rules_app.command()
 def apply(
     file: RulesFile,
     conf: Conf,
@@ -121,7 +66,6 @@ def apply(
         ask_for_backfill(job, revision.rule_set, asked)
 
 
-@rules_app.command()
 def history(
     conf: Conf,
     rule_id: Annotated[str | None, typer.Argument(metavar="[RULE_ID]", help="A rule; without it, all rules.")] = None,
@@ -142,7 +86,6 @@ def history(
     Listing(wanted, none, title, history_table, limit).show()
 
 
-@rules_app.command()
 def export(
     conf: Conf,
     out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
@@ -160,25 +103,3 @@ def export(
         message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
     write_or_print(out, rules_text(kept.rules), f"{len(kept.rules)} rules of {kept.name} are in {out}")
-
-
-for _name, _command in (
-    ("import", import_rules),
-    ("list", list_rules),
-    ("compare", compare_rules),
-    ("quality", rules_quality),
-    ("check", check),
-    ("new", new),
-    ("pause", pause),
-    ("resume", resume),
-    ("shadow", shadow),
-    ("promote", promote),
-    ("diff", diff),
-    ("rollback", rollback),
-    ("delete", delete),
-    ("clear-state", clear_state),
-    ("clear-all-state", clear_all_state),
-    ("delete-all", delete_all),
-    ("test", run_tests),
-):
-    rules_app.command(name=_name)(_command)

@@ -1,12 +1,10 @@
 """Rules and their changes as tables and text."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from buckets.changes.completion import Completion
-from buckets.changes.origin import KeptRule
 from buckets.cli.console import TextTable
 from buckets.events.schema import EventSchema
 from buckets.moment import time_text
@@ -16,8 +14,12 @@ from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule
 
+if TYPE_CHECKING:
+    from buckets.changes.completion import Completion
+    from buckets.changes.origin import KeptRule
 
-def rules_table(title: str, kept: Sequence[KeptRule], completions: Mapping[str, Completion]) -> TextTable:
+
+def rules_table(title: str, kept: Sequence["KeptRule"], completions: Mapping[str, "Completion"]) -> TextTable:
     """Return rules as a table, with what is known of their last change."""
     table = TextTable(title, ("Rule", "Alerts when"))
     for last in kept:

@@ -9,7 +9,6 @@ import typer
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable
-from buckets.cli.state.transfer import export_command, import_command
 from buckets.duration import format_duration
 from buckets.engine.storage.key import key_json, key_of_values
 from buckets.engine.storage.shard_store import split_head_key
@@ -21,16 +20,11 @@ from buckets.rules.group import Group
 from buckets.stores.location import location
 from buckets.timeline.inspection import CellView
 
-state_app = typer.Typer(help="Read the state of a job, and carry it over.", rich_markup_mode=None)
-state_app.command("export")(export_command)
-state_app.command("import")(import_command)
-
 Checkpoint = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="The folder that a configuration names as `checkpoint`.")
 ]
 
 
-@state_app.command()
 def stats(
     checkpoint: Checkpoint,
     largest: Annotated[int, typer.Option(min=0, help="How many of the largest keys to show.")] = 10,
@@ -77,7 +71,6 @@ def stats(
     console.print(table)
 
 
-@state_app.command()
 def show(
     checkpoint: Checkpoint,
     group: Annotated[

@@ -8,12 +8,14 @@ sample already.
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.engine.batch.dealing import Dealt
+if TYPE_CHECKING:
+    from buckets.engine.batch.dealing import Dealt
 
 Int64s = npt.NDArray[np.int64]
 Seen = Sequence[Sequence[int]]
@@ -25,7 +27,7 @@ _POWERS = np.cumprod(np.full(256, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint6
 _SEVERAL = -1
 
 
-def seen_partitions(dealt: Dealt, groups: Sequence[str], source: pa.StringArray) -> dict[str, list[tuple[int, int]]]:
+def seen_partitions(dealt: "Dealt", groups: Sequence[str], source: pa.StringArray) -> dict[str, list[tuple[int, int]]]:
     """Return sampled keys of each group, and the partitions in which a piece of a batch has them.
 
     Args:
