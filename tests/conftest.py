@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.class_archive import java_options
-from tests.laws import NIGHTLY
+from tests.laws import NIGHTLY, SHORT
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("short", settings.get_profile("ci"), max_examples=10, stateful_step_count=20)
+settings.load_profile("short" if SHORT else "ci" if os.environ.get("CI") else "default")
 
 pytest_plugins = ("pytester", "tests.messages")
 

@@ -1,11 +1,11 @@
-"""On how many examples laws are tried: on all that they name at night, on a share of them with every push."""
+"""On how many examples laws are tried: a few in `make test`, a share of them in `make test-long`, all at night."""
 
 import os
 
-NIGHTLY = os.environ.get("BUCKETS_TESTS") == "nightly"
-"""Whether the long forms run: `make test-long`."""
-SHARE = 4
-FEWEST = 15
+SIZE = os.environ.get("BUCKETS_TESTS", "long")
+"""`short`, `long` or `nightly`."""
+SHORT, NIGHTLY = SIZE == "short", SIZE == "nightly"
+_SHARES, _FEWEST = {"short": 40, "long": 4}, {"short": 5, "long": 15}
 
 
 def examples(nightly: int) -> int:
@@ -14,4 +14,4 @@ def examples(nightly: int) -> int:
     Args:
         nightly: on how many at night.
     """
-    return nightly if NIGHTLY else min(nightly, max(FEWEST, nightly // SHARE))
+    return nightly if NIGHTLY else min(nightly, max(_FEWEST[SIZE], nightly // _SHARES[SIZE]))

@@ -159,6 +159,7 @@ def test_a_list_that_is_not_given_is_named(buckets, files, tmp_path, as_worded):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder of JSON", "folder of CSV", "folder of Parquet", "table"])
 def test_much_history_is_scored_by_several_processes_whatever_it_lies_in(buckets, files, tmp_path, monkeypatch, kind):
     rows = [json.loads(line) for line in (tmp_path / "day.jsonl").read_text().splitlines()]

@@ -60,6 +60,7 @@ def watching(conf, tmp_path):
     end_all([child])
 
 
+@pytest.mark.slow
 def test_a_child_that_has_ended_is_said_with_what_it_said_last(tmp_path, as_worded):
     child = Child(["rules", "check", str(tmp_path / "none.yaml")], tmp_path / "child.log")
     wait_until(lambda: ended(child))

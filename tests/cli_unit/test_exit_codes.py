@@ -82,6 +82,7 @@ def test_a_rule_with_an_error_of_lint_is_found(buckets, folder):
     assert buckets("rules", "check", "rules.yaml", "--schema", "schema.yaml").code == FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_interrupts_any_other_command(number):
     waiting = "def wait(): print('waiting', flush=True); input()"

@@ -178,6 +178,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(part) for part in value if part is not None] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, min_size=1, max_size=5), st.booleans())
 @settings(max_examples=examples(2_000), deadline=None)
 def test_arrays_are_the_same_from_json_avro_parquet_and_tables(events, ensure_ascii):

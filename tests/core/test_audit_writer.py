@@ -107,6 +107,7 @@ def day_files(folder: Path) -> list[str]:
     return sorted(unquote(file).split("/")[-2] for file in DeltaTable(folder / columns.ALERTS).file_uris())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_beside", [True, False])
 def test_small_files_of_a_day_become_one_and_repeats_are_still_known(folder, sent, is_beside):
     upkeep, batches = Upkeep([folder / name for name in TABLES]), 2 * FEWEST

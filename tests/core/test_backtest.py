@@ -311,6 +311,7 @@ def numbered(rows):
     return [row | {"position": position} for position, row in enumerate(rows, 1)]
 
 
+@pytest.mark.slow
 def test_a_wild_date_makes_no_figure_per_day_smaller():
     month = [row for day in range(20_000, 20_030) for row in day_of(day, 24)]
     wild = [*day_of(3, 1), *day_of(27_342, 1)]

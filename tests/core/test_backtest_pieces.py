@@ -134,6 +134,7 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
         asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring, print))
 
 
+@pytest.mark.slow
 def test_shards_in_processes_of_their_own_raise_the_same(tmp_path):
     _, history = archived_job(tmp_path, ROWS, [7])
     asked = backtest(RULES)

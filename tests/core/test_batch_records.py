@@ -80,6 +80,7 @@ def test_new_rules_begin_after_the_clock_of_the_batch_before(checkpoint):
     assert set(since(group).values()) == {701}
 
 
+@pytest.mark.slow
 def test_records_that_spark_cannot_go_back_to_are_forgotten(checkpoint):
     book = book_of(checkpoint, ONE)
     for batch in range(KEPT_BATCHES + 3):

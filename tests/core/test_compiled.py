@@ -38,6 +38,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_name_of_the_folder_covers_every_module_that_is_compiled_or_whose_constants_are():
     covered = {PACKAGE / name for name in compiled.kernel_files()}
     kernels = {path for path in PACKAGE.rglob("*.py") if "buckets.compiled" in imported(path)}
@@ -172,6 +173,7 @@ def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_clone_uses_what_another_one_of_the_same_text_has_compiled(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
 

@@ -359,6 +359,7 @@ def test_what_a_crash_leaves_of_a_cut_is_no_damage_and_a_missing_one_is(tmp_path
             cuts.read()
 
 
+@pytest.mark.slow
 def test_the_owner_of_a_folder_and_the_status_of_a_job_are_checked_too(tmp_path: Path, as_worded):
     folder = OwnedFolder(tmp_path / "tables", "output.path")
     folder.take("me")

@@ -131,6 +131,7 @@ def test_the_generators_stream_has_what_the_rules_look_for():
     assert list(transactions(seed=1, count=100)) == STREAM[:100] != list(transactions(seed=3, count=100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", CUTS, ids=len)
 def test_sums_of_the_demo_are_those_of_a_loop_however_the_stream_is_cut(ends):
     alerts = in_cuts(rules_of(WITHOUT_RESET), STREAM, ends)
@@ -150,6 +151,7 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_ms", [1, 500, 20_000], ids=["in order", "the demo's disorder", "more"])
 def test_functions_operators_and_disorder_are_those_of_a_loop(most_ms):
     """With `late: evaluate`, which evaluates a payment that was overtaken at its own time, as the demo does."""

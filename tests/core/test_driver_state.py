@@ -50,6 +50,7 @@ def changed_often(checkpoint: Path, batches: int) -> list[dict]:
     return states
 
 
+@pytest.mark.slow
 def test_what_spark_cannot_go_back_to_is_forgotten_and_all_else_can_be_read(tmp_path: Path):
     batches = KEPT_BATCHES + 2 * MOST_CHANGES + 5
     states = changed_often(tmp_path, batches)

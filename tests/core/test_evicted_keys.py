@@ -203,6 +203,7 @@ def test_a_rule_that_comes_after_a_wild_date_is_warm_as_soon_as_without_it():
     assert [each["warm"] for each in rows] == [*(100 + number - 50 > 99 for number in range(100)), False]
 
 
+@pytest.mark.slow
 def test_another_source_that_begins_hours_ahead_costs_the_keys_of_the_first_nothing():
     five, rows = [rule("five", None, length="5m")], []
 

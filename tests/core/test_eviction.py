@@ -345,6 +345,7 @@ def test_a_batch_of_one_event_does_not_pay_for_all_that_is_due():
     assert sum(reads) == 2 * keys
 
 
+@pytest.mark.slow
 def test_a_key_that_lives_is_visited_once_a_horizon_however_many_events_it_has():
     one = Shard([RULES[0]])
     one.take(*((f"live{number}", 0) for number in range(50)))
@@ -380,6 +381,7 @@ def test_the_timelines_of_a_deleted_group_go_as_batches_come():
         assert {split_head_key(state_key)[0] for state_key in state_keys} == {GROUP["long"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [1, 30], ids=["before its timelines are all gone", "after they are"])
 def test_a_group_that_comes_back_begins_anew_and_leaves_nothing_of_its_first_life(gap):
     with small():

@@ -242,13 +242,13 @@ def test_a_condition_without_fields_holds_for_all_rows_or_none():
 
 # --- any text ---------------------------------------------------------------------------------------------------
 
-FUZZED = int(os.environ.get("BUCKETS_FUZZ_CONDITIONS", "1000"))
+FUZZED = int(os.environ.get("BUCKETS_FUZZ_CONDITIONS", examples(4000)))
 
 
 @settings(max_examples=FUZZED)
 @given(TEXTS_OF_ANY_KIND, ROWS)
 def test_any_text_is_a_condition_that_can_be_evaluated_or_one_line_that_says_why_not(text, rows):
-    """`BUCKETS_FUZZ_CONDITIONS` says how many texts; without it, 1,000."""
+    """`BUCKETS_FUZZ_CONDITIONS` says how many texts."""
     try:
         expression = parse_expression(text)
         check_condition(expression, FIELDS)

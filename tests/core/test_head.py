@@ -205,6 +205,7 @@ def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount,
     assert (engine.store, engine.pages) == (store, pages)
 
 
+@pytest.mark.slow
 def test_bytes_of_version_4_are_read_and_written():
     assert written(HEAD) == VERSION_4
     assert read([VERSION_4], 1) == [expected(HEAD, 1)]

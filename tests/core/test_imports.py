@@ -26,6 +26,7 @@ def core_modules() -> list[str]:
     return [name for name in names if not name.startswith(OUTSIDE)]
 
 
+@pytest.mark.slow
 def test_no_module_of_the_core_imports_pyspark():
     names = core_modules()
     assert {
@@ -103,6 +104,7 @@ def test_a_private_name_of_another_module_is_noticed(text):
     assert len(list(private_names(text))) == 1
 
 
+@pytest.mark.slow
 def test_no_module_uses_private_names_of_another():
     files = [path for folder in ("buckets", "jobs", "bench", "tests") for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 300

@@ -20,6 +20,7 @@ from buckets.rules.rule import Rule
 from tests.core import rule_texts
 from tests.core.conditions import ARRAY_ROW, CONDITIONS, FIELDS, ROWS, TEXTS, value
 from tests.core.lint_rules import ENGINES, NOW_MS, SCHEMA, event_tables, limited, lint_rules, of_features
+from tests.laws import examples
 
 SMALL = st.sampled_from([Decimal(-1), Decimal(0), Decimal(1), Decimal("1.5"), Decimal(2)])
 
@@ -153,7 +154,7 @@ def check_copies(met, report: Report, fired: dict[str, set[int]]) -> None:
         assert finding.code.code == "B202" or fired[finding.rule_id] == fired[other]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(400))
 @given(data=st.data(), events=event_tables())
 def test_rules_that_are_the_same_or_implied_fire_together(met, data, events):
     """Rules of few forms, so that many are."""
@@ -181,7 +182,7 @@ def test_rules_that_are_the_same_or_implied_fire_together(met, data, events):
     check_copies(met, look(Subject(tuple(rules), NOW_MS, SCHEMA)), fired)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(1200))
 @given(text=rule_texts.rule_texts(), has_schema=st.booleans(), engine=rule_texts.ENGINES)
 def test_no_valid_rule_file_stops_the_lint(tmp_path_factory, met, text, has_schema, engine):
     path = tmp_path_factory.getbasetemp() / "lint-rules.yaml"

@@ -42,6 +42,7 @@ def without_descriptors(questions, monkeypatch):
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # those of the standard streams, which stay open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lacking", "why"),
     [

@@ -90,6 +90,7 @@ def computed(function: str, sure: list[int], maybe: list[int]) -> tuple[Decimal,
     return value, lower, upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tiers"), [({"tail": "all"}, []), (TIERED, TIERS_MS)], ids=["all", "tiers"])
 def test_a_long_timeline_is_exact_and_its_head_stays_small(precision, tiers):
     stream = Stream.make()

@@ -294,6 +294,7 @@ def test_each_file_has_its_own_types_and_what_it_lacks_is_null(path, as_worded):
     assert all(as_worded(each.reason) for each in dead_letters)
 
 
+@pytest.mark.slow
 def test_large_values_are_read_in_small_pieces(path):
     long = "x" * 10_000_000
     pq.write_table(pa.table({"id": [f"{row}{long}" for row in range(20)], "at": [1] * 20}), path)

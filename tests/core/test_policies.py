@@ -306,6 +306,7 @@ EVERYBODY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", [{"window": {"length": "20ms"}}, FEATURES, EVERYBODY], ids=["aggregate", "features", "groups"]
 )
@@ -435,6 +436,7 @@ def test_all_keys_are_the_whole_share():
     assert is_in_share(rule(), "{}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_voter")
 @pytest.mark.parametrize("policy", [{"cooldown": "1s"}, {"snoozes": [{"until": moment(600), "reason": "known"}]}])
 @pytest.mark.parametrize("form", [{"window": {"length": "1s"}}, EVERYBODY], ids=["aggregate", "groups"])

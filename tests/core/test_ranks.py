@@ -154,6 +154,7 @@ def test_where_no_event_surely_counts_there_is_no_value_and_the_bounds_are_those
 # Long windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("different", [3, 40_000])
 def test_ten_thousand_events_in_the_window(different):
     """Late events have values counted again, and some of them reach back to values that were not known."""

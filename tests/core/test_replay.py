@@ -325,6 +325,7 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
     assert len(job.rows["alerts"]) == 2
 
 
+@pytest.mark.slow
 def test_processes_say_the_same_as_one(job):
     assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
 
@@ -345,6 +346,7 @@ def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path, as_worde
         replay_history(history, ReplayRequest())
 
 
+@pytest.mark.slow
 def test_a_version_of_a_list_that_is_gone_is_named(tmp_path, as_worded):
     job = RecordedJob(tmp_path, SCHEMA)
     job.use([LISTED])

@@ -18,8 +18,9 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from buckets.yaml_dialect import read_yaml
 from tests.core.rule_texts import ENGINES, SCHEMA, row_tables, rule_texts
+from tests.laws import examples
 
-FUZZED = int(os.environ.get("BUCKETS_FUZZ_RULES", "500"))
+FUZZED = int(os.environ.get("BUCKETS_FUZZ_RULES", examples(2000)))
 KNOWN = Draft202012Validator(rule_file_schema(SCHEMA))
 LONGEST_ERROR = 800
 
@@ -40,7 +41,7 @@ def met():
 @settings(max_examples=FUZZED)
 @given(text=rule_texts(), events=row_tables(), engine=ENGINES)
 def test_any_rule_file_is_rules_that_can_be_evaluated_or_one_line_that_says_why_not(file, met, text, events, engine):
-    """`BUCKETS_FUZZ_RULES` says how many files; without it, 500."""
+    """`BUCKETS_FUZZ_RULES` says how many files."""
     met["files"] += 1
     file.write_bytes(text.encode("utf-8", "surrogatepass"))
     rules = loaded(file)

@@ -232,6 +232,7 @@ def rows_with_nulls(rows, columns):
     return [dict.fromkeys(columns.names) | row for row in rows]
 
 
+@pytest.mark.slow
 def test_a_table_of_an_older_job_with_many_small_files_becomes_a_few(path):
     """Written by the library, a column short, with more files than are joined at once."""
     count = 270
@@ -258,6 +259,7 @@ def test_a_table_of_an_older_job_with_many_small_files_becomes_a_few(path):
     assert ids(path) == ids_of(range(count + 1))
 
 
+@pytest.mark.slow
 def test_what_comes_fast_is_shortened_as_fast_and_not_only_when_it_has_rested(path, monkeypatch):
     monkeypatch.setattr(upkeep, "_REST", 1_000_000)
     keeper, kept, count = Upkeep([path], say=print), KeptTable(path, "me"), 5 * upkeep.MOST_APPENDS
@@ -298,6 +300,7 @@ def test_a_checkpoint_of_many_entries_is_written_less_often(path):
     assert checkpoints() == 2
 
 
+@pytest.mark.slow
 def test_a_row_is_written_anew_a_few_times_however_long_the_table_is_appended_to(path, monkeypatch):
     monkeypatch.setattr(small_files, "SIZES_BYTES", (3_000, 12_000, 48_000))
     monkeypatch.setattr(small_files, "FEWEST", 4)
@@ -397,6 +400,7 @@ def test_a_retention_that_would_be_misread_keeps_all_and_is_told(path, kept, as_
     assert as_worded(line)
 
 
+@pytest.mark.slow
 def test_files_that_are_gone_or_damaged_are_told_and_keep_nothing_else_from_being_done(path, monkeypatch):
     monkeypatch.setattr(upkeep, "join_small_files", partial(join_small_files, fewest=2))
     for number in range(upkeep.APPENDS):
@@ -424,6 +428,7 @@ def test_files_that_are_gone_or_damaged_are_told_and_keep_nothing_else_from_bein
     )
 
 
+@pytest.mark.slow
 def test_a_text_that_repeats_itself_is_not_all_in_memory_at_once(tmp_path):
     text = "x" * 100_000
     columns = pa.schema([("at", pa.int64()), ("text", pa.string())])

@@ -373,6 +373,7 @@ def append_some(table: Path, author: str, ready: Any, count: int) -> None:
         append_verdicts(table, [Verdict(f"{author}-{number}", "fraud", author, number, alert_id=f"a{number}")])
 
 
+@pytest.mark.slow
 def test_of_several_processes_that_write_at_once_none_loses_anything(tmp_path):
     context = multiprocessing.get_context("spawn")
     authors, count = ("ann", "ben", "cho"), 6

@@ -211,6 +211,7 @@ def test_a_batch_that_takes_the_number_of_one_that_was_given_up_is_delivered_who
     assert webhook.ids == ["a1", "a2", "a7", "a8", "a9"]
 
 
+@pytest.mark.slow
 def test_connections_take_alerts_at_once_those_of_one_key_in_order(tmp_path, webhook, said):
     together = threading.Barrier(4)
     seen = []
@@ -255,6 +256,7 @@ def test_of_several_connections_one_that_is_stuck_holds_up_its_own_keys_and_noth
     assert len(webhook.ids) == len(rows)  # also those that were settled behind the one that was stuck
 
 
+@pytest.mark.slow
 def test_an_alert_is_given_up_once_and_of_many_a_line_says_how_many(tmp_path, webhook, said, monkeypatch):
     rows = [alert(number, f"key {number % 16}") for number in range(64)]
     refused = {"a5", "a9", "a41", "a61"}

@@ -104,6 +104,7 @@ def test_a_dead_letter_keeps_the_beginning_of_its_line_to_the_character(characte
     assert read([first + character.encode() * count for count in sorted(counts)], "json") == [DEAD] * len(counts)
 
 
+@pytest.mark.slow
 def test_values_of_ten_megabytes_are_read_or_set_aside_and_harm_no_other_line():
     plain = b'{"id":"e","at":1,"payer":"p","amount":1.50,"more":null}'
     zeros = b"0" * TEN_MB

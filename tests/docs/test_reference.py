@@ -138,6 +138,7 @@ def is_said(quoted: str, said: str) -> bool:
     return re.search(pattern, said, re.DOTALL) is not None
 
 
+@pytest.mark.slow
 def test_the_program_can_print_every_message_of_the_runbook():
     text = "\n".join(messages())
     quoted = re.findall(r"^### `(.*)` \{", (PAGES / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
@@ -145,6 +146,7 @@ def test_the_program_can_print_every_message_of_the_runbook():
     assert [words for words in quoted if not any(is_said(words, line) for line in text.split("\n"))] == []
 
 
+@pytest.mark.slow
 def test_the_program_can_give_every_reason_that_stands_among_the_faults():
     page = (PAGES / "reference" / "faults.md").read_text(encoding="utf-8")
     reasons = re.findall(
@@ -160,6 +162,7 @@ def test_the_exit_codes_are_those_of_the_command_line():
     assert codes_there == [*map(str, (DONE, FAILED, MISUSED, INTERRUPTED))]
 
 
+@pytest.mark.slow
 def test_a_message_that_the_program_cannot_print_is_noticed():
     assert is_said("was made with …; go back", "checkpoint c was made with engine.shards 16, not 3; go back to that")
     assert not is_said("was made of …; go back", "checkpoint c was made with engine.shards 16, not 3; go back to that")

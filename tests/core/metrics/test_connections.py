@@ -30,6 +30,7 @@ def asked(place: tuple[str, int], path: str = "/metrics") -> int:
     return status
 
 
+@pytest.mark.slow
 def test_metrics_are_told_beside_many_half_open_connections(place):
     before = threading.active_count()
     with half_open(place, CLIENTS) as clients:

@@ -82,6 +82,7 @@ def trial(name: str, fault: dict[str, str], firing: set[str]) -> dict:
     return {"name": name, "interval": "1m", "input_series": with_fault(fault), "alert_rule_test": alerts}
 
 
+@pytest.mark.slow
 def test_each_rule_fires_of_its_fault_and_of_no_other(tmp_path):
     (tmp_path / "rules.yaml").write_text(rule_file())
     promtool("check", "rules", tmp_path / "rules.yaml")
