@@ -1,9 +1,11 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka docs wheel image image-files chart release check classes test test-long messages lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka docs wheel image image-files chart release classes test test-long test-night messages lint format lock clean bench compare soak
 
-# Those that need neither Spark nor Kafka.
-CORE_TESTS = tests/core tests/cli_unit tests/docs tests/generator
+# Two files at a time; those that wait longest begin first.
+PYTEST = .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# What is imported is compiled once, also where an environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -40,25 +42,27 @@ chart: ## check the chart for Kubernetes with helm, and write what it makes of t
 release: wheel ## put together in dist what is released, with a bill of materials and checksums; the image too if it was built
 	@.venv/bin/python -m deploy.release
 
-check: lint ## lint and the core's tests without the long laws, for while you work
-	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
-
 classes: ## keep Java's classes for the tests, so that every JVM of theirs starts sooner
-	@bin/setup test notebooks
+	@bin/setup test
 	@.venv/bin/python -m tests.class_archive
 
-test: classes ## run all tests, e.g. make test ARGS="-k java"
-	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: classes ## prove the promises in some minutes: tests/short.txt
+	@BUCKETS_TESTS=short $(PYTEST) -m "not slow" $(shell sed 's/#.*//' tests/short.txt) $(ARGS)
 
-test-long: classes ## run all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
-	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
+test-long: classes ## run all tests, e.g. make test-long ARGS="-k java"
+	@bin/setup test notebooks
+	@$(PYTEST) $(ARGS)
+
+test-night: classes ## all tests with the whole number of examples of each law, twenty kills, three long walks, and ten million damaged messages
+	@bin/setup test notebooks bench
+	@BUCKETS_TESTS=nightly $(PYTEST) --kills 20 $(ARGS)
 	@.venv/bin/python bench/walk.py --seeds 1..3
-	@.venv/bin/python bench/fuzz.py --messages 1000000
+	@.venv/bin/python bench/fuzz.py --messages 5000000
 
 messages: ## keep what messages say now in tests/messages.json; of tests of Spark and Kafka with ARGS=FILES
 	@bin/setup test notebooks
-	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" --write-messages \
-		$(or $(ARGS),$(CORE_TESTS) tests/setup)
+	@$(PYTEST) -q -m "not slow" --write-messages \
+		$(or $(ARGS),tests/core tests/cli_unit tests/docs tests/generator tests/setup)
 
 lint: ## check style, format, types and who imports whom
 	@bin/setup lint

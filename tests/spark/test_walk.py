@@ -5,11 +5,13 @@ import os
 
 import pytest
 
+from tests.laws import SHORT
 from tests.walk.plan import make_plan
 from tests.walk.walk import Walk
 
 pytestmark = pytest.mark.spark
 SEED, LIVES = 1, 4
+MOST_STEPS = 12 if SHORT else None
 LOG = logging.getLogger(__name__)
 
 
@@ -18,7 +20,7 @@ def test_a_walk_over_everything_leaves_what_loops_over_lists_say_and_reaches_eve
     own = os.environ.get("BUCKETS_WALK_SEED")
     for seed in [SEED, *([int(own)] if own else [])]:
         walk = Walk(make_plan(seed, LIVES), tmp_path / str(seed), spark, LOG.info)
-        walk.run()
+        walk.run(MOST_STEPS)
         LOG.info("%s", walk.rare)
-        if seed == SEED:
+        if seed == SEED and not SHORT:
             assert walk.rare.never() == []
