@@ -71,11 +71,11 @@ def cost_ms(size: Size, table: pa.Table) -> float:
     """CPU time of a batch in ms, the median over the batches."""
     rule_set = rules_of(size.groupings)
     job = InMemoryJob(Scorer(SCHEMA, EngineSettings(shards=size.shards), evaluations=False))
-    job.score_batch(list(table_arrivals(table.slice(0, WARM_ROWS), SCHEMA, rule_set.named_fields)), rule_set)
+    job.score_batch(list(table_arrivals(table.slice(0, WARM_ROWS), SCHEMA)), rule_set)
     spent_ms = []
     for batch in range(size.batches):
         rows = table.slice(WARM_ROWS + batch * size.rows, size.rows)
-        arrivals = list(table_arrivals(rows, SCHEMA, rule_set.named_fields))
+        arrivals = list(table_arrivals(rows, SCHEMA))
         gc.collect()
         gc.freeze()  # as in a worker: what is there stays, and is not looked through again
         started_s = time.process_time()

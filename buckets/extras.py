@@ -2,8 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from buckets.errors import ConfigurationError
+
+_FORMATS = {"avro": "fastavro", "protobuf": "grpc_tools"}
+"""By format of messages what reads it, or compiles its schemas; most formats need nothing."""
+_PACKAGES = {"grpc_tools": "grpcio-tools", "prometheus_client": "prometheus-client", "mcp_types": "mcp"}
+"""Packages that are not called as what they bring."""
 
 
 @contextlib.contextmanager
@@ -20,8 +26,20 @@ def extra(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package, _, _ = (error.name or "buckets").partition(".")
-        if package == "buckets":
+        module, _, _ = (error.name or "buckets").partition(".")
+        if module == "buckets":
             raise
-        message = f'{what} needs {package.replace("_", "-")}: pip install "buckets[{name}]"'
+        message = f'{what} needs {_PACKAGES.get(module, module)}: pip install "buckets[{name}]"'
         raise ConfigurationError(message) from None
+
+
+def check_format(written_in: str) -> None:
+    """See that what a format of messages needs is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    module = _FORMATS.get(written_in)
+    with extra(written_in, f"the format {written_in}"):
+        if module is not None and find_spec(module) is None:
+            raise ModuleNotFoundError(name=module)

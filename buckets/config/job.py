@@ -21,10 +21,10 @@ from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
 from buckets.events.decoded import SchemaError
 from buckets.events.event_id import ROW_IDS
-from buckets.events.format_library import check_library
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
+from buckets.extras import check_format
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
@@ -222,7 +222,7 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         settings: what it says, with absolute paths.
     """
     for written_in in dict.fromkeys((settings.source.format, settings.source.key_format, settings.output.format)):
-        yield partial(_check_library, path, written_in)
+        yield partial(_check_format, path, written_in)
     if settings.source.schema_file is not None:
         file = location(settings.source.schema_file)
         check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
@@ -372,9 +372,9 @@ def check_source(path: Path, job: Job) -> None:
         raise BucketsError(message)
 
 
-def _check_library(path: Path, written_in: str) -> None:
+def _check_format(path: Path, written_in: str) -> None:
     try:
-        check_library(written_in)
+        check_format(written_in)
     except BucketsError as error:
         message = f"configuration {path}: {error.message}"
         raise BucketsError(message) from None

@@ -6,6 +6,6 @@ avro_events    messages as events, with and without the prefix of a registry
 event_schema   an event schema to begin with
 """
 
-from buckets.events.format_library import check_library
+from buckets.extras import check_format
 
-check_library("avro")
+check_format("avro")

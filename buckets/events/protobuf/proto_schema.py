@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.decoded import SchemaError
-from buckets.events.format_library import check_library
 from buckets.events.text_lines import BYTE_ORDER_MARK
+from buckets.extras import check_format
 from buckets.printable import short_line
 from buckets.validation import did_you_mean
 
@@ -136,7 +136,7 @@ def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> li
         SchemaError: one is no `.proto` file; says in which line.
         BucketsError: there is no compiler, or it cannot run.
     """
-    check_library("protobuf")
+    check_format("protobuf")
     includes = files("grpc_tools") / "_proto"
     with TemporaryDirectory(prefix="buckets-proto-") as folder:
         root, out, into = Path(folder, "files"), Path(folder, "out"), Path(folder, "known")
