@@ -27,7 +27,6 @@ def table_arrivals(
     Args:
         table: the rows.
         schema: the event schema.
-        needed: fields that must have a column.
         name: what the rows are called as a source, which ids that are made of rows begin with.
         say: told of times without a zone; without it Python warns of them.
 
