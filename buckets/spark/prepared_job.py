@@ -172,7 +172,7 @@ class PreparedJob:
         """Return what the query does once it has started, in words."""
         place = self.job.settings.source.place
         if is_local(spark.sparkContext.master or "") and not mark_of_kernels().exists():
-            return f"compiling kernels, once for this version: a minute or two, then payments from {place} are scored"
+            return f"compiling kernels, once for this version: up to a minute, then payments from {place} are scored"
         if self.job.settings.trigger.interval is None:
             return f"scoring what is in {place}"
         return f"waiting for payments from {place}; Ctrl-C stops"
