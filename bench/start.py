@@ -50,7 +50,15 @@ class Newcomer:
         """Make an empty home."""
         self.work, home = work, work / "home"
         home.mkdir()
-        ours = ("XDG_CACHE_HOME", "UV_CACHE_DIR", "PIP_CACHE_DIR", "NUMBA_CACHE_DIR", "VIRTUAL_ENV", "BUCKETS_JARS")
+        ours = (
+            "PYTHONDONTWRITEBYTECODE",
+            "XDG_CACHE_HOME",
+            "UV_CACHE_DIR",
+            "PIP_CACHE_DIR",
+            "NUMBA_CACHE_DIR",
+            "VIRTUAL_ENV",
+            "BUCKETS_JARS",
+        )
         kept = {name: value for name, value in os.environ.items() if name not in ours}
         elsewhere = os.pathsep.join(part for part in kept["PATH"].split(os.pathsep) if not part.startswith(sys.prefix))
         self.environment = kept | {"HOME": str(home), "PATH": elsewhere}
