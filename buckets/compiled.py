@@ -156,6 +156,7 @@ class _Notice(event.Listener):
 
 FOLDER = str(cache_folder())
 """Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
+_ALL_ARE_COMPILED = Path(FOLDER, "compiled")
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
 hand_over_by_address()
 compile_as_a_whole()
@@ -163,6 +164,17 @@ event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 _ALL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
 _INNER: dict[str, Any] = {**_ALL, "no_cpython_wrapper": True, "forceinline": False}
 """Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
+
+
+def note_that_all_are_compiled() -> None:
+    """Leave a mark beside the kernels, for those who say what they wait for."""
+    with contextlib.suppress(OSError):
+        _ALL_ARE_COMPILED.touch()
+
+
+def all_are_compiled() -> bool:
+    """Return whether all kernels of this version have been compiled on this machine."""
+    return _ALL_ARE_COMPILED.exists()
 
 
 def compiled(function: Compiled) -> Compiled:

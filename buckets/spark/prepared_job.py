@@ -55,7 +55,6 @@ from buckets.spark.stall import give_up, watched_start
 from buckets.spark.store_faults import java_in_one_line
 from buckets.spark.webhook_sink import WebhookSink
 from buckets.spark.worker import take_steps
-from buckets.spark.worker_daemon import mark_of_kernels
 from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
 from buckets.webhook.delivery import Delivery
@@ -170,8 +169,10 @@ class PreparedJob:
 
     def _reading(self, spark: SparkSession) -> str:
         """Return what the query does once it has started, in words."""
+        from buckets.compiled import all_are_compiled
+
         place = self.job.settings.source.place
-        if is_local(spark.sparkContext.master or "") and not mark_of_kernels().exists():
+        if is_local(spark.sparkContext.master or "") and not all_are_compiled():
             return f"compiling kernels, once for this version: up to a minute, then payments from {place} are scored"
         if self.job.settings.trigger.interval is None:
             return f"scoring what is in {place}"

@@ -5,7 +5,6 @@ engine and load its kernels for itself, which a first batch has to wait for; for
 memory too. Nothing that is loaded starts a thread but Arrow's allocator, which is made to be forked.
 """
 
-import contextlib
 import gc
 import importlib
 import os
@@ -14,7 +13,6 @@ import socket
 import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
 LOADED = (
@@ -38,11 +36,6 @@ def _leave_out_archive() -> None:
     installed = [path for path in sys.path if not _ARCHIVE.search(path)]
     if PathFinder.find_spec("pyspark", installed) and PathFinder.find_spec("py4j", installed):
         sys.path[:] = installed
-
-
-def mark_of_kernels() -> Path:
-    """Return the file that says that all kernels are compiled."""
-    return Path(importlib.import_module("buckets.compiled").FOLDER, "compiled")
 
 
 def _end_quietly(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
@@ -69,8 +62,6 @@ def main() -> None:
     for name in LOADED:
         importlib.import_module(name)
     importlib.import_module("buckets.engine.stages.warm_up").warm_up()
-    with contextlib.suppress(OSError):
-        mark_of_kernels().touch()
     gc.collect()
     gc.freeze()
     daemon: Any = importlib.import_module("pyspark.daemon")
