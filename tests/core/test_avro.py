@@ -380,12 +380,33 @@ def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
     }  # fmt: skip
 
 
-def test_few_bytes_that_promise_many_items_are_broken_at_once():
-    schema = avro(nothing={"type": "array", "items": "null"})
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "fixed", "name": "nothing", "size": 0},
+        {"type": "record", "name": "empty", "fields": [{"name": "none", "type": "null"}]},
+    ],
+)
+def test_few_bytes_that_promise_many_items_are_broken_at_once(items):
+    schema = avro(nothing={"type": "array", "items": items})
     many = message(schema, nothing=[])[:-1] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\1"
     found, dead = read(many, message(schema, nothing=[]), s1=schema)
     assert len(found) == 1
     assert dead[0].startswith("broken Avro: an array has items that take no bytes")
+
+
+def test_texts_that_look_like_numbers_of_more_than_64_bits_are_read_to_the_character():
+    schema = avro(tags={"type": "array", "items": "string"}, either=["long", "string"])
+    text = "中国银行股份有限公司"
+    tag = encoded({"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}, {"a": text})
+    once = message(schema, country=text, tags=[text] * 2, either=text)
+    in_blocks = once.replace(b"\4" + tag * 2, b"\2" + tag + b"\1" + bytes([2 * len(tag)]) + tag)
+    wide = once.replace(b"\4" + tag * 2, b"\4" + tag + b"\xff" * 10 + b"\1" + tag[1:])
+    assert len({once, in_blocks, wide}) == 3
+    found, dead = read(once, in_blocks, wide, s1=schema)
+    assert [row["country"] for row in found] == [text, text]
+    assert list(dead) == [2]
 
 
 def test_a_schema_that_contains_itself_is_read_to_a_depth():
