@@ -62,7 +62,10 @@ def _turn(folder: str, name: str) -> tuple[int, bool]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Outages of real lengths, which take minutes."""
-    parser.addoption("--kills", type=int, default=2, help="how often tests/kafka/test_crash.py kills a job under load")
+    kills = 1 if SHORT else 2
+    parser.addoption(
+        "--kills", type=int, default=kills, help="how often tests/kafka/test_crash.py kills a job under load"
+    )
     parser.addoption(
         "--pictures", help="a folder for what tests/console/test_walk.py sees, such as docs/pages/pictures"
     )
