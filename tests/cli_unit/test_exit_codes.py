@@ -82,13 +82,26 @@ def test_a_rule_with_an_error_of_lint_is_found(buckets, folder):
     assert buckets("rules", "check", "rules.yaml", "--schema", "schema.yaml").code == FAILED
 
 
+WAITING = """
+import sys, types
+from buckets.cli import commands
+from buckets.cli.main import main
+
+def wait():
+    print("waiting", flush=True)
+    input()
+
+sys.modules["buckets.cli.waiting"] = types.SimpleNamespace(wait=wait)
+commands.COMMANDS["wait"] = "waiting.wait"
+main()
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_interrupts_any_other_command(number):
-    waiting = "def wait(): print('waiting', flush=True); input()"
-    script = f"from buckets.cli.main import app, main\n{waiting}\napp.command()(wait)\nmain()"
     with subprocess.Popen(
-        [sys.executable, "-c", script, "wait"],
+        [sys.executable, "-c", WAITING, "wait"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
