@@ -32,7 +32,7 @@ _ARGUMENT: Final = ("captures(none)", "noalias", "nonnull", "readonly")
 """What LLVM may take for granted of an address that is handed over: what lies there stays as it is."""
 
 
-class Fields(types.NamedTuple):
+class ArrayTuple(types.NamedTuple):
     """The type of a named tuple that holds arrays. Its name is short, since that of each function repeats it."""
 
     def __init__(self, members: Sequence[types.Type], cls: type) -> None:
@@ -43,7 +43,7 @@ class Fields(types.NamedTuple):
 
 def _words(model: Any) -> int:
     """Return how many words of eight bytes a value takes."""
-    if isinstance(model, FieldsModel):
+    if isinstance(model, ArrayTupleModel):
         return model.words
     kind = model.fe_type
     if isinstance(kind, types.Array):
@@ -53,10 +53,10 @@ def _words(model: Any) -> int:
     return 1
 
 
-class FieldsModel(models.CompositeModel):
+class ArrayTupleModel(models.CompositeModel):
     """How a tuple lies in memory: its fields one after the other, tuples inside it too."""
 
-    def __init__(self, manager: Any, kind: Fields) -> None:
+    def __init__(self, manager: Any, kind: ArrayTuple) -> None:
         """Lay the fields out."""
         super().__init__(manager, kind)
         self.members = [manager.lookup(member) for member in kind.types]
@@ -122,7 +122,9 @@ class FieldsModel(models.CompositeModel):
         """Read a field: its value, or the address of a tuple inside this one."""
         place, member = self._place(builder, value, at), self.members[at]
         return (
-            place if isinstance(member, FieldsModel) else builder.load(place, typ=member.get_value_type(), align=_WORD)
+            place
+            if isinstance(member, ArrayTupleModel)
+            else builder.load(place, typ=member.get_value_type(), align=_WORD)
         )
 
     def make(self, builder: Any, values: Iterable[Any]) -> Any:
@@ -130,7 +132,7 @@ class FieldsModel(models.CompositeModel):
         value = self.new_place(builder)
         for at, (member, field) in enumerate(zip(self.members, values, strict=True)):
             place = self._place(builder, value, at)
-            if isinstance(member, FieldsModel):
+            if isinstance(member, ArrayTupleModel):
                 member.copy(builder, place, field)
             else:
                 builder.store(field, builder.bitcast(place, field.type.as_pointer()), align=_WORD)
@@ -154,7 +156,7 @@ class _AlikeModel(models.UniTupleModel):
 
 
 def _alike(manager: Any, kind: types.UniTuple) -> Any:
-    model = _AlikeModel if isinstance(kind.dtype, Fields) else models.UniTupleModel
+    model = _AlikeModel if isinstance(kind.dtype, ArrayTuple) else models.UniTupleModel
     return model(manager, kind)
 
 
@@ -168,13 +170,13 @@ def _nothing(module: Any) -> Any:
     return module.globals[name].bitcast(_ADDRESS)
 
 
-def _field(context: Any, builder: Any, kind: Fields, value: Any, name: str) -> Any:
+def _field(context: Any, builder: Any, kind: ArrayTuple, value: Any, name: str) -> Any:
     at = kind.fields.index(name)
     field = context.data_model_manager[kind].field(builder, value, at)
     return impl_ret_borrowed(context, builder, kind[at], field)
 
 
-def _boxed(kind: Fields, value: Any, tools: Any) -> Any:
+def _boxed(kind: ArrayTuple, value: Any, tools: Any) -> Any:
     """Make the tuple of Python."""
     model, python = tools.context.data_model_manager[kind], tools.pyapi
     fields = python.tuple_new(kind.count)
@@ -191,13 +193,13 @@ def _from_types(original: Any, cls: Any, members: Any, python_class: Any = None)
     """Return the type of a tuple."""
     if python_class is not None and python_class.__module__.startswith("buckets.") and hasattr(python_class, "_fields"):
         members = tuple(map(types.unliteral, members))
-        if any(isinstance(member, types.Array | Fields) for member in members):
-            return Fields(members, python_class)
+        if any(isinstance(member, types.Array | ArrayTuple) for member in members):
+            return ArrayTuple(members, python_class)
     return original(cls, members, python_class)
 
 
 def _make_tuple(original: Any, context: Any, builder: Any, kind: Any, values: Any) -> Any:
-    if isinstance(kind, Fields):
+    if isinstance(kind, ArrayTuple):
         return context.data_model_manager[kind].make(builder, values)
     return original(context, builder, kind, values)
 
@@ -207,13 +209,13 @@ def _decorate(original: Any, convention: Any, function: Any, names: Any, kinds: 
     arguments = iter(convention.get_arguments(function))
     packer = convention._get_arg_packer(kinds)
     for kind, argument in zip(kinds, packer._unflattener.unflatten(arguments), strict=True):
-        if isinstance(kind, Fields):
+        if isinstance(kind, ArrayTuple):
             set.update(argument.attributes, _ARGUMENT)
 
 
 def _is_kept(lower: Any, name: str) -> bool:
     """Return whether a variable is a tuple and has a place of its own: it is assigned more than once."""
-    if not isinstance(lower.typeof(name), Fields) or name in lower._singly_assigned_vars:
+    if not isinstance(lower.typeof(name), ArrayTuple) or name in lower._singly_assigned_vars:
         return False
     if "times_assigned" not in vars(lower):
         assigned = (each.target.name for block in lower.blocks.values() for each in block.find_insts(ir.Assign))
@@ -249,10 +251,10 @@ def _store(original: Any, lower: Any, value: Any, name: str, argidx: int | None 
 
 def hand_over_by_address() -> None:
     """Have numba do so from now on."""
-    default_manager.register(Fields, FieldsModel)
+    default_manager.register(ArrayTuple, ArrayTupleModel)
     default_manager.register(types.UniTuple, _alike)
-    lower_getattr_generic(Fields)(_field)
-    box(Fields)(_boxed)
+    lower_getattr_generic(ArrayTuple)(_field)
+    box(ArrayTuple)(_boxed)
     types.BaseTuple.from_types = classmethod(partial(_from_types, types.BaseTuple.from_types.__func__))
     for owner, name, method in (
         (BaseContext, "make_tuple", _make_tuple),

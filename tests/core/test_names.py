@@ -18,7 +18,23 @@ PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
 TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md", *PAGES)
 QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-FILES = {"cfg", "gz", "html", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml", "zst"}
+FILES = {
+    "cfg",
+    "gz",
+    "html",
+    "json",
+    "jsonl",
+    "lock",
+    "log",
+    "md",
+    "pem",
+    "pid",
+    "properties",
+    "py",
+    "toml",
+    "yaml",
+    "zst",
+}
 ELSEWHERE = {
     "customer",
     "envelope",
@@ -53,6 +69,8 @@ CALLED_BY_OTHERS = {
     "get_cache_path",
     "get_disambiguator",
     "get_source_stamp",
+    "define_pipelines",  # its compilers
+    "inner_models",  # its models of data
     "on_start",  # numba's listeners
     "on_end",
     "seekable",  # Python's readers of files
