@@ -62,6 +62,7 @@ def main() -> None:
     for name in LOADED:
         importlib.import_module(name)
     importlib.import_module("buckets.engine.stages.warm_up").warm_up()
+    importlib.import_module("buckets.compiled").note_that_all_are_compiled()
     gc.collect()
     gc.freeze()
     daemon: Any = importlib.import_module("pyspark.daemon")

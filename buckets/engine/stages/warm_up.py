@@ -13,7 +13,6 @@ import pyarrow as pa
 from numba.core import event
 
 from buckets.byte_strings import ByteStrings
-from buckets.compiled import all_are_compiled, note_that_all_are_compiled
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
@@ -73,7 +72,6 @@ def warm_up() -> None:
         results = job.score_batch([_arrivals(batch * _EVENTS, time_ms, keys)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
     _fill_an_arena()
-    note_that_all_are_compiled()
 
 
 def _fill_an_arena() -> None:
@@ -112,6 +110,6 @@ class _Progress(event.Listener):
             print(f"compiling: {done} of {self._all} functions, the largest last", flush=True)  # noqa: T201
 
 
-if __name__ == "__main__" and not all_are_compiled():
+if __name__ == "__main__":
     event.register("numba:compile", _Progress())
     warm_up()
