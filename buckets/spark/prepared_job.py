@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,10 +170,11 @@ class PreparedJob:
 
     def _reading(self, spark: SparkSession) -> str:
         """Return what the query does once it has started, in words."""
-        from buckets.compiled import all_are_compiled
-
         place = self.job.settings.source.place
-        if is_local(spark.sparkContext.master or "") and not all_are_compiled():
+        if (
+            is_local(spark.sparkContext.master or "")
+            and not importlib.import_module("buckets.compiled").all_are_compiled()
+        ):
             return f"compiling kernels, once for this version: up to a minute, then payments from {place} are scored"
         if self.job.settings.trigger.interval is None:
             return f"scoring what is in {place}"
