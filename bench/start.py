@@ -116,8 +116,8 @@ class Newcomer:
         buckets = python.with_name("buckets")
         taken_s["buckets init"] = self.run(buckets, "init", "first")
         taken_s["buckets run"] = self.run(buckets, "run", "conf.yaml", cwd=self.work / "first")
-        (alerts,) = (line for line, _ in self.lines(buckets, "alerts", "tables", "--json", cwd=self.work / "first"))
-        assert "card-five-in-five-minutes" in alerts
+        alerts = [line for line, _ in self.lines(buckets, "alerts", "tables", "--json", cwd=self.work / "first")]
+        assert any("card-five-in-five-minutes" in line for line in alerts)
         return taken_s | {"size in MB": size_mb(self.work / "from-a-wheel")}
 
 
@@ -145,6 +145,7 @@ def one_round(tests: bool) -> dict[str, dict[str, float]]:
         found = {"pyspark alone": {"pip install": spark_s}, "empty caches": cold, "full caches": warm, "cpu": cpu_s}
         found["wheel"] = newcomer.wheel(clone)
         found["environment"] = {"size in MB": size_mb(clone / ".venv")}
+        print(found, flush=True)
         if tests:
             found["make test"] = {"in all": newcomer.run("make", "test", cwd=clone)}
         return found
