@@ -19,7 +19,7 @@ from tests.spark.evaluation import evaluate, evaluation_of
 
 pytestmark = pytest.mark.spark
 
-CASES = json.loads((Path(__file__).parents[3] / "shared" / "golden" / "windows.json").read_text(encoding="utf-8"))
+CASES = json.loads(Path(__file__).with_name("windows.json").read_text(encoding="utf-8"))
 NAMES = [case["case"] for case in CASES]
 FUNCTIONS = ("sum", "count", "avg", "min", "max")
 EXPECTATIONS = {"expect", "expect_members", "expect_avg", "expect_alerts", "expect_late"}
