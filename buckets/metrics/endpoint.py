@@ -176,7 +176,9 @@ class _Answers(BaseHTTPRequestHandler):
         except Exception as error:  # The job goes on; who asks sees what is wrong here.
             self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
         else:
-            self._send(200, import_module("buckets.metrics.family").CONTENT_TYPE, metrics)
+            from buckets.metrics.family import CONTENT_TYPE
+
+            self._send(200, CONTENT_TYPE, metrics)
 
     def _send(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)

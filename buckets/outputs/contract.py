@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -248,6 +249,7 @@ def schema_path(name: str) -> Path:
     return resource(f"schemas/{name}.json")
 
 
+@cache
 def load_contract(name: str) -> Contract:
     """Read a published schema.
 
