@@ -20,8 +20,7 @@ from deltalake import DeltaTable
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.delta.kept_table import KeptTable
-from buckets.delta.numbered_append import append_new
+from buckets.delta.kept_table import KeptTable, append_new
 from buckets.delta.upkeep import APPENDS, Upkeep
 from buckets.outputs import columns
 from buckets.spark.scored_batch import in_microseconds

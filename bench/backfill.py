@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.backfill.fill_chunks import read_fills
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
 from buckets.clock import epoch_ms
 from buckets.config.job import load_job
 from buckets.rules.rule import Rule

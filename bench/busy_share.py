@@ -17,7 +17,7 @@ from team_data import payments
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
-from buckets.events.table_rows import table_arrivals
+from buckets.events.parquet_rows import table_arrivals
 from buckets.spark.shard_keys import ShardKeys, spark_hash
 
 ROWS, GROUPINGS = 100_000, 13

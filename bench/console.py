@@ -24,9 +24,8 @@ from report import Goal, Report
 from restart import RULE, SCHEMA
 from team_data import write_job
 
-from buckets.console.serve import open_console
-from buckets.delta.commits import Commits
-from buckets.delta.data_file import write_data_file
+from buckets.console.app import open_console
+from buckets.delta.commits import Commits, write_data_file
 from buckets.delta.newest_rows import RowPlace
 from buckets.outputs.columns import columns_of
 from buckets.questions.listed_alerts import place_text

@@ -28,7 +28,7 @@ from steady import Steady, write_steady
 
 from buckets.config.job import load_job
 from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from buckets.kafka.topics import create_topics
 from buckets.spark.session import start_session
 

@@ -20,8 +20,8 @@ from buckets.aggregates.registry import AGGREGATES
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule

@@ -31,13 +31,13 @@ from report import Goal, Report
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, parse
 from buckets.events.avro import avro_events
 from buckets.events.avro.avro_events import AvroText
+from buckets.events.csv_events import as_text
+from buckets.events.decoded import PREFIX_BYTES
 from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import read_arrivals
 from buckets.events.protobuf import protobuf_events
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.schema import EventSchema
-from buckets.events.text_lines import as_text
-from buckets.events.wire_format import PREFIX_BYTES
 
 FIELDS = (10, 60)
 MESSAGES = 100_000

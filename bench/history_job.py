@@ -26,7 +26,7 @@ from measure import ROOT
 from rich.console import Console
 
 from buckets.generator import GeneratorSettings, generate
-from buckets.generator.line import ROWS_AT_ONCE, record_batch
+from buckets.generator.stream import ROWS_AT_ONCE, record_batch
 
 DAYS = 90
 ROWS_PER_FILE = 500_000
@@ -54,7 +54,7 @@ class Ran:
 
 def buckets(*arguments: object) -> Ran:
     """Run a command of the product, as a user does; if it fails, this process ends."""
-    command = [sys.executable, "-c", "from buckets.cli.main import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-c", "from buckets.cli.commands import main; main()", *map(str, arguments)]
     return run(command)
 
 

@@ -20,8 +20,7 @@ from live_job import EVERY, HISTORY_EVENTS, LiveJob, live_job, rule, ten_rules
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.kafka.producer import paced_produce
-from buckets.kafka.sender import Sender
+from buckets.kafka.sender import Sender, paced_produce
 
 OPTIONS = {"--rate": "500", "--seconds": "120", "--entries": "1000000", "--changed": "100", "--rounds": "2"}
 WARM_UP_S = 30.0

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set

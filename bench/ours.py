@@ -16,10 +16,9 @@ from trial import Trial, write_conf
 from buckets.config.job import Job, load_job
 from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
-from buckets.spark.apart import run_apart
 from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport, ScoringQuery
-from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.scored_batch import ScoredBatch, run_apart
 from buckets.spark.spilled import Spilled
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from live_job import KEYS, payment
 
 from buckets.config.kafka import KafkaSettings
-from buckets.kafka.producer import paced_produce
+from buckets.kafka.sender import paced_produce
 
 
 def payments(rate: float, seconds: float) -> Iterator[tuple[str, bytes]]:

@@ -22,7 +22,7 @@ from buckets.engine.stages import shard
 from buckets.engine.stages.in_memory import memory_store
 from buckets.engine.stages.shard import Scorer
 from buckets.engine.stages.shard_plans import GroupSet
-from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.storage.shard_store import StoredHeads
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.rules.rule_set import first_rule_set
 

@@ -5,7 +5,7 @@
 A run is a job over payments whose keys are alike, in batches of several sizes. All runs follow each other in a session
 whose Java is warm, once in their order and once in the other, and the lesser of the two counts. Of each size the CPU of
 Python and that of Java, without its compilers and its garbage collector, and the bytes that the state store is given
-are fitted by what the batches do (`buckets.size.amounts`), with no constant below zero and by relative errors.
+are fitted by what the batches do (`buckets.size.constants`), with no constant below zero and by relative errors.
 Held-out runs have other groupings, keys, shards and sizes; nothing of them is fitted. What collecting garbage adds, and
 memory, is known from three more runs in sessions of their own. With `--constants` the constants are written into a
 file, as `buckets size --constants` reads it; the product's own is `buckets/size/constants.yaml`. With
@@ -42,12 +42,20 @@ from size_state import (
 )
 
 from buckets.config.job import load_job
-from buckets.size.amounts import TERMS, Amounts, State, batch_amounts
-from buckets.size.constants import Constants, Costs, MemoryBytes, StoredBytes, read_constants
+from buckets.size.constants import (
+    TERMS,
+    Amounts,
+    Constants,
+    Costs,
+    MemoryBytes,
+    State,
+    StoredBytes,
+    batch_amounts,
+    read_constants,
+)
 from buckets.size.forecast import Batch, slots_of
-from buckets.size.job_workload import Machine, SizeQuestion, workload_of
 from buckets.size.numbers import DifferentKeys
-from buckets.size.workload import Kept, Workload
+from buckets.size.workload import Kept, Machine, SizeQuestion, Workload, workload_of
 
 SIZES: tuple[Stage, ...] = ((500, 12), (5_000, 8), (50_000, 5))
 SMALLER: tuple[Stage, ...] = ((500, 12), (5_000, 8), (30_000, 6))

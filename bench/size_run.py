@@ -13,8 +13,8 @@ from pathlib import Path
 from team_run import measured_batches
 
 from buckets.config.job import load_job
-from buckets.spark.cluster import PARTITIONS
 from buckets.spark.prepared_job import job_session
+from buckets.spark.session_settings import PARTITIONS
 
 
 def main() -> None:

@@ -11,14 +11,13 @@ from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
 from buckets.engine.storage.arena import ENTRY_BYTES
 from buckets.engine.storage.shard_store import Entries
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-from buckets.size.amounts import key_bytes
-from buckets.size.constants import StoredBytes
+from buckets.size.constants import StoredBytes, key_bytes
 from buckets.size.workload import GROUP_BYTES, Grouping, Kept, Width
 
 START_MS, DAY_MS, MINUTE_MS = 1_700_000_000_000, 86_400_000, 60_000

@@ -41,8 +41,8 @@ from soak_samples import Change, Sample, changes, take_sample
 
 from buckets.config.job import load_job
 from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.port import free_port
-from buckets.kafka.producer import paced_produce
+from buckets.kafka.sender import paced_produce
+from buckets.kafka.server_properties import free_port
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import read_live
 

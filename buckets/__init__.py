@@ -58,18 +58,18 @@ if not os.path.isfile(__file__):
     raise ImportError(_message)
 
 if TYPE_CHECKING:
-    from buckets.checkpoint.checkpoint import read_warmth
+    from buckets.checkpoint.driver_state import read_warmth
     from buckets.config.engine import EngineSettings
     from buckets.config.job import load_engine_settings
     from buckets.engine.stages.accounting import BatchAccount, GroupAccount
     from buckets.errors import BucketsError
     from buckets.evaluation import Evaluator, Results, evaluate, features
     from buckets.events.schema import EventSchema, load_event_schema
+    from buckets.history.backtest.backtest import backtest
     from buckets.history.backtest.report import BacktestReport
-    from buckets.history.backtest.table_backtest import backtest
     from buckets.history.replay.replay import replay
     from buckets.lists.list_file import load_list
-    from buckets.outputs.reader import read_output
+    from buckets.outputs.recorded_outputs import read_output
     from buckets.rule_files.yaml_rules import load_rules
     from buckets.rules.rule import Rule
     from buckets.rules.warmth import Warmth
@@ -111,16 +111,16 @@ _MODULES = {
     "Results": "buckets.evaluation",
     "Rule": "buckets.rules.rule",
     "Warmth": "buckets.rules.warmth",
-    "backtest": "buckets.history.backtest.table_backtest",
+    "backtest": "buckets.history.backtest.backtest",
     "evaluate": "buckets.evaluation",
     "features": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",
     "load_list": "buckets.lists.list_file",
     "load_rules": "buckets.rule_files.yaml_rules",
-    "read_output": "buckets.outputs.reader",
+    "read_output": "buckets.outputs.recorded_outputs",
     "read_verdicts": "buckets.verdicts.verdict_table",
-    "read_warmth": "buckets.checkpoint.checkpoint",
+    "read_warmth": "buckets.checkpoint.driver_state",
     "replay": "buckets.history.replay.replay",
 }
 

@@ -13,26 +13,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import EngineSettings
+from buckets.config.engine import EngineSettings, check_raw_windows
 from buckets.config.job import check_precision_groups
 from buckets.config.lists import check_lists
-from buckets.config.raw_windows import check_raw_windows
 from buckets.engine.results.feature_table import FeatureTable, numbered
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
+from buckets.events.parquet_rows import SOURCE_NAME, table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import SOURCE_NAME, table_arrivals
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
-from buckets.outputs.typed_columns import field_types, with_digits, with_structs
-from buckets.rules.alert_schema import alert_schema
+from buckets.outputs.columns import field_types, with_digits, with_structs
 from buckets.rules.change import changes_between
+from buckets.rules.feature import alert_schema
+from buckets.rules.flink_message import check_against_schema, check_new
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule, value_scale
-from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.rules.rule_set import RuleSet
 
 _OF_SOURCE = ("source", "source_order", "position")

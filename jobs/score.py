@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from buckets.cli.main import main
+    from buckets.cli.commands import main
 except ImportError as error:
     sys.exit(f"error: {error}")
 

@@ -16,9 +16,8 @@ from buckets.kernel.score import NO_RESET, score
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
-from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
-from buckets.timeline.loading import ANY_GENERATION, read_heads
-from buckets.timeline.paging import Paging
+from buckets.timeline.inspection import ANY_GENERATION, TimelineView, pages_of, read_heads, view_timeline
+from buckets.timeline.tiers import Paging
 from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
 from tests.strategies import SCHEMA
 

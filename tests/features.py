@@ -14,9 +14,9 @@ from buckets.aggregates import operation as codes
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.kernel.plan import ALWAYS, FeatureArrays, GroupPlan
+from buckets.rules.feature import VALUE
 from buckets.rules.rule import Rule
-from buckets.rules.short_form import VALUE
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.engine import SMALL, Engine
 from tests.oracle import Bounds, Event, Oracle, Outcome, Result
 from tests.strategies import LENGTHS_MS, streams

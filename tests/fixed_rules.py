@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.feeds.feed import RuleRead

@@ -8,7 +8,7 @@ from textwrap import indent
 from pydantic import create_model
 
 from buckets.outputs.contract import schema_path
-from buckets.rules.policies.registry import HELD_BY, POLICIES
+from buckets.rules.policies import HELD_BY, POLICIES
 from buckets.rules.rule import Rule
 
 CHANGES, HELD = schema_path("rule-change-v1"), schema_path("held-alert-v1")

@@ -8,7 +8,7 @@ from buckets.aggregates.registry import SHORT_FUNCTIONS
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.rules.rule import Rule
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.oracle import Event
 
 SCHEMA = EventSchema.model_validate(

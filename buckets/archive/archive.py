@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from deltalake import Transaction
 
 from buckets.archive import layout as archive_layout
-from buckets.archive.field_names import FieldNames
 from buckets.archive.layout import (
     CLUSTER_BY,
     SINCE,
@@ -27,14 +26,13 @@ from buckets.archive.layout import (
     open_table,
     reading,
 )
-from buckets.delta.data_file import with_columns
-from buckets.delta.numbered_append import append_new
-from buckets.delta.query import is_table, run
-from buckets.delta.table_upgrade import add_missing_columns
-from buckets.delta.whole_table import make_table, through_store
+from buckets.archive.recorded_batches import FieldNames
+from buckets.delta.commits import with_columns
+from buckets.delta.kept_table import append_new
+from buckets.delta.whole_table import add_missing_columns, is_table, make_table, run, through_store
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
 
 ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"

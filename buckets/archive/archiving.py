@@ -1,19 +1,101 @@
-"""Extends the archive of a job by what has been scored since."""
+"""Extends the archive of a job by what has been scored since.
 
-from collections.abc import Callable, Iterator
+Arrivals as rows of the archive, and rows of the archive as arrivals.
+The history of a job.
+Events looked up by their ids in the archive of a job.
+"""
 
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from buckets.archive.archive import Archive
-from buckets.archive.arrival_rows import archived
-from buckets.archive.field_names import FieldNames
-from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive import archive
+from buckets.archive.archive import ARRIVAL, FAULT, Archive
+from buckets.archive.recorded_batches import FieldNames, RecordedBatches
 from buckets.archive.sources import BatchRange, lost_batches, source_arrivals
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.job import Job
+from buckets.delta.whole_table import in_ms, is_in, quoted_column
 from buckets.errors import BucketsError
+from buckets.events import arrivals
+from buckets.events.arrivals import convert, field_column
+from buckets.events.parquet_rows import MOST_ROWS
+from buckets.events.schema import EventSchema
+from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
 from buckets.stores.location import location
+from buckets.verdicts.confirmed import FindEvents
+
+_OWN = {
+    arrivals.SOURCE: archive.SOURCE,
+    arrivals.SOURCE_ORDER: archive.SOURCE_ORDER,
+    arrivals.POSITION: archive.POSITION,
+    arrivals.BROKEN: archive.FAULT,
+    arrivals.RAW: archive.RAW,
+}
+
+
+def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Table:
+    """Turn arrivals into rows of the archive, without their numbers."""
+    return archived_and_rounded(rows, schema, batch_id)[0]
+
+
+def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> tuple[pa.Table, dict[str, int]]:
+    """Turn arrivals into rows of the archive, and say by measure how many values were rounded: it has them so."""
+    events, faults = convert(rows, schema, frozenset())
+    good = np.ones(len(events), np.bool_)
+    good[list(faults)] = False
+    bad = pa.array(~good)
+    names = rows.schema.names
+    written = rows.column(arrivals.RAW).to_pylist() if arrivals.RAW in names and faults else [None] * len(events)
+    raw = [arrivals.shortened(text) if row in faults and text else None for row, text in enumerate(written)]
+    nulls = pa.nulls(len(events), pa.int64())
+    columns = {
+        archive.BATCH: pa.array(np.full(len(events), batch_id, np.int64)),
+        archive.SOURCE: rows.column(arrivals.SOURCE),
+        archive.SOURCE_ORDER: rows.column(arrivals.SOURCE_ORDER),
+        archive.POSITION: rows.column(arrivals.POSITION),
+        archive.INGESTED: rows.column(arrivals.INGESTED) if arrivals.INGESTED in names else nulls,
+        archive.FAULT: pa.array([faults.get(row) for row in range(len(events))], pa.string()),
+        archive.RAW: pa.array(raw, pa.string()),
+        archive.JUDGED: rows.column(arrivals.JUDGED) if arrivals.JUDGED in names else pa.nulls(len(events), pa.bool_()),
+    }
+    times = pa.array(events.times_ms * good).cast(pa.timestamp("ms", "UTC")).cast(archive.TIME)
+    fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
+    fields |= events.attributes
+    for name, measure in schema.measures.items():
+        fields[name] = _decimals(events.measures[name], measure.scale)
+    if faults:
+        fields = {name: pc.if_else(bad, pa.scalar(None, values.type), values) for name, values in fields.items()}
+    return pa.table(columns | fields), events.without(faults).rounded_values
+
+
+def _decimals(scaled: pa.Array, scale: int) -> pa.Array:
+    """Return scaled integers as decimals; nulls stay null."""
+    whole = scaled.fill_null(0).to_numpy(zero_copy_only=False)
+    valid = scaled.is_valid().to_numpy(zero_copy_only=False)
+    return decimals_of(whole, valid, pa.decimal128(MOST_DIGITS, scale))
+
+
+def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the archive as arrivals in pieces of up to 200,000; a declared field without a column is null."""
+    optional = {arrivals.INGESTED: archive.INGESTED, arrivals.JUDGED: archive.JUDGED}
+    present = {name: own for name, own in optional.items() if _has_values(rows, own)}
+    for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+        columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
+        for index, name in enumerate(schema.field_names):
+            there = name in piece.schema.names
+            columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
+        yield pa.record_batch(columns)
+
+
+def _has_values(rows: pa.Table, name: str) -> bool:
+    return name in rows.column_names and rows[name].null_count < len(rows)
+
 
 _ROWS = 1_000_000
 """Rows of one append, about."""
@@ -161,3 +243,73 @@ def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple
     rest = pa.concat_tables(joined, promote_options="default") if joined else pa.table({})
     if len(rest):
         yield rest, batch_id
+
+
+@dataclass(frozen=True)
+class History:
+    """The history of a job, up to some batch.
+
+    Attributes:
+        job: the job.
+        archive: what has arrived.
+        recorded: the records of the batches from the first one that is archived.
+        obstacle: why the archive goes no further, where the source has not kept what comes next.
+    """
+
+    job: Job
+    archive: Archive
+    recorded: RecordedBatches
+    obstacle: str | None = None
+
+    @staticmethod
+    def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":
+        """Open the history of a job, which may run meanwhile; its archive is extended first.
+
+        Args:
+            job: its configuration.
+            on_rows: told how many rows have been archived, each time.
+
+        Raises:
+            BucketsError: the configuration has no archive, or it cannot be extended.
+        """
+        archive, recorded = archive_of(job), RecordedBatches(job.checkpoint)
+        obstacle = extend_archive(job, recorded, on_rows)
+        return History(job, archive, recorded.since(archive.since()), obstacle)
+
+
+def archived_events(job: Job, is_extended: bool = False) -> FindEvents | None:
+    """Return a function that looks for events in the archive of a job; None where the job has none.
+
+    Where an event is missing the archive is extended, unless `is_extended` says that it has been.
+    """
+    if job.settings.archive is None:
+        return None
+
+    def find(event_ids: Collection[str]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
+        events = _look_up(job, event_ids)
+        if is_extended or set(event_ids) <= events.keys():
+            return events
+        History.open(job)
+        return _look_up(job, event_ids)
+
+    return find
+
+
+def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Return the events of some ids, each as it came first: its time in ms, and its other fields."""
+    archive, schema = archive_of(job), job.event_schema
+    if not archive.exists():
+        return {}
+    fields = schema.other_fields
+    there = set(pa.schema(archive.query("select * from archive limit 0").schema).names)
+    columns = [schema.event_id, schema.event_time.field, *(name for name in fields if name in there)]
+    quoted = ", ".join(quoted_column(name) for name in columns)
+    rows = archive.query(
+        f"select {quoted} from archive where {is_in(schema.event_id, event_ids)} "
+        f"and {quoted_column(FAULT)} is null order by {quoted_column(ARRIVAL)}"
+    )
+    events: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for row in in_ms(rows).to_pylist():
+        others = {name: row[name] for name in fields if row.get(name) is not None}
+        events.setdefault(str(row[schema.event_id]), (row[schema.event_time.field], others))
+    return events

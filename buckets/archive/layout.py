@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from deltalake import BloomFilterProperties, ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from buckets.delta.data_file import with_columns
-from buckets.delta.numbered_append import WHOLE
+from buckets.delta.commits import with_columns
+from buckets.delta.kept_table import WHOLE
 from buckets.delta.whole_table import files_in, through_store
 from buckets.errors import BucketsError, Outage, first_line
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
 
 ARRIVAL = "_arrival"
 """The number of a row in the order of arrival, from 0."""

@@ -1,20 +1,168 @@
-"""What each batch of a job was scored with: rules, lists and settings, as its checkpoint has recorded them."""
+"""What each batch of a job was scored with: rules, lists and settings, as its checkpoint has recorded them.
+
+What fields were called in the batches of a job, where imports of its state have given some of them other names.
+"""
 
 import copy
 from bisect import bisect_right
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-from buckets.archive.field_names import FieldNames
-from buckets.checkpoint.checkpoint import Checkpoint
+import pyarrow as pa
+
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import UNKNOWN, Cut
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import PinnedLists
-from buckets.checkpoint.terms import Terms
+from buckets.config.engine import EngineSettings
+from buckets.delta.whole_table import quoted_column
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.rules.renaming import Names, renamed_filter, renamed_rules
 from buckets.rules.rule_set import RuleSet
+
+
+class Renaming(NamedTuple):
+    """An import with other names: the last batch before it, and the new names."""
+
+    batch_id: int
+    names: Names
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """The names of fields after each renaming, the first one first, and the epoch whose names are used."""
+
+    renamings: tuple[Renaming, ...] = ()
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> "FieldNames":
+        """Return those of a checkpoint, by the names that fields have now."""
+        imports = Checkpoint(checkpoint).imports.read()
+        renamings = tuple(Renaming(made.batch_id, made.names) for made in imports if made.names)
+        return cls(renamings, len(renamings))
+
+    def as_of(self, batch_id: int) -> "FieldNames":
+        """Return the same by the names of a batch."""
+        return replace(self, epoch=self.epoch_of(batch_id))
+
+    def epoch_of(self, batch_id: int) -> int:
+        """Return the epoch of a batch."""
+        return sum(renaming.batch_id < batch_id for renaming in self.renamings)
+
+    def name_in(self, epoch: int, field: str) -> str | None:
+        """Return what a field is called in an epoch; None where there was no such field then."""
+        name: str | None = field
+        for names in self._steps(self.epoch, epoch):
+            if name is not None:
+                name = names.get(name) or (None if name in names.values() else name)
+        return name
+
+    # --- rows of the archive ----------------------------------------------------------------------------------
+
+    def view(self, columns: pa.Schema, own: Sequence[str], batch: str) -> str:
+        """Return a query that gives the rows of the table `arrivals` under the names that are used.
+
+        Args:
+            columns: of the table.
+            own: the columns that are no fields.
+            batch: the one of them that says in which batch a row is.
+        """
+        ends = [renaming.batch_id for renaming in self.renamings]
+        parts = []
+        for epoch, (first, last) in enumerate(zip([None, *ends], [*ends, None], strict=True)):
+            chosen = [*map(quoted_column, own)]
+            for name in (name for name in columns.names if name not in own):
+                there, quoted = self.name_in(epoch, name), quoted_column(name)
+                is_there = there is not None and there in columns.names
+                column = quoted_column(there) if there and is_there else f"case when false then {quoted} end"
+                chosen.append(f"{column} as {quoted}")
+            tests = [] if first is None else [f"{batch} > {first}"]
+            tests += [] if last is None else [f"{batch} <= {last}"]
+            parts.append(f"select {', '.join(chosen)} from arrivals where {' and '.join(tests)}")
+        return " union all ".join(parts)
+
+    def columns_of(self, fields: Sequence[str]) -> list[str]:
+        """Return the columns in which fields lie, in any epoch."""
+        epochs = range(len(self.renamings) + 1)
+        names = (self.name_in(epoch, field) for field in fields for epoch in epochs)
+        return list(dict.fromkeys([*fields, *(name for name in names if name is not None)]))
+
+    def renamed(self, rows: pa.Table, batch_column: str, fields: Sequence[str]) -> pa.Table:
+        """Return rows in the order of arrival with fields under the names that are used."""
+        parts, start = [], 0
+        batches = rows[batch_column].to_numpy()
+        ends = [int(batches.searchsorted(renaming.batch_id, side="right")) for renaming in self.renamings]
+        for epoch, end in enumerate([*ends, len(rows)]):
+            part, start = rows.slice(start, end - start), end
+            columns = {}
+            for name in fields:
+                there = self.name_in(epoch, name)
+                is_there = there is not None and there in rows.column_names
+                columns[name] = part[there] if is_there else pa.nulls(len(part), rows.schema.field(name).type)
+            parts.append(pa.table([columns.get(name, part[name]) for name in rows.column_names], schema=rows.schema))
+        return pa.concat_tables(parts)
+
+    # --- what was recorded ------------------------------------------------------------------------------------
+
+    def rule_set(self, rule_set: RuleSet, epoch: int) -> RuleSet:
+        """Return a rule set of an epoch under the names that are used; without its fills where names differ."""
+        for names in self._steps(epoch, self.epoch):
+            rule_set = renamed_rules(rule_set, names, rule_set.version).rule_set
+        return rule_set
+
+    def terms(self, terms: Terms, epoch: int) -> Terms:
+        """Return terms of an epoch under the names that are used."""
+        for names in self._steps(epoch, self.epoch):
+            schema, engine = renamed_schema(terms.event_schema, names), _renamed_engine(terms.engine, names)
+            terms = terms.model_copy(update={"event_schema": schema, "engine": engine})
+        return terms
+
+    def _steps(self, start: int, end: int) -> list[Names]:
+        """Return the new names from one epoch to another, earlier or later, one renaming after the other."""
+        if start <= end:
+            return [renaming.names for renaming in self.renamings[start:end]]
+        back = reversed(self.renamings[end:start])
+        return [{new: old for old, new in renaming.names.items()} for renaming in back]
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether no field ever had another name."""
+        return not self.renamings
+
+
+def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
+    """Return an event schema in which fields have other names."""
+    time = schema.event_time
+    return schema.model_copy(
+        update={
+            "identity": schema.identity.renamed(names),
+            "event_time": time.model_copy(update={"field": names.get(time.field, time.field)}),
+            "attributes": {names.get(name, name): kind for name, kind in schema.attributes.items()},
+            "measures": {names.get(name, name): measure for name, measure in schema.measures.items()},
+            "arrays": {names.get(name, name): kind for name, kind in schema.arrays.items()},
+            "csv": schema.csv.renamed(names),
+        }
+    )
+
+
+def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
+    """Return settings whose precision of groups names their fields."""
+    groups = tuple(
+        group.model_copy(
+            update={
+                "group_by": tuple(names.get(field, field) for field in group.group_by),
+                "where": renamed_filter(group.where, names),
+            }
+        )
+        for group in engine.precision.groups
+    )
+    return engine.model_copy(update={"precision": engine.precision.model_copy(update={"groups": groups})})
 
 
 class RecordedBatches:

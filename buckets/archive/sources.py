@@ -1,5 +1,9 @@
-"""What a job has read, read once more: the arrivals of each batch, by where the stream was cut."""
+"""What a job has read, read once more: the arrivals of each batch, by where the stream was cut.
 
+How many events a file, a folder of files or a Delta table has, about, without reading them.
+"""
+
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -7,27 +11,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from buckets.archive.delta_source import delta_arrivals
 from buckets.archive.topic_source import lost_messages, topic_arrivals
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
-from buckets.checkpoint.folders import spark_folder
-from buckets.checkpoint.terms import Terms
-from buckets.checkpoint.unread_files import UnreadFiles
+from buckets.checkpoint.record_files import UnreadFiles
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
+from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_records import record_arrivals
-from buckets.events.line_reader import line_reader
-from buckets.events.made_ids import with_made_ids
-from buckets.events.message_fields import without_made_id
+from buckets.events.message_fields import with_made_ids, without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.source_files import is_hidden, modified_ms
-from buckets.events.text_file import open_text
-from buckets.monitor.file_watch import Taken, TakenFiles
-from buckets.stores.location import found_location
+from buckets.events.source_files import COMPRESSED, is_hidden, line_reader, modified_ms, open_text, readable_files
+from buckets.monitor.words import Taken, TakenFiles
+from buckets.stores.location import as_input, found_location
 
 Arrived = Iterator[tuple[int, pa.RecordBatch]]
 """Batches by their number, each in one or more pieces, in the order of arrival."""
@@ -150,3 +153,58 @@ def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
             source = pa.repeat(pa.scalar(str(path)), len(lines))
             yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})
+
+
+_LOOKED_AT = 8
+_SAMPLE_BYTES = 1 << 16
+_BYTES_A_ROW = 100
+"""Of a text whose lines are longer than a sample, as of one that is a single array."""
+
+
+def rows_about(path: Path) -> int:
+    """Return about how many events there are; 0 where nothing can be read, which whoever reads them then says.
+
+    A Delta table counts its rows in its log, and so does a file of Parquet in its footer. Of text the first lines are
+    looked at, and of many files the largest ones.
+
+    Args:
+        path: what `open_events` opens.
+    """
+    try:
+        path = found_location(str(path))
+        if is_table(path):
+            return int(open_table(path).count())
+        sizes = {file: file.stat().st_size for file in readable_files(path, subfolders=False)}
+        largest = sorted(sizes, key=lambda file: sizes[file])[-_LOOKED_AT:]
+        looked_at = sum(sizes[file] for file in largest)
+        return round(
+            sum(_row_estimate_rows(file, sizes[file]) for file in largest) * sum(sizes.values()) / max(looked_at, 1)
+        )
+    except (BucketsError, OSError, pa.ArrowException):
+        return 0
+
+
+def _row_estimate_rows(file: Path, size_bytes: int) -> float:
+    """Return about how many rows a file has."""
+    if file.suffix.lower() == ".parquet":
+        return float(pq.read_metadata(as_input(file)).num_rows)
+    with file.open("rb") as opened:
+        sample = opened.read(_SAMPLE_BYTES)
+    text = _plain(file, sample)
+    lines = text.count(b"\n") or len(text) / _BYTES_A_ROW
+    return lines * size_bytes / max(len(sample), 1)
+
+
+def _plain(file: Path, sample: bytes) -> bytes:
+    """Return what the beginning of a file holds, up to where it is cut off if it is compressed."""
+    codec = COMPRESSED.get(file.suffix.lower())
+    if codec is None:
+        return sample
+    parts: list[bytes] = []
+    with (
+        contextlib.suppress(OSError, pa.ArrowException),
+        pa.CompressedInputStream(pa.BufferReader(sample), codec) as stream,
+    ):
+        while part := stream.read(_BYTES_A_ROW):
+            parts.append(part)
+    return b"".join(parts)

@@ -12,17 +12,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
-from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
+from buckets.audit.writer import kept_messages
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
-from buckets.checkpoint.pinned_schemas import pinned_schemas
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
-from buckets.checkpoint.terms import Terms
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
-from buckets.checkpoint.topic_values import TopicValues
+from buckets.checkpoint.topic_values import TopicValues, pinned_schemas
 from buckets.config.job import Job
-from buckets.delta.query import sql_text
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import open_table, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
 from buckets.events.message_fields import columns_beside_value

@@ -12,10 +12,9 @@ from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS, tables_of
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import lock_file, records_folder, spark_folder
 from buckets.checkpoint.lock import check_free
-from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.record_files import OwnedFolder, RecordFiles
+from buckets.checkpoint.source_offsets import lock_file, records_folder, spark_folder
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError, ConfigurationError

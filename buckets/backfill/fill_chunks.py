@@ -5,23 +5,30 @@
     CHECKPOINT/buckets/fills/3/whole.json       how many chunks there are, once all are written
 
 A chunk is written whole or not at all. Tasks read it, each its own row.
+
+How far the backfills of a job are, by what its checkpoint says; nothing is taken from a job that runs.
+How many rows of history a batch takes in, so that it takes no more than half as long again as usual.
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
 from buckets.checkpoint.list_versions import lists_in
-from buckets.checkpoint.numbered_records import NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.record_files import BackfillRequests, RecordFiles
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.files import remove_tree
-from buckets.lists.lists import Lists
-from buckets.rules.fill import Piece
+from buckets.lists.index import Lists
+from buckets.rules.completeness import Piece
 
 CHUNK_ROWS = 2_000
 """Rows of the archive in a chunk at most."""
@@ -156,3 +163,96 @@ def fills_folder(checkpoint: Path) -> Path:
 def _metadata(table: pa.Table) -> dict[bytes, bytes]:
     metadata: dict[bytes, bytes] = table.schema.metadata
     return metadata
+
+
+@dataclass(frozen=True)
+class FillStatus:
+    """How far the history of a group is filled in.
+
+    Attributes:
+        rule_ids: the rules that it was asked for.
+        group: the group, in words; None where the job has not begun.
+        events: how many rows of the archive are in.
+        of: how many there are; None while that is not known.
+        chunk: how many chunks are in.
+        chunks: about how many there are; None while that is not known.
+        waiting: how many batches of arrivals wait, summed over the shards.
+    """
+
+    rule_ids: tuple[str, ...]
+    group: str | None = None
+    events: int = 0
+    of: int | None = None
+    chunk: int = 0
+    chunks: int | None = None
+    waiting: int = 0
+
+    @property
+    def words(self) -> str:
+        """The same in a few words."""
+        if self.group is None:
+            return "history asked for, not begun"
+        if self.of is None or self.chunks is None:
+            return f"history of {self.group} begun, the archive is read"
+        counted = f"{self.events:,} of {self.of:,} events, chunk {self.chunk:,} of {self.chunks:,}"
+        return f"history of {self.group} is filled in: {counted}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same for programs."""
+        return asdict(self)
+
+
+def read_fills(checkpoint: Path) -> list[FillStatus]:
+    """Return how far the backfills on a checkpoint are; empty where there is none."""
+    rule_set, begun = RuleVersions(checkpoint).latest_rule_set(), list[FillStatus]()
+    filled = BatchRecords(checkpoint).fills() if rule_set is not None and rule_set.fills else {}
+    for fill in () if rule_set is None else rule_set.fills:
+        assert rule_set is not None
+        plan, so_far = FillChunks(checkpoint, fill.number).plan(), filled.get(fill.number)
+        chunk, waiting = (0, 0) if so_far is None else (so_far.chunk, so_far.waiting)
+        group = rule_set.filling[fill.number].name
+        if plan is None:
+            begun.append(FillStatus(fill.rule_ids, group, waiting=waiting))
+        else:
+            events = min(chunk * CHUNK_ROWS, plan.rows)
+            chunks = max(plan.chunks, chunk)
+            begun.append(FillStatus(fill.rule_ids, group, events, plan.rows, chunk, chunks, waiting))
+    asked = [FillStatus((request.rule.rule_id,)) for request in BackfillRequests(checkpoint).read()]
+    return begun + asked
+
+
+FIRST_ROWS: Final = 500
+MOST_ROWS: Final = 200_000
+EVERY: Final = 8
+"""Each eighth batch takes no history."""
+KEPT: Final = 9
+SHORT, LONG = 1.25, 1.5
+"""Where a batch takes less than the one as long as usual, it may take in more; where more than the other, less."""
+
+
+class FillPace:
+    """The pace of a job's fills."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._usual_s: deque[float] = deque(maxlen=KEPT)
+        self._rows = FIRST_ROWS
+        self._batches = 0
+
+    def rows(self) -> int:
+        """Return how many rows the next batch takes; 0: none."""
+        self._batches += 1
+        if self._batches % EVERY == 1 or len(self._usual_s) < 3:
+            return 0
+        return self._rows
+
+    def took(self, rows: int, duration_s: float) -> None:
+        """Note how long a batch took that was told to take so many rows, until its results were written."""
+        if not rows:
+            self._usual_s.append(duration_s)
+            return
+        usual_s = median(self._usual_s)
+        if duration_s < SHORT * usual_s:
+            self._rows = min(self._rows * 3 // 2, MOST_ROWS)
+        elif duration_s > LONG * usual_s:
+            self._rows = max(self._rows // 2, 1)

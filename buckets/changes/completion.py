@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from buckets.backfill.fill_status import FillStatus, read_fills
-from buckets.checkpoint.checkpoint import Checkpoint, read_warmth
+from buckets.backfill.fill_chunks import FillStatus, read_fills
+from buckets.checkpoint.driver_state import Checkpoint, read_warmth
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.rules.change import RuleChange

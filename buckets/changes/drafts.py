@@ -1,6 +1,6 @@
 """Drafts of rules: a rule as it was typed, saved beside those of a job under an id that nothing in force has."""
 
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.changes.typed_rule import TypedRule
 from buckets.errors import BucketsError
 from buckets.rules.rule import Rule

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.kafka.sender import Sender
-from buckets.lists.entry import RESERVED, Entry
+from buckets.lists.base import RESERVED, Entry
 from buckets.lists.list_file import LONGEST_KEY
 from buckets.moment import iso_text
 

@@ -1,27 +1,37 @@
-"""Where the rules of a configuration are kept, as the commands of `buckets rules` read and change them."""
+"""Where the rules of a configuration are kept, as the commands of `buckets rules` read and change them.
+
+The rules where a job reads them.
+A rule where a job reads it, with what is known of it, as programs get it.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from buckets.changes.completion import Completion
+from buckets.config.engine import raw_window_fault
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
+from buckets.config.lists import list_fault
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
-from buckets.feeds.rules.rule_book import NO_RULES
-from buckets.feeds.rules.table_feed import COLUMNS, change_of_row, open_rule_table, read_rule_rows
+from buckets.feeds.rules.rule_book import COLUMNS, NO_RULES, change_of_row, open_rule_table, read_rule_rows
 from buckets.feeds.rules.topic_feed import RulesTopic
 from buckets.kafka.sender import Sender
-from buckets.rule_files.change_notes import ChangeNote, read_change_notes
+from buckets.moment import iso_text
+from buckets.rule_files.flink_rules import ChangeNote, read_change_notes
 from buckets.rule_files.yaml_editor import change_files
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.change import RuleChange, key_of
-from buckets.rules.revision import Change, Refusal, revise
-from buckets.rules.rule import Rule, State
+from buckets.rules.revision import Change, Refusal, Revision, names, revise
+from buckets.rules.rule import Rule, State, policy_sentence
+from buckets.rules.rule_set import encode_rule_set, first_rule_set
 from buckets.stores.location import location
 
 
@@ -236,3 +246,106 @@ def _owner(file: Path) -> str:
         return file.owner()
     except (OSError, KeyError):
         return ""
+
+
+class JobRules:
+    """The rules where a job reads them, as commands read and change them."""
+
+    def __init__(self, job: Job, new_file: str = "", say: Callable[[str], None] = lambda line: None) -> None:
+        """Open them; in a folder, new ones go into `new_file`. What is not valid among them is said, a line each."""
+        self._job, self._say = job, say
+        self._origin = open_origin(job, new_file)
+        self.name = self._origin.name
+        self.takes_control = self._origin.takes_control
+        self.send = self._origin.send
+
+    @cached_property
+    def kept(self) -> list[KeptRule]:
+        """The rules that are kept; what is not valid among them is reported and left out."""
+        kept, refused = self._origin.read()
+        for refusal in refused[:3]:
+            self._say(f"not valid, and left out ({refusal.origin}): {refusal.reason}")
+        if len(refused) > 3:
+            self._say(f"and {len(refused) - 3} more that are not valid")
+        return kept
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The same without what is known of their last changes."""
+        return [kept.rule for kept in self.kept]
+
+    def rule(self, rule_id: str) -> Rule:
+        """Return a rule that is kept.
+
+        Raises:
+            BucketsError: it is not.
+        """
+        rules = {rule.rule_id: rule for rule in self.rules}
+        if rule_id not in rules:
+            message = f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}"
+            raise BucketsError(message)
+        return rules[rule_id]
+
+    def revise(self, asked: Sequence[RuleChange]) -> Revision:
+        """Return the result of changes, without making them.
+
+        Raises:
+            BucketsError: a change cannot be made, or the job could not carry the rules.
+        """
+        engine, schema = self._job.settings.engine, self._job.event_schema
+
+        def fault(rule: Rule) -> str | None:
+            return list_fault(rule, self._job.settings.lists) or raw_window_fault(rule, engine, schema)
+
+        revision = revise(first_rule_set(self.rules), asked, schema, (), engine.allowed_lateness, fault=fault)
+        if revision.refused:
+            more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
+            message = f"{revision.refused[0].reason}{more}; nothing has been written"
+            raise BucketsError(message)
+        encode_rule_set(revision.rule_set)
+        return revision
+
+    def publish(self, asked: Sequence[RuleChange], revision: Revision) -> None:
+        """Make changes whose result is known."""
+        self._origin.publish(asked, revision.made)
+
+    def change(self, asked: Sequence[RuleChange]) -> Revision:
+        """Make changes, where they change anything, and return the result; see `revise`."""
+        revision = self.revise(asked)
+        if revision.made:
+            self.publish(asked, revision)
+        return revision
+
+
+def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:
+    """Return a rule with what is known of it; moments are ISO 8601."""
+    rule, warmth = kept.rule, completion.warmth
+    shown: dict[str, Any] = {
+        "rule_id": rule.rule_id,
+        "version": rule.version,
+        "state": rule.state,
+        "sentence": rule.sentence(),
+        "policy": policy_sentence(rule),
+        "author": kept.author,
+        "reason": kept.reason,
+        "changed_at": _iso(kept.time_ms),
+        "completeness": completion.words,
+        "complete_since": None,
+        "complete_from": None,
+        "warm": [],
+        "latest_event_time": None,
+        "backfill": [fill.to_json() for fill in completion.fills],
+    }
+    if warmth is not None:
+        now = warmth.current
+        shown |= {
+            "complete_since": None if now is None else _iso(now.from_ms),
+            "complete_from": _iso(warmth.complete_from_ms),
+            "warm": [{"from": _iso(stretch.from_ms), "until": _iso(stretch.until_ms)} for stretch in warmth.warm],
+            "latest_event_time": _iso(warmth.latest_ms),
+        }
+    return shown | {"rule": rule.model_dump(by_alias=True, mode="json")}
+
+
+def _iso(time_ms: int | None) -> str | None:
+    return None if time_ms is None else iso_text(time_ms)

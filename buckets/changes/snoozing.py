@@ -12,12 +12,11 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.moment import in_utc, moment_ms, time_text
 from buckets.printable import short_line
-from buckets.rules.policies.policy import key_texts
-from buckets.rules.policies.snoozes import MOST_SNOOZES, Snooze, key_fault
+from buckets.rules.policies import MOST_SNOOZES, Snooze, key_fault, key_texts
 from buckets.rules.rule import Rule
 
 if TYPE_CHECKING:
-    from buckets.changes.job_rules import JobRules
+    from buckets.changes.origin import JobRules
 
 Key = dict[str, str | int | bool]
 ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]

@@ -1,13 +1,24 @@
-"""Versions of a job's rules: read from its checkpoint, and what has changed with each."""
+"""Versions of a job's rules: read from its checkpoint, and what has changed with each.
 
+What a rule on trial has raised so far, before it is released.
+Rules that somebody names.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.config.job import Job
-from buckets.delta.query import is_table
+from buckets.config.job import Job, kept_results
+from buckets.delta.whole_table import is_table
 from buckets.errors import BucketsError
 from buckets.feeds.rules.history import read_rule_changes, rows_of, rule_changes_path
+from buckets.moment import time_text
+from buckets.outputs.columns import SHADOW_ALERTS
+from buckets.outputs.recorded_outputs import count_alerts, rules_with_alerts
+from buckets.printable import counted
 from buckets.rule_files.differences import difference
+from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -55,3 +66,36 @@ def with_differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def trial_words(job: Job, rule: Rule) -> str:
+    """Say how often a rule on trial has alerted, where its alerts are in a table."""
+    folder = kept_results(job)
+    table = None if folder is None else folder / SHADOW_ALERTS
+    if table is None or not is_table(table):
+        return "not known, there is no table of its alerts" + ("; `buckets audit` writes one" if table is None else "")
+    trial = count_alerts(table, rule.rule_id)
+    if trial.first_ms is None or trial.last_ms is None:
+        return f"no alerts in {table}"
+    times = f"{time_text(trial.first_ms)} to {time_text(trial.last_ms)} UTC"
+    return f"{counted(trial.alerts, 'alert')} of {counted(trial.keys, 'key')}, for events of {times}"
+
+
+def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> None:
+    """See that rules are no typing errors: a job, if one is given, has or had them, or a folder has alerts of them.
+
+    Raises:
+        BucketsError: one is none of these.
+    """
+    known = set(rules_with_alerts(folder))
+    if job is not None:
+        known |= {rule.rule_id for rule in job.rules}
+        versions = RuleVersions(job.checkpoint)
+        in_force = versions.latest_rule_set()
+        known |= {rule.rule_id for rule in in_force.rules} if in_force is not None else set()
+        known |= versions.gone_rules().keys()
+    unknown = next((rule_id for rule_id in rules if known and rule_id not in known), None)
+    if unknown is not None:
+        where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
+        message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
+        raise BucketsError(message)

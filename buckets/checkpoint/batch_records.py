@@ -5,26 +5,81 @@
 
 A batch that is run again after a crash finds its record, and so its rules and its terms.
 
-The first record of a batch is on the disk, with its name, before the batch runs, and what the batch before has written
+The first record of a batch is on the disk, with its name, before the batch runs, and what the batch before has
+written
 there too. The second one replaces it, and its name waits for the next batch: if the machine fails in between, Spark's
 note that the batch has ended, which comes later, is lost as well, and the batch is run again.
+
+Records of one kind in a folder, each a file that is called by its number.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from buckets.checkpoint.numbered_records import NumberedRecords
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.record_files import MISSING, RecordFiles
-from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
-from buckets.rules.completeness import Stretch, Stretches
-from buckets.rules.fill import Filled
+from buckets.files import sizes_in
+from buckets.rules.completeness import Filled, Stretch, Stretches
 from buckets.validation import faults_of
+
+_Made = TypeVar("_Made")
+
+
+class NumberedRecords:
+    """The records of a folder that have one ending; `files` reads and writes them."""
+
+    def __init__(self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9) -> None:
+        """Write nothing yet; `digits` says to how many digits a number is filled up in a file's name."""
+        self.folder = folder
+        self._files, self._ending, self._digits = files, ending, digits
+
+    def file(self, number: int) -> Path:
+        """Return the file of a record."""
+        return self.folder / f"{number:0{self._digits}d}{self._ending}"
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the records that there are, ascending. Cost: of a listing."""
+        return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
+
+    def sizes(self) -> dict[int, int]:
+        """Return by number how large the records are, in bytes."""
+        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
+
+    def newest(self, until: int | None = None) -> int | None:
+        """Return the greatest number, up to one if it is given; None where there is no record."""
+        return max((number for number in self.numbers() if until is None or number <= until), default=None)
+
+    def read(self, number: int, made_of: Callable[[Any], _Made]) -> _Made:
+        """Read a record as `RecordFiles.read` does."""
+        return self._files.read(self.file(number), made_of)
+
+    def read_if_there(self, number: int, made_of: Callable[[Any], _Made]) -> _Made | None:
+        """Read a record as `read` does; None where there is none."""
+        return self._files.read_if_there(self.file(number), made_of)
+
+    def write(self, number: int, record: Mapping[str, Any]) -> None:
+        """Write a record as a JSON object."""
+        self._files.write(self.file(number), record)
+
+    def replace(self, number: int, record: Mapping[str, Any]) -> None:
+        """Write a record in the place of another one, as `RecordFiles.replace` does."""
+        self._files.replace(self.file(number), record)
+
+    def remove(self, *numbers: int) -> None:
+        """Remove records, if they are there."""
+        for number in numbers:
+            self.file(number).unlink(missing_ok=True)
+
+    def missing(self, number: int) -> BucketsError:
+        """Return the error that says that a record is missing."""
+        return self._files.damage(self.file(number), MISSING)
+
 
 _SINGLE = ("topics.json",)
 """Records of which there is one or none, and whose absence would say that nothing has been kept yet."""

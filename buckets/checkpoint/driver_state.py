@@ -5,6 +5,8 @@
 
 So the state after any batch to which Spark can go back can be read. A file is a checksum, then an Arrow stream, which
 names the file of changes before it; the record of a batch names the newest.
+
+A checkpoint.
 """
 
 import hashlib
@@ -13,11 +15,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords
-from buckets.checkpoint.numbered_records import NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.seal import OTHER_CHECKSUM
+from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords, NumberedRecords
+from buckets.checkpoint.cuts import Cuts
+from buckets.checkpoint.job_record import Imports, JobRecord
+from buckets.checkpoint.list_versions import ListVersions
+from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.clock import epoch_ms
 from buckets.files import write_whole
+from buckets.rules.warmth import Warmth, rules_warmth
 
 DriverValues = Mapping[tuple[str, bytes], bytes]
 """By the name of a map and a key in it."""
@@ -150,3 +156,41 @@ class DriverState:
 
 def _checksum(body: bytes, name: str) -> bytes:
     return hashlib.blake2b(name.encode() + body, digest_size=_CHECKSUM_BYTES).digest()
+
+
+class Checkpoint:
+    """All records of a checkpoint, for callers that need more than one kind of them."""
+
+    def __init__(self, path: Path) -> None:
+        """Write nothing yet."""
+        self.path = path
+        self.job = JobRecord(path)
+        self.versions = RuleVersions(path)
+        self.batches = BatchRecords(path)
+        self.cuts = Cuts(path, self.batches)
+        self.driver = DriverState(path)
+        self.lists = ListVersions(path)
+        self.imports = Imports(path)
+
+    def check(self) -> None:
+        """See that the newest records are there and whole, before anything is done with them.
+
+        Raises:
+            BucketsError: one is gone or damaged.
+        """
+        self.versions.latest_rule_set()
+        for name in self.batches.newest_lists():
+            self.lists.latest(name)
+        self.batches.all_terms()
+        self.batches.check_beside()
+        self.driver.check()
+
+
+def read_warmth(checkpoint: Path) -> dict[str, Warmth]:
+    """Return since when each rule in force is complete, by its id; empty where no batch has begun.
+
+    Nothing is taken from a job that runs on the checkpoint.
+    """
+    kept = Checkpoint(checkpoint)
+    rule_set = kept.versions.latest_rule_set()
+    return {} if rule_set is None else rules_warmth(rule_set, kept.batches.arrived(), epoch_ms())

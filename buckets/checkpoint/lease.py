@@ -19,11 +19,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from buckets.checkpoint.folders import lock_file, records_folder
+from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
-from buckets.stores.known_folders import disown, own
-from buckets.stores.retries import PATIENCE_S
+from buckets.stores.known_folders import PATIENCE_S, disown, own
 from buckets.stores.store_path import StorePath
 
 VALID_S = 15.0

@@ -15,18 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.numbered_records import NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles, crc32_of
-from buckets.checkpoint.seal import OTHER_CHECKSUM
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
+from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles, crc32_of
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.files import written_whole
-from buckets.lists.base import ListBase, open_base
-from buckets.lists.entry import Changes, Entry
-from buckets.lists.index import ListIndex
-from buckets.lists.lists import NO_LISTS, Lists
-from buckets.stores.local_copy import local_copy
+from buckets.lists.base import Changes, Entry, ListBase, open_base
+from buckets.lists.index import NO_LISTS, ListIndex, Lists
+from buckets.stores.location import local_copy
 
 _WHOLE = "whole_crc32"
 """Of the file that a version is whole in; earlier releases wrote none."""

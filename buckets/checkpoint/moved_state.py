@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.stores.store_path import StorePath

@@ -1,19 +1,92 @@
-"""Reads and writes the records of a checkpoint, each with a checksum, and says in one line what is wrong with one."""
+"""Reads and writes the records of a checkpoint, each with a checksum, and says in one line what is wrong with one.
 
+Records with a checksum of what they hold, so that damage is noticed by whoever reads them.
+Files of a source that were gone when their batch was run.
+A folder of tables that belongs to one checkpoint, which the file `_buckets.json` in it names.
+What asks a running job to fill in the history of a rule.
+"""
+
+import hashlib
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.errors import BucketsError, first_line
-from buckets.files import replace_whole, write_whole
-from buckets.stores.local_copy import local_copy
+from buckets.files import holds_more_than, replace_whole, write_first, write_whole
+from buckets.rules.rule import Rule
+from buckets.stores.location import local_copy
 from buckets.stores.store_path import StoreError
+
+_FIELD = "checksum"
+_BEFORE, _AFTER = b'{"checksum": "', b'"'
+_DIGITS = 16
+_HEAD = len(_BEFORE) + _DIGITS + len(_AFTER)
+_SURE = len(_BEFORE) - 3
+"""Where so many bytes of `_BEFORE` are, it was written, and damaged since; no record of earlier releases begins so."""
+_MAGIC = b"BUCKETS1"
+OTHER_CHECKSUM = "its checksum is another one"
+
+
+def seal_json(record: Mapping[str, Any], indent: int | None = None, place: str = "") -> bytes:
+    """Return an object as JSON with a checksum; `place` is where alone it may lie, empty for anywhere."""
+    rest = json.dumps(record, indent=indent).encode()[1:]
+    comma = b"" if not record else b", " if indent is None else b","
+    return _head(comma + rest, place) + comma + rest
+
+
+def unseal_json(data: bytes, place: str = "") -> Any:
+    """Return the object that `seal_json` was given for this place, or whatever JSON an earlier release wrote.
+
+    Raises:
+        ValueError: these are other bytes than were written, or no JSON.
+    """
+    alike = sum(one == other for one, other in zip(data, _BEFORE, strict=False))
+    if alike >= _SURE and data[:_HEAD] != _head(data[_HEAD:], place):
+        raise ValueError(OTHER_CHECKSUM)
+    record = json.loads(data)
+    if alike == len(_BEFORE):
+        del record[_FIELD]
+    return record
+
+
+def seal_bytes(body: bytes, place: str = "") -> bytes:
+    """Return bytes with a checksum before them, which may lie in a place alone."""
+    return _MAGIC + _digest(body, place).encode() + body
+
+
+def unseal_bytes(data: bytes | memoryview, plain: bytes = b"", place: str = "") -> memoryview:
+    """Return the bytes that `seal_bytes` was given for this place, without a copy.
+
+    All that an earlier release wrote begins with `plain`, and is returned as it is; there is none where that is empty.
+
+    Raises:
+        ValueError: these are other bytes.
+    """
+    view = memoryview(data).cast("B")
+    if plain and bytes(view[: len(plain)]) == plain:
+        return view
+    start = len(_MAGIC) + _DIGITS
+    if bytes(view[:start]) != _MAGIC + _digest(view[start:], place).encode():
+        raise ValueError(OTHER_CHECKSUM)
+    return view[start:]
+
+
+def _head(body: bytes, place: str) -> bytes:
+    return _BEFORE + _digest(body, place).encode() + _AFTER
+
+
+def _digest(body: bytes | memoryview, place: str) -> str:
+    digest = hashlib.blake2b(place.encode(), digest_size=_DIGITS // 2)
+    digest.update(body)
+    return digest.hexdigest()
+
 
 _Made = TypeVar("_Made")
 _ARROW = b"ARROW1"
@@ -113,3 +186,163 @@ def crc32_of(file: Path) -> int:
     """Return a checksum of a large file, which costs a few ms for 10 MB."""
     with pa.memory_map(str(file)) as mapped:
         return zlib.crc32(mapped.read_buffer())
+
+
+class UnreadFiles:
+    """The files of a checkpoint that are in no batch."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Read and write nothing yet."""
+        self._records = RecordFiles(checkpoint)
+        self._file = self._records.folder / "unread_files.json"
+
+    def read(self) -> dict[str, int]:
+        """Return the files, each with the number under which Spark has listed it.
+
+        Raises:
+            BucketsError: the record is damaged.
+        """
+        return self._records.read_if_there(self._file, _numbers) or {}
+
+    def note(self, gone: Mapping[str, int], ended: int) -> None:
+        """Note what is gone as the job starts.
+
+        Args:
+            gone: by path, the number of each file that is listed and gone, of a batch that has not ended.
+            ended: the number of the last batch that has; what was noted for later ones may be back by now.
+        """
+        before = self.read()
+        now = {path: number for path, number in before.items() if number <= ended} | dict(gone)
+        if now != before:
+            self._records.write(self._file, {"files": now})
+
+
+def _numbers(record: dict[str, Any]) -> dict[str, int]:
+    return {str(path): int(number) for path, number in record["files"].items()}
+
+
+OWNER = "_buckets.json"
+"""The file is there before any table."""
+
+
+class OwnedFolder:
+    """A folder that is new, or belongs to a checkpoint."""
+
+    def __init__(self, path: Path, setting: str, life: str | None = None) -> None:
+        """Write nothing yet; `setting` names the folder, and `life` is that of its checkpoint, see `JobRecord.life`."""
+        self.path = path
+        self.owner = path / OWNER
+        self._setting = setting
+        self._life = life
+
+    def identity(self) -> str | None:
+        """Return the identity of the checkpoint that it belongs to; None where it belongs to none."""
+        return str(self._written()["checkpoint"]) if self.owner.exists() else None
+
+    def _written(self) -> dict[str, Any]:
+        """Return the record of the owner.
+
+        Raises:
+            BucketsError: it cannot be read.
+        """
+        try:
+            written = unseal_json(self.owner.read_bytes())
+            if isinstance(written, dict) and "checkpoint" in written:
+                return written
+            reason = "it names no checkpoint"
+        except (OSError, ValueError) as error:
+            reason = first_line(error)
+        message = (
+            f"{self._setting} {self.path}: {OWNER} in it, which names the checkpoint that it belongs to, cannot be "
+            f"read ({reason}); restore that file from a copy"
+        )
+        raise BucketsError(message)
+
+    def is_of(self, identity: str | None) -> bool:
+        """Return whether it belongs to a checkpoint; None is one that is new. If not, it is nobody's yet.
+
+        Raises:
+            BucketsError: it belongs to another one, or holds something else.
+        """
+        # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
+        is_somebodys = holds_more_than(self.path, self.owner)
+        if self.owner.exists():
+            written = self._written()
+            if written["checkpoint"] != identity:
+                message = (
+                    f"{self._setting} {self.path} holds tables of another checkpoint, which this one would mix with "
+                    f"its own; name a new {self._setting}, or go on with the checkpoint that it belongs to"
+                )
+                raise BucketsError(message)
+            if written.get("life") != self._life:
+                message = (
+                    f"{self._setting} {self.path} goes on with a checkpoint into which the state of this one, or one "
+                    "before it, was imported; go on with that, or carry its state back with `buckets state export` "
+                    "and `buckets state import`"
+                )
+                raise BucketsError(message)
+            return True
+        if is_somebodys:
+            message = (
+                f"{self._setting} {self.path} holds something that this program did not write; name a new folder as "
+                f"{self._setting}"
+            )
+            raise BucketsError(message)
+        return False
+
+    def take(self, identity: str) -> None:
+        """Make it the folder of a checkpoint, if it is not that already.
+
+        Raises:
+            BucketsError: another one has taken it meanwhile.
+        """
+        if self.owner.exists() or not write_first(self.owner, self._record(identity)):
+            self.is_of(identity)
+
+    def hand_over(self, identity: str) -> None:
+        """Make it the folder of a checkpoint, whosever it is."""
+        write_whole(self.owner, self._record(identity))
+
+    def _record(self, identity: str) -> bytes:
+        return seal_json({"checkpoint": identity} | ({} if self._life is None else {"life": self._life}))
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """A request of an author, made at `time` (ms since the epoch); the rule is or will be in force."""
+
+    rule: Rule
+    author: str
+    reason: str
+    time: int
+
+
+class BackfillRequests:
+    """The requests in a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Write nothing yet."""
+        self._records = RecordFiles(checkpoint, "remove it, and apply the rule with --backfill again")
+        self._folder = self._records.folder / "backfill_requests"
+
+    def ask(self, request: BackfillRequest) -> None:
+        """Write a request, in place of an earlier one for the same rule."""
+        rule = request.rule.model_dump(by_alias=True, mode="json")
+        self._records.write(self._file(request.rule), vars(request) | {"rule": rule})
+
+    def read(self) -> list[BackfillRequest]:
+        """Return all requests, by the name of their rule."""
+        read = (self._records.read_if_there(file, _read) for file in self._folder.glob("[!.]*.json"))
+        return sorted((request for request in read if request is not None), key=lambda request: request.rule.rule_id)
+
+    def forget(self, request: BackfillRequest) -> None:
+        """Remove a request, unless another one has come in its place."""
+        if request in self.read():
+            self._file(request.rule).unlink(missing_ok=True)
+
+    def _file(self, rule: Rule) -> Path:
+        return self._folder / f"{hashlib.blake2b(rule.rule_id.encode(), digest_size=8).hexdigest()}.json"
+
+
+def _read(record: dict[str, Any]) -> BackfillRequest:
+    return BackfillRequest(**(record | {"rule": Rule.model_validate(record["rule"])}))

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.numbered_records import NumberedRecords
+from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.rules.group import Group
 from buckets.rules.revision import Change

@@ -1,29 +1,112 @@
-"""Reads values and keys of a source topic as the configuration says they are written, from the topic or its audit."""
+"""Reads values and keys of a source topic as the configuration says they are written, from the topic or its audit.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+The schemas that messages were written with, as a registry has said them, so that it is asked for each only once.
+How the values of a batch were read, beside their own schemas.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.topic_generations import topic_of
-from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema, WriterSchemas, schemas_in
+from buckets.config.job import Job
 from buckets.config.source import KeyFormat, SourceSettings
 from buckets.events.arrivals import JUDGED, RAW, SOURCE
-from buckets.events.cloud_events import read_binary_events, read_json_events
+from buckets.events.csv_events import as_text
 from buckets.events.debezium import read_changes, read_json_changes
-from buckets.events.decoded import SchemaError
-from buckets.events.envelope import ReadFields
+from buckets.events.decoded import SchemaError, text_behind_prefix
+from buckets.events.envelope import (
+    ReadFields,
+    is_whole_key,
+    read_binary_events,
+    read_json_events,
+    read_json_keys,
+    with_keys,
+)
 from buckets.events.json_events import read_events
-from buckets.events.made_ids import with_made_ids
-from buckets.events.message_fields import value_schema, with_message_fields, without_made_id
-from buckets.events.message_keys import is_whole_key, read_json_keys, with_keys
+from buckets.events.message_fields import value_schema, with_made_ids, with_message_fields, without_made_id
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, EventSchema
-from buckets.events.text_lines import as_text
-from buckets.events.wire_format import text_behind_prefix
+from buckets.files import write_first
+
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """A schema of a registry.
+
+    Attributes:
+        kind: as registries name it: AVRO, JSON or PROTOBUF.
+        text: as it is written.
+        references: schemas whose types it names, each after those that it names itself.
+        names: the names by which they are imported; none in records of earlier releases.
+    """
+
+    kind: str
+    text: str
+    references: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class WriterSchemas:
+    """The schemas that a checkpoint knows; workers of a job write them too, each whole or not at all."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Write nothing yet."""
+        self._files = RecordFiles(checkpoint)
+        self._records = NumberedRecords(self._files, self._files.folder / "schemas")
+        self._known: dict[int, tuple[WriterSchema, int]] = {}
+
+    def of(self, number: int, batch_id: int | None) -> WriterSchema | None:
+        """Return a schema as a batch has known it; None if it has not.
+
+        Args:
+            number: of the schema.
+            batch_id: the batch; None for the newest.
+
+        Raises:
+            BucketsError: its record is damaged.
+        """
+        if number not in self._known:
+            written = self._records.read_if_there(number, _schema_of)
+            if written is None:
+                return None
+            self._known[number] = written
+        schema, first_batch = self._known[number]
+        return schema if batch_id is None or batch_id >= first_batch else None
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of those that some batch has known. Cost: of a listing."""
+        return self._records.numbers()
+
+    def is_known(self, number: int) -> bool:
+        """Return whether some batch has known a schema."""
+        return self.of(number, None) is not None
+
+    def keep(self, number: int, schema: WriterSchema, batch_id: int) -> None:
+        """Write a schema that a batch is the first to know; what is written already stays."""
+        file = self._records.file(number)
+        write_first(file, self._files.sealed(file, asdict(schema) | {"first_batch": batch_id}))
+
+
+def _schema_of(record: Mapping[str, Any]) -> tuple[WriterSchema, int]:
+    names = tuple(record.get("names", ()))
+    return WriterSchema(record["kind"], record["text"], tuple(record["references"]), names), int(record["first_batch"])
+
+
+@lru_cache(maxsize=8)
+def schemas_in(checkpoint: Path) -> WriterSchemas:
+    """Return the schemas of a checkpoint, as this process has read them so far."""
+    return WriterSchemas(checkpoint)
+
 
 Ask = Callable[[int], WriterSchema | None]
 """Asks a registry for the schema of a number; None if it does not know it."""
@@ -207,3 +290,23 @@ def _registered_protobuf(
         return ProtobufText(found.text, found.references, found.names)
 
     return read_registered(rows, schema, schema_of, () if pinned is None else pinned.pinned_numbers)
+
+
+def pinned_schemas(job: Job) -> Callable[[int], PinnedSchemas]:
+    """Return what gives the pinned schemas of a batch, and which topics were not judged.
+
+    Raises:
+        BucketsError: terms of the checkpoint are gone, or damaged.
+    """
+    terms = BatchRecords(job.checkpoint).all_terms()
+    first = list(terms)
+    return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]]
+
+
+def newest_pinned(job: Job) -> PinnedSchemas:
+    """Return the pinned schemas of the newest batch; those of the job where there is none yet. Raises likewise."""
+    source = job.settings.source
+    if "protobuf" not in (source.format, source.key_format):
+        return job
+    terms = BatchRecords(job.checkpoint).all_terms()
+    return terms[max(terms)] if terms else job

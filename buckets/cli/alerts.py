@@ -10,12 +10,10 @@ from buckets.cli.console import Terminal, TextTable, echo_json, newest_of
 from buckets.cli.options import AsJson, From, To, key_of, range_ms
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text
-from buckets.numbers.figures import readable
-from buckets.outputs.alert_ids import short_length
-from buckets.outputs.alert_words import term_value
+from buckets.numbers.fixed_point import readable
+from buckets.outputs.binary_messages import term_value
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.reader import TIMES, read_rows
-from buckets.outputs.recorded_outputs import Selection
+from buckets.outputs.recorded_outputs import TIMES, Selection, read_rows, short_length
 from buckets.printable import counted, key_words, one_line
 from buckets.stores.location import location
 

@@ -1,6 +1,6 @@
 """The command `buckets archive`: all that has arrived, typed, as one Delta table."""
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.cli.console import Terminal, echo
 from buckets.cli.options import ArchivedConf
 from buckets.config.job import load_job

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 
-from buckets.cli.main import main as run_command
+from buckets.cli.commands import main as run_command
 
 
 def _interrupt_at_end_of_input() -> None:

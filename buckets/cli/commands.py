@@ -1,17 +1,27 @@
 """All commands by name, each imported when it is asked for: none waits for what others need.
 
 What `--help` lists of them is read from their files, so that it waits for none of them.
+
+The command `buckets`.
 """
 
 import ast
+import signal
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from buckets.cli.console import Terminated, Told, echo
+from buckets.errors import BucketsError
+from buckets.exit_codes import DONE, INTERRUPTED, MISUSED
+from buckets.printable import one_line
+from buckets.version import versions_text
 
 Homes = Mapping[str, "str | Several"]
 """By the name of a command, where its function is: module and name; or the commands below it."""
@@ -175,3 +185,51 @@ def _words(name: str, home: "str | Several") -> str | None:
 def _module_and_function(home: str) -> tuple[str, str]:
     module, _, function = home.rpartition(".")
     return f"buckets.cli.{module}", function
+
+
+app = typer.Typer(cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        echo(versions_text())
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Exact sliding windows for every single transaction, on Apache Spark."""
+
+
+def main() -> None:
+    """Run the command line and exit; being asked to end is an interrupt, as Ctrl-C is."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(exit_code())
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
+
+
+def exit_code() -> int:
+    """Run the command line; returns one of `buckets.exit_codes`."""
+    try:
+        result = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if result == INTERRUPTED:  # So typer says of an interrupt.
+            raise KeyboardInterrupt
+    except BucketsError as error:
+        echo(f"error: {error.message}", err=True)
+        return error.exit_code
+    except Told as told:
+        return told.code
+    except typer.TyperException as error:
+        echo(one_line(f"error: {error.format_message()}"), err=True)
+        return MISUSED
+    except (typer.Abort, KeyboardInterrupt):
+        echo("interrupted: nothing is left half done", err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else DONE

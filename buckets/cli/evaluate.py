@@ -13,20 +13,18 @@ from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.list_option import ListOption, given_lists
 from buckets.cli.progress import BatchProgress
-from buckets.config.engine import MOST_SHARDS
+from buckets.config.engine import MOST_SHARDS, raw_window_fault
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
-from buckets.config.raw_windows import raw_window_fault
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
-from buckets.outputs.json_files import JsonFiles
-from buckets.outputs.json_lines import JsonLines
+from buckets.outputs.messages import JsonFiles, JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.stores.location import in_file_system
 

@@ -7,22 +7,20 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from buckets.archive.event_table import open_events
-from buckets.archive.history import History
+from buckets.archive.archiving import History
+from buckets.archive.delta_source import open_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.list_option import ListOption, given_lists
 from buckets.cli.progress import progress_bar
-from buckets.config.engine import EngineSettings
+from buckets.config.engine import EngineSettings, check_raw_windows
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
-from buckets.config.raw_windows import check_raw_windows
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.features.event_ids import read_ids
 from buckets.history.features.features import Arrivals, FeatureRun, archived_arrivals
-from buckets.history.features.output import check_output, write_features
+from buckets.history.features.output import check_output, read_ids, write_features
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet

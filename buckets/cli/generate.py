@@ -13,7 +13,7 @@ from buckets.cli.progress import progress_bar
 from buckets.duration import parse_duration_ms
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, WrittenStream, write
 from buckets.generator import generate as generate_stream
-from buckets.generator.destination import destination
+from buckets.generator.settings import destination
 from buckets.stores.location import in_file_system
 
 

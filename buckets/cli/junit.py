@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from buckets.history.backtest.expectation import CheckedExpectation
+from buckets.history.backtest.report import CheckedExpectation
 from buckets.printable import one_line
 from buckets.rule_tests.tester import RuleTestOutcome
 

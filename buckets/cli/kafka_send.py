@@ -16,8 +16,8 @@ from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.events.arrivals import DeadLetter
 from buckets.events.schema import OF_HEADERS
-from buckets.kafka.event_messages import event_messages
-from buckets.kafka.producer import FASTEST, paced_produce
+from buckets.kafka.sender import FASTEST, paced_produce
+from buckets.kafka.server_properties import event_messages
 
 _SHOW_EVERY_S = 0.2
 

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from buckets.changes.list_entries import entry_fields, latest_entry, list_settings, put_entry, read_values, remove_entry
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, Reason, author_and_reason, read_option

@@ -30,6 +30,6 @@ def mcp(conf: JobConf, author: Person = None, read_only: ReadOnly = False) -> No
       buckets mcp conf/kafka.yaml --read-only
     """  # noqa: D301 - click needs the backspace itself
     with extra("mcp", "an assistant"):
-        from buckets.mcp.serve import serve
+        from buckets.mcp.server import serve
 
     serve(conf, login_name() if author is None else read_option("--author", author, short_text), read_only)

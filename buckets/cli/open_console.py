@@ -6,7 +6,7 @@ import typer
 
 from buckets.cli.console import Terminal
 from buckets.cli.options import JobConf, login_name
-from buckets.config.console import DEFAULT_PORT
+from buckets.config.settings import DEFAULT_PORT
 from buckets.extras import extra
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; `console.host`, or this machine only.")]
@@ -30,7 +30,7 @@ def console(conf: JobConf, host: Host = None, port: Port = None, read_only: Read
       buckets console conf/kafka.yaml --host 0.0.0.0 --read-only
     """  # noqa: D301 - click needs the backspace itself
     with extra("console", "the console"):
-        from buckets.console.serve import open_console
+        from buckets.console.app import open_console
 
     opened = open_console(conf, login_name(), host, port, read_only)
     Terminal().say(f"the console of {conf} is at {opened.address}; Ctrl-C ends it")

@@ -10,7 +10,7 @@ import typer
 
 from buckets.changes.snoozing import Key, read_key
 from buckets.config.job import Job
-from buckets.config.metrics import MetricsSettings
+from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.rules.change import short_text

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.history.replay.replayed import Replayed
-from buckets.history.replay.words import conclusion, difference_words
+from buckets.history.replay.replayed import Replayed, conclusion, difference_words
 
 
 class CutChoice(StrEnum):

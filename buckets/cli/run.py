@@ -17,7 +17,7 @@ from buckets.config.job import Job, check_source, load_job
 from buckets.errors import Outage, first_line
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from buckets.outputs.columns import ALERTS
 from buckets.rules.revision import Refusal
 

@@ -13,13 +13,12 @@ from buckets.cli.options import AsJson, JobConf, read_option
 from buckets.config.job import Job, group_checks, load_job, of_configuration, rule_checks
 from buckets.config.settings import RuleSettings
 from buckets.duration import SECOND_MS, spoken_duration
-from buckets.numbers.figures import percent_text
+from buckets.numbers.fixed_point import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, read_constants
-from buckets.size.forecast import Capacity, Forecast, forecast
-from buckets.size.job_workload import Machine, SizeQuestion, notes_of, workload_of
+from buckets.size.forecast import ADVICE, LIMIT_WORDS, TERM_WORDS, Capacity, Forecast, amount_text, forecast, size_text
 from buckets.size.numbers import parse_keys, parse_number
-from buckets.size.words import ADVICE, LIMIT_WORDS, TERM_WORDS, amount_text, size_text
+from buckets.size.workload import Machine, SizeQuestion, notes_of, workload_of
 
 _TEXT_BYTES = 16
 _ITEMS = 8

@@ -11,11 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buckets.config.engine import EngineSettings
+from buckets.config.engine import EngineSettings, check_raw_windows
 from buckets.config.environment import Settings
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import check_lists
-from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage

@@ -1,21 +1,183 @@
-"""What stands in a job's configuration file: where events come from, which rules evaluate them, where results go."""
+"""What stands in a job's configuration file: where events come from, which rules evaluate them, where results go.
 
+Where the verdicts of a job are kept.
+Sizes as people write them (`256MiB`, `1.5GiB`, `4096`) and as the engine counts them.
+The settings that bound where a shard's state lies.
+The console of a job.
+Where a job tells how it is.
+"""
+
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from buckets.config.console import ConsoleSettings
 from buckets.config.engine import EngineSettings
 from buckets.config.environment import Settings
 from buckets.config.kafka import KafkaSettings, TopicName
 from buckets.config.lists import ListName, ListSettings
-from buckets.config.metrics import MetricsSettings
 from buckets.config.output import OutputSettings, TableSettings
 from buckets.config.source import SourceSettings
-from buckets.config.state import StateSettings
-from buckets.config.verdicts import VerdictSettings
 from buckets.duration import DurationMs, format_duration
+
+
+class VerdictSettings(Settings):
+    """Where verdicts are kept: in a table, which is the default, or in a topic that the audit keeps as a table.
+
+    Attributes:
+        table: a Delta table; where it is left out, one beside the tables of alerts.
+        topic: a topic, which other programs may write to as well.
+    """
+
+    table: str | None = Field(default=None, min_length=1)
+    topic: TopicName | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "VerdictSettings":
+        if self.table is not None and self.topic is not None:
+            message = "give one of `table` and `topic`"
+            raise ValueError(message)
+        return self
+
+
+BYTES_PER_UNIT = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}ib": 1 << 10 * power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+}
+LARGEST_BYTES = 1 << 50
+_FORM = re.compile(r"(\d{1,16}(?:\.\d{1,6})?) *([a-z]{0,3})", re.ASCII | re.IGNORECASE)
+
+
+def parse_size_bytes(text: Any) -> int:
+    """Read a size such as `256MiB`.
+
+    Args:
+        text: a number of bytes, or digits and a unit, `KiB | MiB | GiB | TiB` (powers of 1,024) or
+            `KB | MB | GB | TB` (powers of 1,000), in any case.
+
+    Returns:
+        The size in bytes, 0 to 1 PiB; what is left of a byte is dropped.
+
+    Raises:
+        ValueError: not of that form, or more than that.
+    """
+    is_written = isinstance(text, (int, float, str)) and not isinstance(text, bool)
+    match = _FORM.fullmatch(str(text).strip()) if is_written else None
+    unit = BYTES_PER_UNIT.get(match[2].lower()) if match is not None else None
+    if match is None or unit is None:
+        message = f"{_short(text)} is not a size; write 0 or more, as in 0, 65536, 256MiB or 1.5GiB"
+        raise ValueError(message)
+    size = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    if size > LARGEST_BYTES:
+        message = f"{_short(text)} is more than the limit of 1024TiB"
+        raise ValueError(message)
+    return size
+
+
+def _short(value: Any) -> str:
+    written = repr(value)
+    return written if len(written) <= 40 else f"{written[:40]}..."
+
+
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+"""A pydantic field that is written as a size and read as bytes."""
+
+
+class StateSettings(Settings):
+    """The `state` part of a job's configuration.
+
+    Attributes:
+        log: how much memory the newest values in the logs of all shards take together, before the oldest are moved to
+            the store entry by entry. More of it: fewer writes for keys that change often, more memory in each Python
+            worker, and a longer first batch after a start, which reads the logs: up to twice as much, with values that
+            were replaced.
+        cache: how much of what was used lately, beside the log, each Python worker keeps in memory. More of it: fewer
+            reads of keys that come again after a while.
+    """
+
+    log: SizeBytes = 512 << 20
+    cache: SizeBytes = 256 << 20
+
+
+Role = Literal["read", "analyst", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("read", "analyst", "admin")
+"""Each may do what those before it may: look; give verdicts, snooze and draft; change what is in force."""
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
+DEFAULT_PORT = 8484
+_SHORTEST_TOKEN = 16
+
+
+class ConsoleSettings(Settings):
+    """How the console of a job is reached.
+
+    Attributes:
+        host: the address that it listens on.
+        port: the port there.
+        names: further names under which it is reached, as a proxy passes them on.
+        token: what people give to sign in, and a proxy as a bearer token.
+        trusted_user_header: the header in which a proxy says who somebody is.
+        roles: what people may do, by the names in that header.
+        role: what everybody else may do; without it, whatever there is, or with the header only look.
+    """
+
+    host: str = Field(default=LOOPBACK_NAMES[0], min_length=1)
+    port: int = Field(default=DEFAULT_PORT, ge=1, le=65_535)
+    names: tuple[str, ...] = ()
+    token: SecretStr | None = None
+    trusted_user_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,100}$")
+    roles: dict[str, Role] = Field(default_factory=dict)
+    role: Role | None = None
+
+    @field_validator("token")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < _SHORTEST_TOKEN:
+            message = f"is shorter than {_SHORTEST_TOKEN} characters; make one with `openssl rand -hex 16`"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _somebody_is_known(self) -> "ConsoleSettings":
+        if self.host not in LOOPBACK_NAMES and self.token is None:
+            message = (
+                f"host {self.host} can be reached from elsewhere, and nothing says who may come in; add a token, or "
+                "leave host out to listen on this machine only"
+            )
+            raise ValueError(message)
+        if self.roles and self.trusted_user_header is None:
+            message = "roles go by the names that a proxy passes on; add trusted_user_header, or write role for all"
+            raise ValueError(message)
+        return self
+
+    def role_of(self, name: str) -> Role:
+        """Return what a person may do."""
+        return self.roles.get(name) or self.role or ("admin" if self.trusted_user_header is None else "read")
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class MetricsSettings(Settings):
+    """The `metrics` part of a configuration.
+
+    Attributes:
+        port: where it answers.
+        host: the address at which it listens: of this machine alone, unless something else is given.
+        ready_lag: a job that is behind by more messages than this is not ready.
+    """
+
+    port: int = Field(ge=1, le=65_535)
+    host: str = Field(default=LOOPBACK, min_length=1)
+    ready_lag: int = Field(default=100_000, ge=0)
+
+    @property
+    def place(self) -> str:
+        """Where it answers, in words."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000

@@ -1,27 +1,77 @@
-"""Pages from templates: what all of them are given, and how what goes wrong is shown."""
+"""Pages from templates: what all of them are given, and how what goes wrong is shown.
 
+What all pages of a console share.
+Streams of changes to a page.
+"""
+
+import asyncio
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from buckets.changes.origin import JobRules
 from buckets.clock import epoch_ms
-from buckets.console.person import Person
-from buckets.console.site import Site
+from buckets.console.activity import Activity, Sampler
+from buckets.console.connections import most_connections
+from buckets.console.person import People, Person
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text, time_text
 from buckets.monitor.live import read_live
 from buckets.monitor.words import schema_news
-from buckets.numbers.figures import readable
+from buckets.numbers.fixed_point import readable
 from buckets.pages.page import templates
 from buckets.printable import capitalised, key_words, one_line
+from buckets.questions.asked_job import AskedJob
+from buckets.questions.long_questions import Questions
+from buckets.questions.rule_checks import RuleChecks
 from buckets.resources import built_site
+
+_NEW_FILE = "console.yaml"
+
+
+@dataclass(frozen=True)
+class Site(AskedJob):
+    """A console.
+
+    Attributes:
+        conf: the configuration of its job.
+        first: what that says, when it was opened.
+        people: who may do what.
+        sampler: what the job has done in the last hour.
+        questions: the long questions that are asked.
+        checks: of rules as they are typed.
+        activity: what the console does.
+        closing: set when the console ends, so that streams do.
+    """
+
+    people: People
+    sampler: Sampler
+    questions: Questions
+    checks: RuleChecks
+    activity: Activity = field(default_factory=Activity)
+    closing: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def name(self) -> str:
+        """What the job is called: its configuration, or the folder where that says more."""
+        path = self.conf.resolve()
+        return path.parent.name if path.stem in ("conf", "config", "job") else path.stem
+
+    def rules(self, new_file: str = _NEW_FILE) -> JobRules:
+        """Return the rules where the job reads them, as they are now; in a folder, new ones go into a file."""
+        return super().rules(new_file)
+
 
 PAGES = (
     ("now", "/", "Now"),
@@ -160,3 +210,84 @@ def _templates() -> Any:
 
 def _shown_address(path: str, **fields: Any) -> Markup:
     return Markup.escape(address(path, **fields))
+
+
+EVERY_S = 1.0
+_KEPT_ALIVE_S = 15.0
+_OF_CONNECTIONS: Final = 2
+"""Of this many connections one may be a stream, so that pages are shown however many stay open."""
+_OF_STREAMS: Final = 2
+"""Of this many streams one may be of the same person."""
+
+
+class PageChange(NamedTuple):
+    """A message to a page: a part that replaces what is there, or an event with data."""
+
+    part: str = ""
+    event: str = ""
+    data: Any = None
+
+
+Changes = Callable[[Asked], Iterator[list[PageChange]]]
+"""Gives what has changed each time it is asked; it is asked once in a while, as long as the page is open."""
+
+
+def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
+    """Return what answers requests with a stream."""
+
+    async def endpoint(request: Request) -> Response:
+        person = request.state.person
+        streams, own = site.activity.streams(person.name)
+        most = most_connections() // _OF_CONNECTIONS
+        if streams >= most or own >= most // _OF_STREAMS:
+            line = "so many pages are open that this one does not follow what happens; load it again to see it"
+            return Response(f"{line}\n", 503, media_type="text/plain; charset=utf-8")
+        asked = Asked(site, person, request.query_params)
+        return _Stream(_messages(changes(asked), site), site, person.name)
+
+    return endpoint
+
+
+class _Stream(StreamingResponse):
+    """A stream, which is counted before any other one can ask how many there are."""
+
+    def __init__(self, messages: AsyncIterator[str], site: Site, person: str) -> None:
+        """Stream messages to a person."""
+        super().__init__(messages, media_type="text/event-stream")
+        self._site, self._person = site, person
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the messages until the stream ends."""
+        with self._site.activity.streaming(self._person):
+            await super().__call__(scope, receive, send)
+
+
+async def _messages(changes: Iterator[list[PageChange]], site: Site) -> AsyncIterator[str]:
+    yield ": begins\n\n"
+    async for message in _news(changes, site.closing):
+        yield message
+
+
+async def _news(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:
+    quiet_s = 0.0
+    while not closing.is_set():
+        try:
+            news = await run_in_threadpool(next, changes, None)
+        except BucketsError as error:
+            news = [PageChange(event="fault", data=error.message)]
+        if news is None:
+            return
+        quiet_s = 0.0 if news else quiet_s + EVERY_S
+        if quiet_s >= _KEPT_ALIVE_S:
+            quiet_s = 0.0
+            yield ": nothing new\n\n"
+        for change in news:
+            yield _message(change)
+        await asyncio.sleep(EVERY_S)
+
+
+def _message(change: PageChange) -> str:
+    """Return a change as a server-sent event."""
+    if change.event:
+        return f"event: {change.event}\ndata: {json.dumps(change.data)}\n\n"
+    return "".join(f"data: {line}\n" for line in change.part.splitlines()) + "\n"

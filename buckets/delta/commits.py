@@ -1,20 +1,30 @@
 """The commits of a Delta table, read and written one by one, without listing the log.
 
-A library that commits lists the log, more than once, so that an append costs the more the longer the log is. Who knows
+A library that commits lists the log, more than once, so that an append costs the more the longer the log is. Who
+knows
 the newest version needs no list: the next commit is the file of the next number, which only one writer can make.
+
+A file of a Delta table.
 """
 
 import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from buckets.clock import epoch_ms
+from buckets.moment import iso_text
+from buckets.stores.location import as_output
 from buckets.stores.store_path import StorePath
 
 Action = dict[str, Any]
@@ -116,3 +126,158 @@ def _link(partial: Path, target: Path) -> bool:
             return False
         raise
     return True
+
+
+_LONGEST_TEXT = 64
+"""Characters of a least or greatest text; of longer ones the log says nothing."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that has been written, and that no commit names yet.
+
+    Attributes:
+        table: the folder of its table.
+        path: where it is.
+        rows: how many it has.
+        size_bytes: how large it is.
+        written_ms: when it was written, in ms since the epoch.
+        statistics: what the log says of its columns, as JSON.
+        partition: by partition column, the value that all of its rows have; the file itself lacks these columns.
+    """
+
+    table: Path
+    path: Path
+    rows: int
+    size_bytes: int
+    written_ms: int
+    statistics: str
+    partition: Mapping[str, str]
+
+    def added(self, data_change: bool) -> Action:
+        """Return the action that adds it to its table.
+
+        Args:
+            data_change: whether its rows are new; False where they only move from other files.
+        """
+        action = {
+            "path": self.path.relative_to(self.table).as_posix(),
+            "partitionValues": dict(self.partition),
+            "size": self.size_bytes,
+            "modificationTime": self.written_ms,
+            "dataChange": data_change,
+            "stats": self.statistics,
+        }
+        return {"add": action}
+
+    def to_json(self) -> bytes:
+        """Return it as text, for a file without partitions, for the process that commits it."""
+        known = [self.path.name, self.rows, self.size_bytes, self.written_ms, self.statistics]
+        return json.dumps(known).encode()
+
+    @classmethod
+    def from_json(cls, table: Path, text: bytes) -> "DataFile":
+        """Read what `to_json` returned of a file of a table."""
+        name, rows, size_bytes, written_ms, statistics = json.loads(text)
+        return cls(table, table / name, rows, size_bytes, written_ms, statistics, {})
+
+    def discard(self) -> None:
+        """Remove it; no commit has named it."""
+        self.path.unlink(missing_ok=True)
+
+
+def discard(files: Iterable[DataFile]) -> None:
+    """Remove files that no commit has named."""
+    for file in files:
+        file.discard()
+
+
+def write_data_file(
+    table: Path, pieces: Iterable[pa.Table], columns: pa.Schema, partition: Mapping[str, str] | None = None
+) -> DataFile:
+    """Write rows as a file in the folder of a table. Memory: of a piece.
+
+    Args:
+        table: the folder.
+        pieces: the rows, in as many tables as one likes.
+        columns: of all of them, without partition columns.
+        partition: by partition column, the value of all rows, in which no character has a meaning for a path.
+    """
+    partition = partition or {}
+    folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
+    path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    statistics = _Statistics()
+    try:
+        with as_output(path) as sink:
+            with pq.ParquetWriter(sink, columns, compression="snappy") as writer:
+                for rows in pieces:
+                    writer.write_table(rows)
+                    statistics.add(rows)
+            size_bytes = sink.tell()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return DataFile(table, path, statistics.rows, size_bytes, epoch_ms(), statistics.json(), partition)
+
+
+@dataclass
+class _Statistics:
+    """Number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
+
+    rows: int = 0
+    _least: dict[str, Any] = field(default_factory=dict)
+    _greatest: dict[str, Any] = field(default_factory=dict)
+    _nulls: Counter[str] = field(default_factory=Counter)
+    _unknown: set[str] = field(default_factory=set)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows into account."""
+        self.rows += len(rows)
+        for column in rows.schema:
+            if not pa.types.is_nested(column.type):
+                self._add_column(column.name, rows[column.name])
+
+    def _add_column(self, name: str, values: pa.ChunkedArray) -> None:
+        self._nulls[name] += values.null_count
+        if values.null_count == len(values):
+            return
+        ends = _ends(values)
+        if ends is None:
+            self._unknown.add(name)
+            return
+        self._least[name] = min(ends[0], self._least.get(name, ends[0]))
+        self._greatest[name] = max(ends[1], self._greatest.get(name, ends[1]))
+
+    def json(self) -> str:
+        """Return what the log says of a file with these rows."""
+        least, greatest = (
+            {name: end for name, end in ends.items() if name not in self._unknown}
+            for ends in (self._least, self._greatest)
+        )
+        statistics = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls}
+        return json.dumps(statistics)
+
+
+def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column as JSON; None where the log does not say them."""
+    if pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()
+        return ends["min"], ends["max"]
+    if pa.types.is_string(column.type):
+        ends = pc.min_max(column).as_py()
+        return (ends["min"], ends["max"]) if max(map(len, ends.values())) <= _LONGEST_TEXT else None
+    if column.type == pa.timestamp("us", "UTC"):
+        ends = pc.min_max(column.cast(pa.int64())).as_py()
+        # Delta has milliseconds here; what is cut off must not take the greatest below itself.
+        times = iso_text(ends["min"] // 1000), iso_text(-(-ends["max"] // 1000))
+        return None if any(time.endswith("ms") for time in times) else times
+    return None
+
+
+def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with these columns; those that the rows lack are null, and others change their type."""
+    if rows.schema.equals(columns):
+        return rows
+    there = set(rows.column_names)
+    arrays = [rows[field.name] if field.name in there else pa.nulls(len(rows), field.type) for field in columns]
+    return pa.table(arrays, names=columns.names).cast(columns)

@@ -1,9 +1,12 @@
 """A Delta table that one application appends to, batch by batch, at a cost that does not grow with its log.
 
-The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the commit
+The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the
+commit
 of the next version, with the number of its batch; further rows may lie in files that others have written. Where that
 version exists already, another writer was faster: its commit is read, and says whether the batch is in the table
 already, or whether the next version has to be tried.
+
+Numbered appends to a Delta table, each of which happens once, even if several writers try.
 """
 
 import time
@@ -13,13 +16,108 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError
 
-from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
-from buckets.delta.data_file import DataFile, discard, with_columns, write_data_file
-from buckets.delta.numbered_append import append_new
+from buckets.delta.commits import (
+    Action,
+    Commits,
+    DataFile,
+    commit_info,
+    discard,
+    is_plain,
+    redefines_table,
+    with_columns,
+    write_data_file,
+)
 from buckets.delta.whole_table import open_table, through_store
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
 from buckets.stores.store_path import StorePath
+
+NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | None]
+"""Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
+
+
+_HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Cleaning the log lists it several times; who keeps a table tidy does that now and then."""
+WHOLE = 1 << 40
+"""More bytes than any file has: rows that are appended at once become one file."""
+
+
+def append_new(
+    table: DeltaTable,
+    application: str,
+    new_rows: NewRows,
+    properties: WriterProperties | None = None,
+    besides: Sequence[Transaction] = (),
+) -> None:
+    """Append what is new, once.
+
+    Args:
+        table: the table as it was last read; brought up to date by this.
+        application: whose numbers these are.
+        new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
+        properties: how files are laid out, each append in one file; None: as delta-rs likes it.
+        besides: other numbers that are written with the rows.
+
+    Raises:
+        BucketsError: the store of the table does not answer.
+        CommitFailedError: something else has come in between, such as a change of the table's properties.
+    """
+    is_again = False
+
+    def append() -> None:
+        # A commit may have been made whose answer was lost.
+        nonlocal is_again
+        if is_again:
+            table.update_incremental()
+        is_again = True
+        _append(table, application, new_rows, properties, besides)
+
+    through_store(table.table_uri, append)
+
+
+def _append(
+    table: DeltaTable,
+    application: str,
+    new_rows: NewRows,
+    properties: WriterProperties | None,
+    besides: Sequence[Transaction],
+) -> None:
+    while True:
+        last = table.transaction_version(application)
+        numbered = new_rows(last)
+        if numbered is None:
+            return
+        number, rows = numbered
+        once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
+        try:
+            if properties is None:
+                write_deltalake(table, rows, mode="append", commit_properties=once, post_commithook_properties=_HOOKS)
+            else:
+                write_deltalake(
+                    table,
+                    rows,
+                    mode="append",
+                    commit_properties=once,
+                    post_commithook_properties=_HOOKS,
+                    writer_properties=properties,
+                    target_file_size=WHOLE,
+                )
+        except CommitFailedError:
+            table.update_incremental()
+            if table.transaction_version(application) == last:
+                raise
+        else:
+            return
+
 
 _LOOK_S = 10.0
 """How often it is looked whether a table in a store is still there."""

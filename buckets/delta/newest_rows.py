@@ -22,13 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from buckets.delta.commits import is_understood
-from buckets.delta.data_file import with_columns
-from buckets.delta.query import inside, is_table, readable
-from buckets.delta.whole_table import files_in, open_table
+from buckets.delta.commits import is_understood, with_columns
+from buckets.delta.whole_table import files_in, inside, is_table, open_table, readable
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
 
 _ALWAYS_US = (1 << 63) - 1
 

@@ -15,11 +15,18 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from buckets.clock import epoch_ms
-from buckets.delta.commits import Action, Commits, commit_info, is_understood, redefines_table
-from buckets.delta.data_file import with_columns, write_data_file
+from buckets.delta.commits import (
+    Action,
+    Commits,
+    commit_info,
+    is_understood,
+    redefines_table,
+    with_columns,
+    write_data_file,
+)
 from buckets.delta.whole_table import files_in, open_table
 from buckets.errors import BucketsError, first_line
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""

@@ -1,22 +1,28 @@
 """Opens a Delta table that is whole, and says in one line which one is not, or which store does not answer.
 
-What the library does with a table goes by `tried` or `through_store`, so that a store that does not answer is one line
+What the library does with a table goes by `tried` or `through_store`, so that a store that does not answer is one
+line
 wherever it is met, after it has been asked again for a while.
+
+Delta tables asked in SQL without Spark.
+Delta tables of earlier releases.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from buckets.errors import BucketsError, first_line
-from buckets.stores.retries import PATIENCE_S, retried
+from buckets.errors import BucketsError, Outage, first_line
+from buckets.moment import TimeRange
+from buckets.stores.known_folders import PATIENCE_S, retried
 from buckets.stores.store_path import StoreError, is_mistaken, store_error
 
 T = TypeVar("T")
@@ -170,3 +176,155 @@ def _whole(path: Path | str) -> Iterator[None]:
             "damaged or missing; restore it from a copy"
         )
         raise BucketsError(message) from error
+
+
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+"""Arrow sorts and takes no views."""
+
+
+def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = "") -> pa.Table:
+    """Return what a query finds; files without matches are not read.
+
+    Args:
+        table: the table, or where it is.
+        sql: the query.
+        named: what messages call the table, as in `results out/alerts`.
+        remedy: what to do about a table that cannot be read.
+
+    Raises:
+        BucketsError: the table cannot be read.
+    """
+    with readable(named, remedy):
+        opened = table if isinstance(table, DeltaTable) else open_table(table)
+        return through_store(opened.table_uri, lambda: run(opened, sql))
+
+
+def query_batches(table: DeltaTable, sql: str, named: str) -> Iterator[pa.RecordBatch]:
+    """Return what a query finds as `query` does, in batches.
+
+    Raises:
+        BucketsError: the table cannot be read.
+    """
+    with readable(named):
+        for batch in QueryBuilder().register("rows", table).execute(sql):
+            yield pa.record_batch(batch)
+
+
+def run(table: DeltaTable, sql: str, name: str = "rows") -> pa.Table:
+    """Return what a query finds in a table that it calls `name`; errors are those of the library."""
+    rows = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
+    return rows.cast(pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema]))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type, or that of lists, without views."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return _PLAIN.get(kind, kind)
+
+
+@contextmanager
+def readable(named: str, remedy: str = "") -> Iterator[None]:
+    """Say in one line that a table cannot be read; see `query`."""
+    advice = f"; {remedy}" if remedy else ""
+    try:
+        yield
+    except Outage:
+        raise
+    except BucketsError as damaged:  # names its table, and the log
+        raise BucketsError(damaged.message + advice) from None
+    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
+        message = f"{named}: the table cannot be read ({first_line(error)}){advice}"
+        raise BucketsError(message) from None
+
+
+def is_table(path: Path) -> bool:
+    """Return whether there is a Delta table at a path."""
+    return (path / "_delta_log").is_dir()
+
+
+def in_ms(rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Return rows with their moments as int64, in ms since the epoch."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(index, field.name, moments_ms(rows.column(index)))
+    return rows
+
+
+def moments_ms(moments: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return moments as int64, in ms since the epoch."""
+    return moments.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+
+
+def inside(times_ms: pa.ChunkedArray, wanted: TimeRange) -> pa.ChunkedArray:
+    """Return which times lie in a range; a null does not."""
+    is_inside = times_ms.is_valid()
+    if wanted.from_ms is not None:
+        is_inside = pc.and_(is_inside, pc.greater_equal(times_ms, wanted.from_ms))
+    return is_inside if wanted.until_ms is None else pc.and_(is_inside, pc.less(times_ms, wanted.until_ms))
+
+
+def quoted_column(name: str) -> str:
+    """Return a name of a column as SQL takes it, whatever letters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def sql_text(value: str) -> str:
+    """Return a text in SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def sql_moment(time_ms: int) -> str:
+    """Return a moment in SQL, of the very type that tables keep, so that their statistics apply."""
+    return f"arrow_cast({time_ms * 1000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def is_in(name: str, values: Collection[str | int]) -> str:
+    """Return the test that a column has one of some values."""
+    listed = ", ".join(sql_text(value) if isinstance(value, str) else str(value).lower() for value in values)
+    return f"{quoted_column(name)} in ({listed})" if listed else "false"
+
+
+def is_between(name: str, wanted: TimeRange) -> list[str]:
+    """Return the tests that a moment lies in a range."""
+    from_ms, until_ms = wanted
+    tests = [] if from_ms is None else [f"{quoted_column(name)} >= {sql_moment(from_ms)}"]
+    return tests if until_ms is None else [*tests, f"{quoted_column(name)} < {sql_moment(until_ms)}"]
+
+
+_CONSTRAINT = "delta.constraints."
+
+
+def add_missing_columns(path: Path, columns: pa.Schema) -> None:
+    """Add the columns that a table lacks; they are null in the rows that are there.
+
+    Args:
+        path: the table.
+        columns: all columns that it should have; those that it lacks must be nullable.
+    """
+    tried(path, lambda: _add_missing_columns(path, columns))
+
+
+def _add_missing_columns(path: Path, columns: pa.Schema) -> None:
+    table = open_table(path)
+    there = {field.name for field in table.schema().fields}
+    missing = [field for field in columns if field.name not in there]
+    if missing:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
+
+
+def strict_columns(path: Path, columns: pa.Schema) -> list[str]:
+    """Return the columns of a table that take no null, and should."""
+    nullable = {field.name for field in columns if field.nullable}
+    return [field.name for field in open_table(path).schema().fields if not field.nullable and field.name in nullable]
+
+
+def constraints_of(path: Path) -> dict[str, str]:
+    """Return the constraints of a table: SQL by name."""
+    configuration = open_table(path).metadata().configuration
+    return {key.removeprefix(_CONSTRAINT): sql for key, sql in configuration.items() if key.startswith(_CONSTRAINT)}
+
+
+def is_same_sql(one: str | None, other: str) -> bool:
+    """Return whether two texts of SQL differ at most in blanks: Spark writes a constraint with blanks of its own."""
+    return one is not None and "".join(one.split()) == "".join(other.split())

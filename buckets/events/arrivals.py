@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.moment_text import Faults
+from buckets.events.clock_times import Faults
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
 from buckets.printable import short_line

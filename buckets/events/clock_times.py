@@ -1,20 +1,74 @@
 """Times as clocks and calendars show them, as text: in ISO 8601, or in a format of codes of `strptime`.
 
 A whole column is read by Arrow where that is sure to read as Python does; otherwise each different text is read once.
+
+Dates, timestamps and times of day as text, for fields that are declared as a `string`.
+Units in which event times are counted, and which of them would fit where times are not plausible in the declared.
 """
 
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.moment_text import Faults
+from buckets.moment import parse_moment_ms, time_text
 from buckets.time_zone import local_ms
+
+Faults = dict[int, str]
+"""By row, why its value does not fit."""
+_PER_US = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+
+def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
+    """Write a column of dates, timestamps or times as text.
+
+    Returns:
+        Arrow string, and `{row: reason}` of those that are too far away to be written.
+    """
+    if pa.types.is_date(column.type):
+        return _without_wild(column, pc.cast(column, pa.string()))
+    kind = pa.time64("us") if pa.types.is_time(column.type) else pa.timestamp("us", column.type.tz and "UTC")
+    integers = pa.int32() if pa.types.is_time32(column.type) else pa.int64()
+    numbers = pc.cast(pc.cast(column, integers), pa.int64())
+    units = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    if column.type.unit == "ns":
+        whole, finer = np.divmod(units, 1000)
+    else:
+        factor = _PER_US[column.type.unit]
+        most = np.iinfo(np.int64).max // factor
+        # What is clipped here is in years that are not written anyway.
+        whole, finer = np.clip(units, -most, most) * factor, np.zeros_like(units)
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    text, faults = _without_wild(column, pc.cast(pa.array(whole, mask=missing).cast(kind), pa.string()))
+    return _with_nanoseconds(text, finer), faults
+
+
+def _with_nanoseconds(text: pa.Array, finer: np.ndarray) -> pa.Array:
+    """Add three digits to the text where they are not 0."""
+    rows = np.flatnonzero(finer)
+    if not len(rows):
+        return text
+    values = text.to_pylist()
+    for row in rows:
+        zone = "Z" if values[row].endswith("Z") else ""
+        values[row] = f"{values[row].removesuffix('Z')}{finer[row]:03}{zone}"
+    return pa.array(values, pa.string())
+
+
+def _without_wild(column: pa.Array, text: pa.Array) -> tuple[pa.Array, Faults]:
+    """Take out what Arrow says of years that it does not write."""
+    wild = pc.fill_null(pc.starts_with(text, "<"), False)
+    if not pc.any(wild).as_py():
+        return text, {}
+    rows = np.flatnonzero(wild.to_numpy(zero_copy_only=False))
+    faults = {int(row): f"a {column.type} that lies outside the years that can be written" for row in rows}
+    return pc.if_else(wild, pa.scalar(None, pa.string()), text), faults
+
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -181,3 +235,66 @@ def _fast_fractions(texts: pa.StringArray, before: str) -> WrittenTimes | None:
 def _of_ms(texts: pa.StringArray, ms: Int64s, is_local: bool) -> WrittenTimes:
     there = texts.is_valid().to_numpy(zero_copy_only=False)
     return WrittenTimes(ms, there if is_local else np.zeros(len(texts), np.bool_), {})
+
+
+TimeUnit = Literal["ms", "s", "us", "ns", "iso8601"]
+PER_SECOND: Final[dict[str, int]] = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_PLAUSIBLE_MS = parse_moment_ms("1990-01-01"), parse_moment_ms("2100-01-01")
+_1971_MS = parse_moment_ms("1971-01-01")
+
+
+def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
+    """Return the unit in which numbers would be plausible times; None if there is none but the one they were read in.
+
+    Args:
+        low_ms: the least time that was read, in ms since the epoch.
+        high_ms: the greatest.
+        unit: the one in which they were read.
+    """
+    first_ms, end_ms = _PLAUSIBLE_MS
+    for other, per_second in PER_SECOND.items():
+        low_there_ms, high_there_ms = (_in_other(time_ms, unit, per_second) for time_ms in (low_ms, high_ms))
+        if other != unit and first_ms <= low_there_ms <= high_there_ms < end_ms:
+            return other
+    return None
+
+
+def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
+    """Say that times are all in 1970 and would not be in another unit, and what to do; None if they are right.
+
+    Args:
+        low_ms: the least of them, in ms since the epoch.
+        high_ms: the greatest.
+        times: how many there are.
+        unit: the one in which they were read.
+    """
+    fitting = fitting_unit(low_ms, high_ms, unit) if 0 <= low_ms <= high_ms < _1971_MS else None
+    if fitting is None:
+        return None
+    begin, end = (time_text(_in_other(time_ms, unit, PER_SECOND[fitting])) for time_ms in (low_ms, high_ms))
+    which, there = (
+        f"all {times:,} times are",
+        f"they are {begin}" if begin == end else f"they are from {begin} to {end}",
+    )
+    if times == 1:
+        which, there = "the only time is", f"it is {begin}"
+    return (
+        f"{which} in 1970 with `unit: {unit}`, and with `unit: {fitting}` {there}; write `unit: {fitting}` in "
+        "event_time, or `earliest: 1970-01-01` if they are right"
+    )
+
+
+def unit_hint(time_ms: int, unit: str) -> str:
+    """Say in which unit a time that is absurd would be plausible; nothing if there is none.
+
+    A number that stands where a text in ISO 8601 is wanted is given as if it were in ms.
+    """
+    fitting = fitting_unit(time_ms, time_ms, unit)
+    if fitting is None:
+        return ""
+    return f"; with `unit: {fitting}` it is {time_text(_in_other(time_ms, unit, PER_SECOND[fitting]))}"
+
+
+def _in_other(time_ms: int, unit: str, per_second: int) -> int:
+    """Return what a time would be if its number were counted in another unit, in ms since the epoch."""
+    return time_ms * PER_SECOND.get(unit, 1000) // per_second

@@ -19,10 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.clock_times import is_iso, read_texts
-from buckets.events.moment_text import Faults, moment_text
+from buckets.events.clock_times import PER_SECOND, Faults, fitting_unit, is_iso, moment_text, read_texts, unit_hint
 from buckets.events.schema import AttributeType, EventSchema, EventTime, Measure
-from buckets.events.time_units import PER_SECOND, fitting_unit, unit_hint
 from buckets.list_columns import element_type, list_of, plain_list
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_rounded, to_scaled
 from buckets.time_zone import instants_ms

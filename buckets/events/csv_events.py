@@ -1,22 +1,303 @@
 """Events written as CSV, one record a line, into columns of text.
 
-The names of the columns stand in the event schema, or in a header line that each file has. A header line that cannot be
+The names of the columns stand in the event schema, or in a header line that each file has. A header line that cannot
+be
 read is a dead letter, and so are all records of its file.
+
+Reads CSV line by line, so that each line keeps its number and one broken line spoils no other.
+Numbers in CSV as they are declared.
+Turns lines of bytes into numbered lines of text, in the same way for every source that is made of lines.
 """
 
-from collections.abc import Iterable, Iterator
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import IO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, RAW, SOURCE, field_column
-from buckets.events.csv_lines import read_header, read_lines
-from buckets.events.csv_numbers import plain_numbers
-from buckets.events.folder_values import with_folder_values
-from buckets.events.moment_text import Faults
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, field_column, shortened
+from buckets.events.clock_times import Faults
+from buckets.events.csv_format import PLAIN_CSV, CsvFormat
+from buckets.events.parquet_rows import with_folder_values
 from buckets.events.schema import EventSchema
-from buckets.events.text_lines import BYTE_ORDER_MARK
+from buckets.printable import short_line
+
+csv.field_size_limit(sys.maxsize)
+_GOES_ON = (
+    "a text in quotes goes on over the end of its line; a record is one line, so write line breaks in it as spaces"
+)
+_REASONS = {
+    "unexpected end of data": _GOES_ON,
+    "new-line character seen": "a carriage return stands between its fields, as lines end on old Macs; save the file "
+    "with line feeds",
+    "expected after": "text follows closing quotes; a quote inside of quotes is written twice",
+}
+"""What is wrong with a line, by a part of the message of Python's module."""
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def split_line(line: str, written: CsvFormat) -> list[str]:
+    """Split one line into its fields.
+
+    Raises:
+        ValueError: quotes that do not close, or text after a closing quote.
+    """
+    try:
+        rows = list(csv.reader([line], strict=True, delimiter=written.delimiter))
+    except csv.Error as error:
+        reason = next((ours for theirs, ours in _REASONS.items() if theirs in str(error)), str(error))
+        message = f"broken CSV: {reason}"
+        raise ValueError(message) from None
+    return rows[0] if rows else []
+
+
+def read_header(line: str, schema: EventSchema) -> list[str]:
+    """Read the names of the fields from a header line, which is about events of a schema; some columns may have none.
+
+    Raises:
+        ValueError: broken, a field is named twice, or none is; says what to do.
+    """
+    names = _names(line, schema.csv)
+    twice = next((name for name in schema.field_names if names.count(name) > 1), None)
+    if twice is not None:
+        message = (
+            f"broken CSV: the header names {twice!r} twice; give each column a name of its own there, or in the event "
+            "schema, by which this line is no event: csv: {header: [NAME, …]}"
+        )
+        raise ValueError(message)
+    if set(names).isdisjoint(schema.field_names):
+        message = (
+            f"names no field of event schema {schema.name!r}, it begins {short_line(repr(names[0]))}; "
+            f"{_remedy(line, schema)}"
+        )
+        raise ValueError(message)
+    return names
+
+
+def _names(line: str, written: CsvFormat) -> list[str]:
+    return [name.strip() for name in split_line(line, written)]
+
+
+def _remedy(line: str, schema: EventSchema) -> str:
+    """Say what to do about a first line that names no field."""
+    for delimiter in _DELIMITERS:
+        try:
+            names = _names(line, schema.csv.model_copy(update={"delimiter": delimiter}))
+        except ValueError:
+            continue
+        if not set(names).isdisjoint(schema.field_names):
+            shown = '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
+            return f"write into the event schema how it is separated: csv: {{delimiter: {shown}}}"
+    named = schema.csv.delimiter.join(schema.field_names)
+    return (
+        f"write the names of the columns above it, as in {named}, or into the event schema: csv: {{header: [NAME, …]}}"
+    )
+
+
+@dataclass(frozen=True)
+class CsvColumns:
+    """Lines as columns of text by field, where empty text is null; `broken` says why a line is no record, or None."""
+
+    fields: dict[str, list[str | None]]
+    broken: list[str | None]
+
+
+def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat) -> CsvColumns:
+    """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere.
+
+    Lines over which a text in quotes goes on are broken for that one reason, as far as they are broken.
+    Columns without a name at the end may be left out of a record.
+    """
+    index_of = {name: index for index, name in enumerate(header)}
+    least = max((index + 1 for index, name in enumerate(header) if name), default=0)
+    indices = [index_of.get(name) for name in wanted]
+    columns: list[list[str | None]] = [[] for _ in wanted]
+    broken: list[str | None] = []
+    goes_on = False
+    for line in lines:
+        values: list[str] = []
+        reason = None
+        try:
+            values = split_line(line, written)
+            if not least <= len(values) <= len(header):
+                reason = f"broken CSV: {len(values)} fields where the header has {len(header)}"
+        except ValueError as error:
+            reason = str(error)
+        if reason is not None and goes_on:
+            reason, goes_on = f"broken CSV: {_GOES_ON}", line.count('"') % 2 == 0
+        else:
+            goes_on = reason is not None and reason.endswith(_GOES_ON)
+        broken.append(reason)
+        for column, index in zip(columns, indices, strict=True):
+            column.append(None if reason or index is None else values[index] or None)
+    return CsvColumns(dict(zip(wanted, columns, strict=True)), broken)
+
+
+_SEPARATORS = {".": r"\.", ",": ",", "'": "['\u2019]", " ": "[ \u00a0\u202f]"}
+"""Each separator as an expression of what is taken for it: a space that does not break is a space."""
+
+
+def plain_numbers(texts: pa.Array, csv: CsvFormat) -> tuple[pa.Array, Faults]:
+    """Return numbers as JSON spells them, and by row why a text is none; what is no number at all may stay as it is."""
+    if csv.decimal == PLAIN_CSV.decimal and csv.thousands is None:
+        rows = pc.indices_nonzero(pc.match_substring_regex(texts, "[ ,'\u2019\u00a0\u202f]|\\..*\\.").fill_null(False))
+        suspects = zip(rows.to_pylist(), texts.take(rows).to_pylist(), strict=True)
+        return texts, {row: _reason(text, csv) for row, text in suspects if any(_readings(text, csv))}
+    fits = pc.match_substring_regex(texts, f"^(?:{_pattern(csv)})$").fill_null(True)
+    faults = {}
+    if not pc.all(fits).as_py():
+        rows = pc.indices_nonzero(pc.invert(fits))
+        texts_of = texts.take(rows).to_pylist()
+        faults = {row: _reason(text, csv) for row, text in zip(rows.to_pylist(), texts_of, strict=True)}
+    return pc.if_else(fits, _plain(texts, csv), None), faults
+
+
+def _pattern(csv: CsvFormat) -> str:
+    """Return the expression of numbers, which Arrow and Python read alike."""
+    whole = "[0-9]+"
+    if csv.thousands is not None:
+        whole = f"[0-9]{{1,3}}(?:{_SEPARATORS[csv.thousands]}[0-9]{{3}})+|{whole}"
+    point = _SEPARATORS[csv.decimal]
+    return f"[+-]?(?:(?:{whole})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+
+
+def _plain(texts: pa.Array, csv: CsvFormat) -> pa.Array:
+    if csv.thousands is not None:
+        texts = pc.replace_substring_regex(texts, _SEPARATORS[csv.thousands], "")
+    return texts if csv.decimal == "." else pc.replace_substring(texts, csv.decimal, ".")
+
+
+def _reason(text: str, csv: CsvFormat) -> str:
+    """Say what is wrong with a number, and which declarations would read it."""
+    groups = "" if csv.thousands is None else f' and thousands: "{csv.thousands}" between groups of three digits'
+    hints = [f"csv: {declared} reads {plain}" for declared, plain in _readings(text, csv)]
+    return f'{short_line(repr(text))} is no number with decimal: "{csv.decimal}"{groups}' + "".join(
+        f"{'; ' if at == 0 else ', '}{hint}" for at, hint in enumerate(hints)
+    )
+
+
+def _readings(text: str, csv: CsvFormat) -> Iterator[tuple[str, str]]:
+    """Yield other declarations of numbers by which a text is one, and what it is then.
+
+    A decimal comma that is declared is not doubted.
+    """
+    for decimal in (".", ",") if csv.decimal == "." and csv.thousands is None else (csv.decimal,):
+        for thousands in (None, ".", ",", "'", " "):
+            if thousands == decimal or (decimal, thousands) == (csv.decimal, csv.thousands):
+                continue
+            other = CsvFormat.model_construct(decimal=decimal, thousands=thousands)
+            without_groups = thousands is not None and re.search(_SEPARATORS[thousands], text) is None
+            if without_groups or re.fullmatch(_pattern(other), text) is None:
+                continue
+            declared = f'decimal: "{decimal}"' if decimal != PLAIN_CSV.decimal else ""
+            grouped = "" if thousands is None else f'thousands: "{thousands}"'
+            yield f"{{{', '.join(filter(None, (declared, grouped)))}}}", _plain(pa.array([text]), other)[0].as_py()
+
+
+BYTE_ORDER_MARK = "\ufeff"
+_LINE_END = "\r\n"
+_LONGEST_CHARACTER = 4
+
+
+def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Number the lines of whole files, from 1, as `position`, if they have no numbers yet."""
+    lines_before: dict[str, int] = {}
+    for rows in batches:
+        if POSITION in rows.schema.names:
+            yield rows
+            continue
+        source = rows.column(SOURCE).dictionary_encode()
+        codes = source.indices.to_numpy()
+        numbers = np.empty(len(codes), np.int64)
+        for code, name in enumerate(source.dictionary.to_pylist()):
+            chosen = np.flatnonzero(codes == code)
+            before = lines_before.get(name, 0)
+            numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
+            lines_before[name] = before + len(chosen)
+        yield rows.append_column(POSITION, pa.array(numbers))
+
+
+def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") -> pa.RecordBatch:
+    r"""Turn `raw` from bytes into text, and say in `broken` where a line is not valid in the encoding of that name.
+
+    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
+    long line the beginning is kept.
+    """
+    raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
+    try:
+        text = pc.cast(raw, pa.string()) if encoding == "utf-8" else None
+    except pa.ArrowInvalid:
+        text = None
+    if text is None:
+        text, reasons = _shown(raw, encoding, name)
+    at = rows.schema.get_field_index(RAW)
+    return rows.set_column(at, RAW, text).append_column(BROKEN, reasons)
+
+
+def _shown(raw: pa.BinaryArray, encoding: str, name: str) -> tuple[pa.StringArray, pa.StringArray]:
+    """Turn lines into text, and say what is wrong with those that are not valid."""
+    text: list[str | None] = []
+    reasons: list[str | None] = []
+    for line in raw.to_pylist():
+        try:
+            text.append(line.decode(encoding))
+            reasons.append(None)
+        except UnicodeDecodeError:
+            text.append(_with_backslashes(line, encoding))
+            reasons.append(f"is not valid {name}")
+    return pa.array(text, pa.string()), pa.array(reasons, pa.string())
+
+
+def _with_backslashes(line: bytes, encoding: str) -> str:
+    """Show a line that is not valid; of a long one the beginning, as a dead letter keeps it."""
+    most = LONGEST_RAW * _LONGEST_CHARACTER
+    begin = line[:most].decode(encoding, errors="backslashreplace")
+    return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
+
+
+def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the lines of a file whose encoding does not show where they end, in UTF-8.
+
+    Half of a character stays one, so that its line is not valid.
+
+    Raises:
+        UnicodeDecodeError: the file ends within a character, or has something else that no line could keep.
+    """
+    with io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n") as lines:
+        for line in lines:
+            yield line.encode("utf-8", "surrogatepass")
+
+
+def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out blank lines, and the ends of the others."""
+    text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
+    rows = rows.set_column(rows.schema.get_field_index(RAW), RAW, text)
+    blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
+    return rows.filter(pc.invert(blank)) if pc.any(blank).as_py() else rows
+
+
+def text_lines(
+    batches: Iterable[pa.RecordBatch], encoding: str = "utf-8", name: str = "UTF-8"
+) -> Iterator[pa.RecordBatch]:
+    """Turn the lines of files from bytes into numbered text without blank lines.
+
+    Args:
+        batches: rows with `raw` (binary), `source`, and `position` if they are numbered already.
+        encoding: that of the lines.
+        name: what the encoding of the files is called, where a line is not valid.
+    """
+    for rows in numbered(batch for batch in batches if batch.num_rows):
+        lines = without_blank(as_text(rows, encoding, name))
+        if lines.num_rows:
+            yield lines
+
 
 _MARK = 3
 

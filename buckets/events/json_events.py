@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, NO_LIST, of_rows
 from buckets.events.field_paths import (
     ArrayPath,
@@ -31,7 +32,6 @@ from buckets.events.field_paths import (
     walk,
 )
 from buckets.events.json_object import DEEPEST, Fields, read_object
-from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.list_columns import list_of

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from buckets.events.text_lines import BYTE_ORDER_MARK
+from buckets.events.csv_events import BYTE_ORDER_MARK
 
 DEEPEST = 500
 """Levels of nesting that are read; the parsers' own limits are higher, and depend on the caller's stack."""

@@ -2,10 +2,13 @@
 
 Such a file is read whole, and cut into the texts of its records, which are then read as lines are. So each keeps the
 digits that were written, and has its number in the list as its position.
+
+Members of a JSON object as they are written, so that what lies in them can be read by itself.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -15,17 +18,76 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.csv_events import BYTE_ORDER_MARK, as_text
 from buckets.events.field_paths import Path, name_of, path_of
-from buckets.events.folder_values import with_folder_values
-from buckets.events.json_events import read_events
-from buckets.events.json_members import kind_of
-from buckets.events.json_object import read_object
-from buckets.events.parquet_rows import MOST_ROWS
+from buckets.events.json_events import has_plain_names, read_events
+from buckets.events.json_object import DEEPEST, Fields, read_object
+from buckets.events.parquet_rows import MOST_ROWS, with_folder_values
 from buckets.events.schema import EventSchema
-from buckets.events.text_file import open_text
-from buckets.events.text_lines import BYTE_ORDER_MARK, as_text
+from buckets.events.source_files import open_text
 from buckets.expressions.expression import ELEMENTS
 from buckets.printable import short_line
+
+_NOTHING = (b"", b"null")
+
+
+@cache
+def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    columns = [f"member_{index}" for index in range(len(names))]
+    fields = [(column, msgspec.Raw, msgspec.Raw()) for column in columns]
+    return msgspec.json.Decoder(msgspec.defstruct("Members", fields, rename=dict(zip(columns, names, strict=True))))
+
+
+def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
+    """Return the JSON of members of an object; None for those that are missing or null.
+
+    Args:
+        text: the object.
+        names: of the members.
+        once: those that may be there only once; None for all. Of another one the last may be returned.
+
+    Raises:
+        ValueError: it is no object, or one of them is given twice; says why.
+    """
+    if _is_simple(text, names if once is None else once):
+        try:
+            found = msgspec.structs.astuple(_decoder(names).decode(text))
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return [None if member in _NOTHING else member for member in map(bytes, found)]
+    event = read_object(text.decode())
+    return [_member(event, name, once is None or name in once) for name in names]
+
+
+def _is_simple(text: bytes, names: Sequence[str]) -> bool:
+    """Return whether no member can be given twice, nor the nesting be too deep."""
+    if any(text.count(f'"{name}"'.encode()) > 1 for name in names) or text.count(b"[") + text.count(b"{") > DEEPEST:
+        return False
+    return b"\\" not in text or has_plain_names(text)
+
+
+def _member(event: Fields, name: str, is_once: bool) -> bytes | None:
+    found = [value for own, value in event if own == name]
+    if len(found) > 1 and is_once:
+        message = f"{name}: is given twice"
+        raise ValueError(message)
+    return None if not found or found[-1] is None else json_text(found[-1]).encode()
+
+
+def json_text(value: Any) -> str:
+    """Write a value that `read_object` has read; its numbers are text, and stay so."""
+    if isinstance(value, Fields):
+        return "{" + ",".join(f"{json.dumps(name)}:{json_text(member)}" for name, member in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    return json.dumps(value)
+
+
+def kind_of(member: bytes) -> str:
+    """Return what a member is: an object, a list, or one value."""
+    return {b"{": "an object", b"[": "a list"}.get(member[:1], "one value")
+
 
 MOST_BYTES = 256 * 2**20
 """How large such a file may be, uncompressed."""
@@ -50,14 +112,14 @@ def split_records(content: bytes, records: str) -> list[bytes]:
     steps: Path = () if records == ELEMENTS else path_of(records.removesuffix(ELEMENTS))
     for number, step in enumerate(steps):
         outer = name_of(steps[:number])
-        found = _element(found, step, outer) if isinstance(step, int) else _member(found, step, outer)
+        found = _element(found, step, outer) if isinstance(step, int) else _json_records_member(found, step, outer)
     outer = name_of(steps)
     lists = _decoded(_RECORDS, found, outer, "a list")
     _check_once(content, found, steps)
     return list(map(bytes, lists))
 
 
-def _member(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
+def _json_records_member(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
     """Return the member of an object that lies at a path, from the very memory of its text."""
     kind = msgspec.defstruct("Around", [("inside", msgspec.Raw, msgspec.Raw())], rename={"inside": name})
     found: msgspec.Raw = _decoded(msgspec.json.Decoder(kind), text, outer, "an object").inside

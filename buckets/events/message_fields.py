@@ -1,20 +1,33 @@
 """Fields of a message that do not lie in its value: in its key, in its headers, or its time, which the broker knows.
 
 A header is text in UTF-8, which becomes what the event schema says, as text in JSON does, and so is a key that is not
-written in a format (`message_keys`). A header that is not there is null; of one that is given several times the last
+written in a format (`envelope`). A header that is not there is null; of one that is given several times the last
 counts, as in Kafka's own clients.
+
+Ids of events whose data have none, made where events are read; from there on they are ids like any others.
+What the times of many events show together.
 """
 
-from collections.abc import Collection, Mapping
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, INGESTED, field_column
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.arrivals import BROKEN, INGESTED, POSITION, SOURCE, field_column
+from buckets.events.clock_times import Faults, unit_fault
+from buckets.events.conversion import COUNTED, MISFITS, SKIPPED, TIMES, TWICE, WITHOUT_ZONE, event_times
 from buckets.events.event_id import EventId
-from buckets.events.moment_text import Faults
-from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventSchema
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventSchema, EventTime
+from buckets.numbers.fixed_point import format_scaled
+from buckets.stores.store_path import StorePath
 
 HEADERS, STAMPED = "headers", "stamped"
 """Columns of rows beside `key`: headers as a list of key and value, and what the timestamp is, as Kafka numbers it."""
@@ -165,3 +178,204 @@ def _times_ms(times_ms: pa.Array, stamped: pa.Array, wanted: int) -> tuple[pa.Ar
         return times_ms, {}
     faults = {int(row): _STAMPED_BY.get(int(kinds[row]), "has no timestamp") for row in others}
     return pc.if_else(pa.array(kinds == wanted), times_ms, None), faults
+
+
+_ID_BYTES = 16
+
+
+def with_made_ids(
+    batches: Iterable[pa.RecordBatch], schema: EventSchema, folder: Path | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Give events an id as the first of their fields, if their schema says that it is made.
+
+    Args:
+        batches: events, read by `without_made_id` of the schema.
+        schema: the event schema.
+        folder: that of the source, or its one file; None where `source` names rows as it stands.
+    """
+    return (_with_ids(rows, schema, folder) for rows in batches) if schema.identity.is_made else iter(batches)
+
+
+def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) -> pa.RecordBatch:
+    read = without_made_id(schema).field_names
+    fields = {name: rows.column(field_column(index)) for index, name in enumerate(read)}
+    ids = _row_ids(rows, folder) if schema.identity.row else _hashed(fields, schema)
+    of_fields = set(map(field_column, range(len(read))))
+    others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
+    fields[schema.event_id] = ids
+    return pa.record_batch(
+        others | {field_column(index): fields[name] for index, name in enumerate(schema.field_names)}
+    )
+
+
+def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:
+    source = rows.column(SOURCE).dictionary_encode()
+    begin = os.path.normpath(folder) if folder and not isinstance(folder, StorePath) else str(folder or "")
+    names = pa.array([_below(path, begin) for path in source.dictionary.to_pylist()], pa.string())
+    return pc.binary_join_element_wise(names.take(source.indices), rows.column(POSITION).cast(pa.string()), ":")
+
+
+def _below(path: str, folder: str) -> str:
+    """Return the path of a file below a folder; of one that is the whole source its name."""
+    return path.rpartition("/")[2] if path == folder else path.removeprefix(f"{folder}/")
+
+
+def _hashed(fields: dict[str, pa.Array], schema: EventSchema) -> pa.StringArray:
+    """Return the hash of some fields of each event; of one whose fields do not parse it means nothing."""
+    parts = [_with_lengths(_text(fields[name], name, schema)) for name in schema.identity.hash]
+    texts = pc.binary_join_element_wise(*parts, "")
+    return pa.array([blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest() for text in texts.to_pylist()])
+
+
+def _with_lengths(texts: pa.Array) -> pa.Array:
+    """Return texts in a form in which no two sequences of them look alike."""
+    lengths = pc.binary_length(texts).cast(pa.string())
+    return pc.binary_join_element_wise(lengths, texts, ":").fill_null("-")
+
+
+def _text(column: pa.Array, name: str, schema: EventSchema) -> pa.Array:
+    """Return the values of a field as the one text that each has in every format."""
+    if name == schema.event_time.field:
+        times_ms, _ = conversion.times_ms(column, schema.event_time)
+        return pa.array(times_ms, mask=column.is_null().to_numpy(zero_copy_only=False)).cast(pa.string())
+    if name in schema.measures:
+        scale = schema.measures[name].scale
+        scaled, *_ = conversion.measures(column, schema.measures[name])
+        shortest = (_shortest(value, scale) for value in scaled.tolist())
+        valid = column.is_valid().to_pylist()
+        return pa.array(
+            [text if is_valid else None for text, is_valid in zip(shortest, valid, strict=True)], pa.string()
+        )
+    if name in schema.arrays:
+        lists, _ = conversion.arrays(column, schema.arrays[name])
+        elements = _with_lengths(lists.flatten().cast(pa.string()))
+        lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
+        ends = np.cumsum(lengths)
+        written = elements.to_pylist()
+        joined = [
+            "".join(written[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+        ]
+        return pc.if_else(lists.is_valid(), pa.array(joined, pa.string()), None)
+    values, _ = conversion.attributes(column, schema.attributes[name])
+    return values.cast(pa.string())
+
+
+def _shortest(scaled: int, scale: int) -> str:
+    text = format_scaled(scaled, scale)
+    return text.rstrip("0").rstrip(".") if scale else text
+
+
+UNCLEAR: Final = (WITHOUT_ZONE, TWICE, SKIPPED)
+"""Kinds of times that a clock alone does not make clear."""
+_OF_ZONE: Final[dict[str, str]] = {
+    TWICE: "lie in an hour that clocks of {zone} show twice, and are taken for the first",
+    SKIPPED: "lie in an hour that clocks of {zone} skip, and are read as if these had not been put forward",
+}
+
+
+def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tuple[str, str]]:
+    """Yield kinds of times that are not clear, each with what is told of them; of some that is nothing.
+
+    Args:
+        counts: of times, as `EventTimes.counts` counts them.
+        declared: the time of the event schema.
+    """
+    for kind in UNCLEAR:
+        if not counts.get(kind):
+            continue
+        many = f"{counts[kind]:,} of {counts[TIMES]:,} times"
+        if kind in _OF_ZONE:
+            yield kind, f"{many} {_OF_ZONE[kind].format(zone=declared.zone)}"
+        elif declared.zone is None:
+            remedy = "write `zone: Europe/Berlin` or another in event_time, or `zone: UTC`"
+            yield kind, f"{many} have no time zone and are read as UTC; {remedy}"
+
+
+def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: EventTime) -> str | None:
+    """Say that times are in another unit than the declared; None if they are not, or `earliest` says they are right.
+
+    Args:
+        counts: of these times, as `EventTimes.counts` counts them.
+        low_ms: the least of them, in ms since the epoch.
+        high_ms: the greatest.
+        declared: the time of the event schema.
+    """
+    if declared.has_earliest or not counts.get(COUNTED):
+        return None
+    return unit_fault(low_ms, high_ms, counts[COUNTED], declared.unit)
+
+
+def misfit(counts: Mapping[str, int], declared: EventTime) -> str | None:
+    """Say that half of the times or more are absurd and in another unit would not be; None if they are not."""
+    for unit, name in MISFITS.items():
+        times = counts.get(name, 0)
+        if times and times >= counts[TIMES]:
+            return (
+                f"{times:,} of {counts[TIMES] + times:,} times are outside {declared.limits} with `unit: "
+                f"{declared.unit}`, and would not be with `unit: {unit}`; write `unit: {unit}` in event_time"
+            )
+    return None
+
+
+class TimesSeen:
+    """The times of arrivals of one origin."""
+
+    def __init__(self, schema: EventSchema, origin: str) -> None:
+        """Begin with none.
+
+        Args:
+            schema: the event schema.
+            origin: where they come from.
+        """
+        self._declared, self._origin = schema.event_time, origin
+        self._column = field_column(schema.field_names.index(schema.event_time.field))
+        self._counts, self._is_checked = Counter[str](), False
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Look at the times of arrivals; of numbers only at the first, for all of a file are in one unit.
+
+        Raises:
+            BucketsError: these are all in 1970, and in another unit would not be.
+        """
+        written = rows.column(self._column)
+        is_number = self._declared.unit != "iso8601" and not pa.types.is_temporal(written.type)
+        if is_number and self._is_checked:
+            return
+        times = event_times(written, self._declared)
+        good = written.is_valid().to_numpy(zero_copy_only=False)
+        good[list(times.faults)] = False
+        counts = times.counts(good)
+        self._counts += counts
+        if counts[COUNTED]:
+            self._is_checked, seen_ms = True, times.ms[good]
+            fault = wrong_unit(counts, int(seen_ms.min()), int(seen_ms.max()), self._declared)
+            if fault is not None:
+                message = f"{self._origin}: {fault}"
+                raise BucketsError(message)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is told of them."""
+        return [line for _, line in clock_lines(self._counts, self._declared)]
+
+
+def told(
+    arrivals: Iterable[pa.RecordBatch], schema: EventSchema, origin: str, say: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """Pass on arrivals, and tell at their end what is to be known of their times.
+
+    Args:
+        arrivals: in the form of `events.arrivals`.
+        schema: the event schema.
+        origin: where they come from.
+        say: told a line of each kind of times without a zone.
+
+    Raises:
+        BucketsError: as `TimesSeen.take`.
+    """
+    seen = TimesSeen(schema, origin)
+    for rows in arrivals:
+        seen.take(rows)
+        yield rows
+    for line in seen.lines:
+        say(f"{origin}: {line}")

@@ -1,25 +1,113 @@
 """Rows of a Parquet file in the types they were written with, each file by its own schema.
 
-Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds, unsigned
+Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds,
+unsigned
 and wide numbers, a second file whose amounts have more digits. So Spark only says which files there are, and they are
 read here.
+
+Values of fields that stand in the names of folders.
+The order of a source's rows.
+Rows of an Arrow table as arrivals, in the types that they have there.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.events.field_paths import outer_name, reachable, read_column, type_of
-from buckets.events.folder_values import folder_values, with_folder_values
-from buckets.events.row_order import can_order, orders
+from buckets.events.field_paths import containers, outer_name, reachable, read_column, type_of
+from buckets.events.message_fields import told, with_made_ids, without_made_id
 from buckets.events.schema import EventSchema
 from buckets.list_columns import element_type, list_of, plain_list
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """Return the values in the names of a file's folders, by their fields; the nearest of two counts."""
+    whole = path if "://" in path else os.path.abspath(path)
+    pairs = (folder.partition("=") for folder in whole.split("/")[:-1])
+    return {_decoded(name): None if value == _NULL else _decoded(value) for name, sign, value in pairs if name and sign}
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return text
+
+
+def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Collection[str]) -> pa.RecordBatch:
+    """Give rows the values that stand in the paths of their files.
+
+    Args:
+        rows: with `source`, and the declared fields as text or nulls.
+        schema: the event schema.
+        lacking: the fields that the files do not have, or not in every row.
+    """
+    source = rows.column(SOURCE).dictionary_encode()
+    given = [folder_values(path) for path in source.dictionary.to_pylist()]
+    for index, name in enumerate(schema.field_names):
+        if name in lacking and name not in schema.arrays and any(name in values for values in given):
+            column = field_column(index)
+            values = pa.array([values.get(name) for values in given], pa.string()).take(source.indices)
+            whole = pc.coalesce(rows.column(column), values)
+            rows = rows.set_column(rows.schema.get_field_index(column), column, whole)
+    return rows
+
+
+_PER_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
+
+
+def can_order(kind: pa.DataType) -> bool:
+    """Return whether a column of this type can give the arrival order."""
+    whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
+    """Return the order of rows, from their arrival column.
+
+    Args:
+        column: whole numbers, or timestamps or dates (as nanoseconds, so that files of other units compare).
+        name: of the column.
+
+    Returns:
+        Arrow int64, 0 if a row has none; and Arrow string, why it has none, null if it has one.
+    """
+    kind = column.type
+    if not can_order(kind):
+        reason = pa.scalar(f"{name}: is of type {kind}, which gives no arrival order")
+        return pa.array(np.zeros(len(column), np.int64)), pa.repeat(reason, len(column))
+    factor = 1
+    if pa.types.is_timestamp(kind):
+        factor = _PER_NS[kind.unit]
+    elif pa.types.is_date(kind):
+        column, factor = column.cast(pa.timestamp("s")), _PER_NS["s"]
+    most = np.iinfo(np.int64).max // factor
+    if pa.types.is_uint64(kind):
+        fits = pc.less_equal(column, pa.scalar(most, kind))
+    elif pa.types.is_decimal(kind):
+        fits = pa.array([None if number is None else abs(number) <= most for number in column.to_pylist()], pa.bool_())
+    else:
+        column = column.cast(pa.int64())
+        fits = pc.and_(pc.less_equal(column, most), pc.greater_equal(column, -most))
+    numbers = pc.cast(pc.if_else(pc.fill_null(fits, False), column, pa.scalar(None, column.type)), pa.int64())
+    numbers = numbers.fill_null(0)
+    missing = pa.scalar(f"{name}: is missing or null, and gives the arrival order")
+    large = pa.scalar(f"{name}: is too large to give the arrival order")
+    broken = pc.if_else(column.is_null(), missing, pc.if_else(fits, pa.scalar(None, pa.string()), large))
+    return pc.multiply(numbers, factor), broken
+
 
 MOST_ROWS = 200_000
 _MOST_BYTES = 64 * 2**20
@@ -190,3 +278,49 @@ def as_arrivals(
     }
     columns |= {field_column(index): rows.column(name) for index, name in enumerate(schema.field_names)}
     return pa.record_batch(columns)
+
+
+SOURCE_NAME = "table"
+
+
+def table_arrivals(
+    table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME, say: Callable[[str], None] = warnings.warn
+) -> Iterator[pa.RecordBatch]:
+    """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
+
+    A declared field without a column is null.
+
+    Args:
+        table: the rows.
+        schema: the event schema.
+        name: what the rows are called as a source, which ids that are made of rows begin with.
+        say: told of times without a zone; without it Python warns of them.
+
+    Raises:
+        BucketsError: the id or the time has no column, or a name stands there twice; the times at the beginning are in
+            another unit than the declared.
+    """
+    return told(plain_table_arrivals(table, schema, name), schema, f"events {SOURCE_NAME}", say)
+
+
+def plain_table_arrivals(table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME) -> Iterator[pa.RecordBatch]:
+    """Read a table as `table_arrivals` does, without looking at its times."""
+    names, readable = table.column_names, without_made_id(schema)
+    check_columns(reachable(readable.field_names, table.schema), schema, SOURCE_NAME)
+    twice = next((name for name in readable.field_names if names.count(name) > 1), None)
+    if twice is not None:
+        message = f"events {SOURCE_NAME}: has two columns {twice!r}; each needs a name of its own"
+        raise BucketsError(message)
+    yield from with_made_ids(_pieces(table, readable, name), schema)
+
+
+def _pieces(table: pa.Table, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:
+    names = table.column_names
+    wanted = {*schema.field_names, *containers(schema.field_names)}
+    declared = [name for name in dict.fromkeys(names) if name in wanted and names.count(name) == 1]
+    first = 0
+    for piece in table.select(declared).to_batches(max_chunksize=MOST_ROWS):
+        numbers = pa.array(range(first, first + len(piece)), pa.int64())
+        order = pa.repeat(pa.scalar(0, pa.int64()), len(piece))
+        yield as_arrivals(plain_columns(piece, schema.field_names), schema, source, order, numbers)
+        first += len(piece)

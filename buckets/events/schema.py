@@ -16,11 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from buckets.events.clock_times import checked_format
+from buckets.events.clock_times import TimeUnit, checked_format
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.event_id import EventId, FieldName
 from buckets.events.field_paths import array_path
-from buckets.events.time_units import TimeUnit
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location

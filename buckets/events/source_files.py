@@ -1,14 +1,27 @@
 """The files of a source's folder, and those of them that are not read, with the reason.
 
 Names that begin with `_` or `.` are passed over: other programs mark incomplete files and files without data by them.
+
+What reads lines of JSON or CSV as events, wherever the lines come from.
+Text files, which may be compressed, as they are opened wherever Spark does not read them.
 """
 
+import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+
+from buckets.errors import BucketsError, first_line
+from buckets.events.csv_events import read_events as csv_events
+from buckets.events.csv_events import text_lines
+from buckets.events.json_events import read_events as json_events
+from buckets.events.parquet_rows import with_folder_values
+from buckets.events.schema import EventSchema
 from buckets.stores.store_path import StorePath
 
 FileFormat = Literal["json", "csv", "parquet"]
@@ -88,3 +101,54 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
             elif not isinstance(path, StorePath) and name in names and path.exists() and not path.is_file():
                 yield path, "it is a pipe, a socket or a device, of which nothing is read; write a file"
         folders[:] = [name for name in folders if _is_descended(name, subfolders)]
+
+
+def line_reader(
+    kind: FileFormat, schema: EventSchema, header: list[str] | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a reader of lines: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
+
+    Args:
+        kind: json or csv.
+        schema: the event schema.
+        header: the fields of CSV lines, where the header line is not among them.
+    """
+    if kind == "csv":
+        written = schema.csv
+        encoding, name = written.line_encoding, written.encoding_name
+        return lambda batches: csv_events(text_lines(batches, encoding, name), schema, header)
+    return lambda batches: (
+        with_folder_values(json_events(rows, schema), schema, schema.field_names) for rows in text_lines(batches)
+    )
+
+
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
+"""How a text file is compressed, by the ending of its name, as Spark reads it."""
+
+
+_REMEDY = "replace it by a whole file that may be read, or leave it out"
+
+
+def text_suffix(path: Path) -> str:
+    """Return the ending of a file's name that says what is in it: of `day.csv.gz` it is `.csv`."""
+    return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+
+
+@contextmanager
+def open_text(path: Path, remedy: str = _REMEDY) -> Iterator[IO[bytes]]:
+    """Open a text file to read it.
+
+    Args:
+        path: the file; the ending of its name says how it is compressed.
+        remedy: what to do about a file that cannot be read.
+
+    Raises:
+        BucketsError: it cannot be read, from its beginning or further down.
+    """
+    try:
+        with path.open("rb") as file:
+            kind = COMPRESSED.get(path.suffix)
+            yield file if kind is None else io.BufferedReader(pa.CompressedInputStream(file, kind))
+    except OSError as error:
+        message = f"events {path}: cannot be read ({getattr(error, 'strerror', None) or first_line(error)}); {remedy}"
+        raise BucketsError(message) from None

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.events import conversion
-from buckets.events.moment_text import Faults
+from buckets.events.clock_times import PER_SECOND, Faults
 from buckets.events.schema import EventSchema
-from buckets.events.time_units import PER_SECOND
 from buckets.list_columns import list_of
 from buckets.numbers.fixed_point import format_scaled
 

@@ -21,25 +21,25 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from buckets.expressions.decimals import constant, plain_text
-from buckets.expressions.evaluation import TEXT_FUNCTIONS, part_of_time
-from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
-from buckets.expressions.interval import (
+from buckets.expressions.decimals import (
     ZERO,
     Interval,
     absolute,
     add,
+    constant,
     divide,
     multiply,
     negated,
+    plain_text,
     point,
     remainder,
     scaled_down,
     subtract,
 )
-from buckets.expressions.like import like_pattern
+from buckets.expressions.evaluation import TEXT_FUNCTIONS, like_pattern, part_of_time
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
 from buckets.expressions.number_functions import FASTEST_KMH, call
-from buckets.lists.lists import ListsAt
+from buckets.lists.index import ListsAt
 from buckets.time_zone import local_ms
 
 Truths = frozenset[bool | None]

@@ -1,5 +1,10 @@
-"""An expression as a tree."""
+"""An expression as a tree.
 
+Writes expressions as SQL, which reads back as the same expression.
+One form for expressions that say the same in another order or spelling.
+"""
+
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -122,3 +127,222 @@ def digits_after_point(number: Decimal) -> int:
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     return max(-exponent, 0)
+
+
+DIALECT: Final = "spark"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_BINDING = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    **dict.fromkeys((*COMPARISONS, *TESTS), 4),
+}
+_BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
+_ATOM = 9
+
+
+def to_sql(expression: Expression) -> str:
+    """Return an expression as SQL; of equal expressions, the same text."""
+    return _written(expression)[0]
+
+
+@functools.cache
+def _keywords() -> frozenset[str]:
+    """Return words that mean something to SQL, so that a field of that name needs backticks."""
+    import sqlglot  # takes long to import, and few texts have names
+
+    dialect = sqlglot.Dialect.get_or_raise(DIALECT)
+    parser = dialect.parser_class
+    return frozenset(
+        [
+            *dialect.tokenizer_class.KEYWORDS,
+            *parser.FUNCTIONS,
+            *parser.FUNCTION_PARSERS,
+            *parser.NO_PAREN_FUNCTION_PARSERS,
+        ]
+    )
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    escaped = (
+        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    )
+    return f"'{escaped}'"
+
+
+def quoted_name(name: str) -> str:
+    """Return the name of a field in SQL: as it is, or in backticks where it is no plain word."""
+    if _PLAIN_NAME.fullmatch(name) and name.upper() not in _keywords():
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(expression: Expression) -> str:
+    if expression.operator == "boolean":
+        return "TRUE" if expression.value else "FALSE"
+    if expression.operator == "number":
+        assert isinstance(expression.value, Decimal)
+        return format(expression.value, "f")
+    return quoted_text(str(expression.value))
+
+
+def _written(expression: Expression) -> tuple[str, int]:
+    """SQL, and how firmly its parts hold together."""
+    operator, operands = expression.operator, expression.operands
+    if operator == "not" and operands[0].operator in TESTS:
+        return _test_of_one(operands[0], "NOT "), _BINDING["in"]
+    if expression.is_literal:
+        written = _literal(expression)
+        return written, _BINDING["negate"] if written.startswith("-") else _ATOM
+    if operator == "field":
+        return quoted_name(str(expression.value)), _ATOM
+    if operator == "lookup":
+        return f"lookup({expression.value}, {', '.join(map(to_sql, operands))})", _ATOM
+    if operator in FUNCTIONS:
+        return f"{operator}({', '.join(to_sql(operand) for operand in operands)})", _ATOM
+    binding = _BINDING[operator]
+    return _with_operator(expression, binding), binding
+
+
+def _with_operator(expression: Expression, binding: int) -> str:
+    operator, operands = expression.operator, expression.operands
+    if operator in ("and", "or"):
+        return f" {operator.upper()} ".join(_inside(operand, binding + 1) for operand in operands)
+    if operator == "not":
+        return f"NOT {_inside(operands[0], binding)}"
+    if operator == "negate":
+        return f"-{_inside(operands[0], _ATOM)}"
+    if operator in TESTS:
+        return _test_of_one(expression, "")
+    first = _inside(operands[0], binding + (operator not in ARITHMETIC))
+    if operator == "zone":
+        return f"{first} AT TIME ZONE {quoted_text(str(expression.value))}"
+    return f"{first} {operator} {_inside(operands[1], binding + 1)}"
+
+
+def _test_of_one(expression: Expression, negation: str) -> str:
+    """IN, LIKE or IS NULL, with NOT where it is read best."""
+    first, *members = expression.operands
+    tested = _inside(first, _BINDING["in"] + 1)
+    if expression.operator == "is_null":
+        return f"{tested} IS {negation}NULL"
+    if expression.operator == "like":
+        return f"{tested} {negation}LIKE {quoted_text(str(expression.value))}"
+    if expression.operator == "in_list":
+        return f"{tested} {negation}IN LIST {expression.value}"
+    return f"{tested} {negation}IN ({', '.join(map(to_sql, members))})"
+
+
+def _inside(expression: Expression, needed: int) -> str:
+    """SQL as an operand, in brackets where it would fall apart."""
+    written, binding = _written(expression)
+    return written if binding >= needed else f"({written})"
+
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def normalise(expression: Expression) -> Expression:
+    """Return a condition in its one form."""
+    return _condition(expression, is_negated=False)
+
+
+def _condition(expression: Expression, is_negated: bool) -> Expression:
+    operator, operands = expression.operator, expression.operands
+    if operator == "not":
+        return _condition(operands[0], not is_negated)
+    if operator in ("and", "or"):
+        joined = {"and": "or", "or": "and"}[operator] if is_negated else operator
+        return _joined(joined, [_condition(operand, is_negated) for operand in operands], expression.at)
+    if operator in COMPARISONS:
+        return _comparison(expression, is_negated)
+    if operator == "in":
+        return _membership(expression, is_negated)
+    if operator == "boolean":
+        return Expression("boolean", value=bool(expression.value) != is_negated, at=expression.at)
+    if operator in ("field", "coalesce"):
+        return Expression("=", (_value(expression), Expression("boolean", value=not is_negated)), at=expression.at)
+    found = _value(expression)
+    return Expression("not", (found,), at=expression.at) if is_negated else found
+
+
+def _value(expression: Expression) -> Expression:
+    """Return an operand, and what is in it."""
+    operator = expression.operator
+    if operator in ("and", "or", "not", "in", *COMPARISONS):
+        return _condition(expression, is_negated=False)
+    operands = tuple(map(_value, expression.operands))
+    if operator in ("+", "*"):
+        first, *others = sorted(_chain(Expression(operator, operands), operator), key=_order)
+        for other in others[:-1]:
+            first = Expression(operator, (first, other), at=expression.at)
+        operands = (first, others[-1])
+    # A ratio is a quotient under another name.
+    return Expression("/" if operator == "ratio" else operator, operands, expression.value, expression.at)
+
+
+def _chain(expression: Expression, operator: str) -> list[Expression]:
+    """Return what an operator joins, however it is put into brackets; sums and products are exact."""
+    if expression.operator != operator:
+        return [expression]
+    return [each for operand in expression.operands for each in _chain(operand, operator)]
+
+
+def _order(expression: Expression) -> tuple[bool, str]:
+    """Return literals after all else, then by text."""
+    return expression.is_literal, to_sql(expression)
+
+
+def _comparison(expression: Expression, is_negated: bool) -> Expression:
+    first, second = map(_value, expression.operands)
+    operator = _OPPOSITE[expression.operator] if is_negated else expression.operator
+    if operator == "!=" and "boolean" in (first.operator, second.operator):
+        # What is not true is false.
+        operator, first, second = "=", *_one_opposite(first, second)
+    if _order(second) < _order(first):
+        first, second, operator = second, first, _MIRRORED[operator]
+    return Expression(operator, (first, second), at=expression.at)
+
+
+def _one_opposite(first: Expression, second: Expression) -> tuple[Expression, Expression]:
+    """Return two conditions, the one that is written as a value turned round."""
+    if second.operator == "boolean":
+        return first, Expression("boolean", value=not second.value)
+    return Expression("boolean", value=not first.value), second
+
+
+def _membership(expression: Expression, is_negated: bool) -> Expression:
+    first, *members = map(_value, expression.operands)
+    different = sorted(set(members), key=_order)
+    if len(different) == 1 and not first.is_array:
+        return _comparison(Expression("=", (first, different[0]), at=expression.at), is_negated)
+    found = Expression("in", (first, *different), at=expression.at)
+    return Expression("not", (found,), at=expression.at) if is_negated else found
+
+
+def _joined(operator: str, parts: list[Expression], at: int) -> Expression:
+    flat = [each for part in parts for each in (part.operands if part.operator == operator else (part,))]
+    flat = _merged(flat, is_negated=operator == "and")
+    different = sorted(set(flat), key=_order)
+    return different[0] if len(different) == 1 else Expression(operator, tuple(different), at=at)
+
+
+def _merged(parts: list[Expression], is_negated: bool) -> list[Expression]:
+    """Return equalities of one thing with literals as one IN; for what AND joins, the opposites as one NOT IN."""
+    members: dict[Expression, list[Expression]] = {}
+    others: list[Expression] = []
+    for part in parts:
+        inner = part.operands[0] if is_negated and part.operator == "not" else part
+        is_in = inner.operator == "in" and (inner is not part) == is_negated
+        is_equal = part.operator == ("!=" if is_negated else "=") and part.operands[1].is_literal
+        if is_in:
+            members.setdefault(inner.operands[0], []).extend(inner.operands[1:])
+        elif is_equal:
+            members.setdefault(part.operands[0], []).append(part.operands[1])
+        else:
+            others.append(part)
+    for first, values in members.items():
+        others.append(_membership(Expression("in", (first, *values)), is_negated))
+    return others

@@ -12,8 +12,8 @@ from buckets.expressions.expression import (
     Expression,
     ExpressionError,
     Kind,
+    to_sql,
 )
-from buckets.expressions.sql_text import to_sql
 from buckets.time_zone import is_zone
 
 _ARTICLES: dict[Kind, str] = {

@@ -16,6 +16,7 @@ from buckets.expressions.decimals import plain_text
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
+    DIALECT,
     FUNCTIONS,
     LIST_NAME,
     NUMBER_FUNCTIONS,
@@ -23,7 +24,6 @@ from buckets.expressions.expression import (
     ExpressionError,
     digits_after_point,
 )
-from buckets.expressions.sql_text import DIALECT
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.validation import VARIABLE
 

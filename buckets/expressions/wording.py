@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, TESTS, Expression
-from buckets.expressions.sql_text import quoted_text
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, TESTS, Expression, quoted_text
 from buckets.printable import in_quotes, one_line, quoted
 
 Words = Callable[[str], str] | Mapping[str, str]

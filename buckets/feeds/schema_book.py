@@ -1,22 +1,32 @@
 """Follows the files of the event schema and of values in Protobuf, and says under which terms the next batch begins.
 
 A change is taken where a start of the job would go on with it and all rules stay valid. As at a start it is written
-into the record of the job first, and then into the terms of the first batch that has it. So a batch that is run again,
-a restart, a replay and an explanation know no difference between a change while the job ran and one between two starts.
+into the record of the job first, and then into the terms of the first batch that has it. So a batch that is run
+again,
+a restart, a replay and an explanation know no difference between a change while the job ran and one between two
+starts.
+
+The feeds that a configuration names.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job
+from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.feeds.rules.rule_book import RuleBook
-from buckets.feeds.watched import WatchedFiles
-from buckets.kafka.pinned_fields import KnownSchemas, pinned_fields
+from buckets.feeds.feed import ListFeed, RuleFeed, WatchedFiles
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.topic_feed import ListTopic
+from buckets.feeds.lists.whole_list import ListFile, ListTable
+from buckets.feeds.rules.rule_book import RuleBook, RuleTable
+from buckets.feeds.rules.topic_feed import RulesTopic
+from buckets.feeds.rules.whole_rules import RuleFiles
+from buckets.kafka.topics import KnownSchemas, pinned_fields
+from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 
 
@@ -117,3 +127,51 @@ class SchemaBook:
         """Return which event schema it is, for those who watch the job."""
         schema = self.terms.event_schema
         return {"name": schema.name, "version": schema.version, "fault": self.fault}
+
+
+_LISTS = {"file": ListFile, "delta": ListTable}
+"""The feeds of lists that have a path, by their kind."""
+
+
+def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None) -> RuleFeed:
+    """Return the feed of a job's rules, not yet started.
+
+    Args:
+        job: the job.
+        on_remark: called with a line when the feed cannot be followed, for each reason, and when it can again.
+    """
+    rules, schema = job.settings.rules, job.event_schema
+    if rules.topic is not None:
+        assert job.settings.kafka is not None
+        return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported, on_remark)
+    if rules.table is not None:
+        return RuleTable(location(str(rules.table)), schema)
+    assert rules.path is not None
+    return RuleFiles(location(rules.path), schema)
+
+
+def open_lists(job: Job, checkpoint: Checkpoint, on_remark: Callable[[str], None]) -> ListBook:
+    """Return the lists of a job, not yet followed.
+
+    Args:
+        job: the job.
+        checkpoint: its checkpoint.
+        on_remark: called with a line when a list cannot be read or followed, and when it can again.
+    """
+    settings = job.settings
+    feeds = {name: open_list(job, of_list, on_remark) for name, of_list in settings.lists.items()}
+    return ListBook(checkpoint, feeds, on_remark, keep_all=settings.archive is not None)
+
+
+def open_list(job: Job, settings: ListSettings, on_remark: Callable[[str], None] = lambda remark: None) -> ListFeed:
+    """Return the feed of a list, not yet started.
+
+    Args:
+        job: the job.
+        settings: where the list is.
+        on_remark: as for `open_lists`.
+    """
+    if settings.topic is not None:
+        assert job.settings.kafka is not None
+        return ListTopic(job.settings.kafka, settings.topic, on_remark)
+    return _LISTS[settings.kind](location(settings.path), settings.key)

@@ -5,9 +5,8 @@ truth is known, `disorder` decides in which order the lines arrive, `writer` put
 beside them. `recall` compares alerts with the truth. Nothing here knows rules or the engine.
 """
 
-from buckets.generator.case import PATTERNS, PlantedCase
 from buckets.generator.settings import GeneratorSettings
-from buckets.generator.stream import Stream, generate
-from buckets.generator.writer import WrittenStream, write
+from buckets.generator.stream import Stream, WrittenStream, generate, write
+from buckets.generator.transactions import PATTERNS, PlantedCase
 
 __all__ = ["PATTERNS", "GeneratorSettings", "PlantedCase", "Stream", "WrittenStream", "generate", "write"]

@@ -4,28 +4,112 @@ The limits below are those of the rules; a test holds the two together. Everyone
 only that part, and each pattern stays clear of the other rules as far as it can: the fan-in's payments lie
 between everyday purchases and the split sums, and structured payments come an hour apart. Only card testing
 cannot help being, at the same time, five payments in five minutes.
+
+Who takes part in planted cases.
+What a pattern of fraud may look at when it plants a case.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from buckets.duration import HOUR_MS, MINUTE_MS
-from buckets.generator.case import PATTERNS, Draft, Pattern
-from buckets.generator.cast import draw_cast
 from buckets.generator.population import Population
-from buckets.generator.scene import Scene
 from buckets.generator.settings import GeneratorSettings
 from buckets.generator.transactions import (
     CARD,
     CASH,
+    PATTERNS,
+    Draft,
     Integers,
+    Pattern,
     Transactions,
     amount_text,
     beneficiary_id,
     card_id,
     payer_id,
 )
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The parts, one of each for every case number.
+
+    Attributes:
+        structurers: payers who split one large sum.
+        collectors: beneficiaries of the split sums.
+        testers: payers whose card numbers were stolen and are tried out.
+        hurried: payers whose card is used five times in five minutes.
+        mules: beneficiaries whom many pay.
+        victims: payers with no other part, who pay the mules.
+        shops: beneficiaries with no other part, where stolen cards are used.
+    """
+
+    structurers: Integers
+    collectors: Integers
+    testers: Integers
+    hurried: Integers
+    mules: Integers
+    victims: Integers
+    shops: Integers
+
+
+def draw_cast(rng: np.random.Generator, settings: GeneratorSettings, background: Transactions) -> Cast:
+    """Give out the parts among those who pay, or are paid, no more than the median."""
+    cases = settings.fraud_cases
+    payers = _quiet(rng, background.payer, settings.payers)[: 3 * cases]
+    beneficiaries = _quiet(rng, background.beneficiary, settings.beneficiaries)[: 2 * cases]
+    structurers, testers, hurried = payers.reshape(3, cases)
+    collectors, mules = beneficiaries.reshape(2, cases)
+    return Cast(
+        structurers=structurers,
+        collectors=collectors,
+        testers=testers,
+        hurried=hurried,
+        mules=mules,
+        victims=np.setdiff1d(np.arange(settings.payers), payers),
+        shops=np.setdiff1d(np.arange(settings.beneficiaries), beneficiaries),
+    )
+
+
+def _quiet(rng: np.random.Generator, seen: Integers, count: int) -> Integers:
+    activity = np.bincount(seen, minlength=count)
+    return rng.permutation(np.flatnonzero(activity <= np.median(activity)))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A stream in which cases are planted."""
+
+    rng: np.random.Generator
+    settings: GeneratorSettings
+    population: Population
+    background: Transactions
+    cast: Cast
+
+    def start_ms(self, span_ms: int) -> int:
+        """Draw a time that leaves room for `span_ms` before the stream ends."""
+        return int(self.rng.integers(self.settings.start_ms, self.settings.end_ms - span_ms))
+
+    def card_of(self, payer: int) -> int:
+        """Draw one of the payer's cards."""
+        return int(self.population.draw_cards(self.rng, np.array([payer]))[0])
+
+    def moments_ms(self, count: int, span_ms: int) -> Integers:
+        """Draw that many different times in `[0, span_ms)`, ascending."""
+        return np.sort(self.rng.choice(span_ms, size=count, replace=False))
+
+    def shops(self, count: int) -> Integers:
+        """Draw beneficiaries, by popularity, who have no part in a case."""
+        weight = self.population.beneficiary_weight[self.cast.shops]
+        return self.rng.choice(self.cast.shops, size=count, p=weight / weight.sum())
+
+    def card_is_free(self, card: int, start_ms: int, end_ms: int) -> bool:
+        """Return whether nothing is paid with the card in `[start_ms, end_ms)`."""
+        time_ms = self.background.event_time_ms[self.background.card == card]
+        return not bool(np.any((time_ms >= start_ms) & (time_ms < end_ms)))
+
 
 STRUCTURING_LIMIT_CENTS = 20_000_000
 CARD_TESTING_COUNT = 12

@@ -3,6 +3,10 @@
 A few beneficiaries are very busy, as in a Zipf law, and the busiest are the cheapest: supermarkets and buses
 see many small payments, car dealers and suppliers few large ones. So neither number nor sum alone makes a
 busy beneficiary look like a money mule.
+
+Rents.
+When people pay.
+Everyday payments, in which the planted cases hide.
 """
 
 from dataclasses import dataclass
@@ -10,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from buckets.duration import DAY_MS, HOUR_MS
 from buckets.generator.settings import GeneratorSettings
-from buckets.generator.transactions import Integers
+from buckets.generator.transactions import CARD, CASH, Integers, Transactions, concatenate
 
 _PAYER_SPREAD = 1.2
 _PURSE_SPREAD = 0.35
@@ -85,3 +90,144 @@ def draw_population(rng: np.random.Generator, settings: GeneratorSettings) -> Po
         first_card=np.cumsum(card_count) - card_count,
         card_count=card_count,
     )
+
+
+_BENEFICIARIES_PER_LANDLORD = 400
+_FEWEST_TENANTS = 15
+_MOST_TENANTS = 64
+_LARGEST_SHARE = 0.02
+"""Of all transactions: a small stream has fewer tenants."""
+_USUAL_HOUR = 9.0
+_HOUR_SPREAD = 1.5
+_RENT_CENTS = (60_000, 160_000)
+
+
+def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
+    """Draw all rents of a stream; the same tenant pays the same landlord the same rent each month."""
+    landlord_count = max(1, settings.beneficiaries // _BENEFICIARIES_PER_LANDLORD)
+    landlords = rng.permutation(settings.beneficiaries)[:landlord_count]
+    tenant_counts = np.linspace(_MOST_TENANTS, _FEWEST_TENANTS, landlord_count).astype(np.int64)
+    days_ms = _first_days_ms(settings)
+    room = int(settings.transactions * _LARGEST_SHARE) // max(1, len(days_ms))
+    landlord = np.repeat(landlords, tenant_counts)[:room]
+    tenant = rng.integers(0, settings.payers, len(landlord))
+    card = population.draw_cards(rng, tenant)
+    rent_cents = rng.integers(*_RENT_CENTS, len(landlord)) // 1_000 * 1_000
+    months = []
+    for day_ms in days_ms.tolist():
+        hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, len(landlord)).clip(0.0, 23.9)
+        months.append(
+            Transactions(
+                number=np.zeros(len(landlord), np.int64),
+                event_time_ms=day_ms + (hour * HOUR_MS).astype(np.int64),
+                payer=tenant,
+                beneficiary=landlord,
+                card=card,
+                payment_type=np.full(len(landlord), CARD),
+                amount_cents=rent_cents,
+            )
+        )
+    none = Transactions(*([np.zeros(0, np.int64)] * 7))
+    return concatenate([none, *months])
+
+
+def _first_days_ms(settings: GeneratorSettings) -> Integers:
+    """Return midnight of each first of a month that lies wholly in the stream, in ms since the epoch."""
+    start, end = (np.datetime64(moment, "ms") for moment in (settings.start_ms, settings.end_ms))
+    months = np.arange(start.astype("datetime64[M]"), end.astype("datetime64[M]") + 1)
+    days_ms = months.astype("datetime64[ms]").astype(np.int64)
+    inside = (days_ms >= settings.start_ms) & (days_ms + DAY_MS <= settings.end_ms)
+    return np.asarray(days_ms[inside])
+
+
+_WEEKDAY = (4, 2, 1, 1, 1, 3, 10, 28, 42, 45, 50, 62, 84, 78, 58, 54, 62, 86, 98, 80, 54, 34, 18, 9)
+_WEEKEND = (9, 6, 3, 2, 1, 1, 3, 8, 20, 44, 70, 88, 92, 84, 78, 74, 70, 66, 62, 56, 46, 34, 24, 15)
+_WEIGHT_BY_DAY = (0.95, 0.95, 1.0, 1.0, 1.15, 1.2, 0.75)
+"""Monday first."""
+_WEEKDAY_OF_EPOCH = 3
+
+
+def draw_times_ms(rng: np.random.Generator, count: int, start_ms: int, end_ms: int) -> Integers:
+    """Draw event times in `[start_ms, end_ms)`, which is whole hours, in no order."""
+    knots_ms = np.arange(start_ms, end_ms + 1, HOUR_MS)
+    hours = knots_ms[:-1] // HOUR_MS
+    weekday = (hours // 24 + _WEEKDAY_OF_EPOCH) % 7
+    profile = np.where(weekday >= 5, np.array(_WEEKEND)[hours % 24], np.array(_WEEKDAY)[hours % 24])
+    cumulative = np.concatenate([[0.0], np.cumsum(profile * np.array(_WEIGHT_BY_DAY)[weekday])])
+    drawn = rng.random(count) * cumulative[-1]
+    hour = np.searchsorted(cumulative, drawn, side="right") - 1
+    time_ms: Integers = knots_ms[hour] + rng.integers(0, HOUR_MS, count)
+    return time_ms
+
+
+_FAVOURITE_SHARE = 0.6
+_SPREE_SHARE = 0.004
+_SPREE_ENDS = 0.6
+_LONGEST_SPREE = 12
+_SPREE_GAP_MS = 90_000.0
+_CASH_SHARE = 0.12
+_CASH_STEP_CENTS = 500
+_LARGEST_CENTS = 100_000_000
+_SMALLEST_CENTS = 20
+
+
+def draw_background(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
+    """Draw all payments that are not planted, in no order; number 0 stands for no number yet."""
+    rents = draw_rents(rng, settings, population)
+    everyday = _draw_everyday(rng, settings, population, settings.transactions - len(rents))
+    return concatenate([everyday, rents])
+
+
+def _draw_everyday(
+    rng: np.random.Generator, settings: GeneratorSettings, population: Population, count: int
+) -> Transactions:
+    leaders, followers_of, delay_ms = _draw_sprees(rng, count)
+    payer = rng.choice(settings.payers, size=leaders, p=population.payer_weight)
+    card = population.draw_cards(rng, payer)
+    time_ms = draw_times_ms(rng, leaders, settings.start_ms, settings.end_ms)
+    spree_ms = np.minimum(time_ms[followers_of] + delay_ms, settings.end_ms - 1)
+    payer = np.concatenate([payer, payer[followers_of]])
+    beneficiary = _draw_beneficiaries(rng, population, payer)
+    payment_type = np.where(rng.random(count) < _CASH_SHARE, CASH, CARD)
+    return Transactions(
+        number=np.zeros(count, np.int64),
+        event_time_ms=np.concatenate([time_ms, spree_ms]),
+        payer=payer,
+        beneficiary=beneficiary,
+        card=np.concatenate([card, card[followers_of]]),
+        payment_type=payment_type,
+        amount_cents=_draw_amounts(rng, population, payer, beneficiary, payment_type),
+    )
+
+
+def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, Integers]:
+    """Return how many payments come by themselves; which of them each other payment follows, and how long after."""
+    lengths = np.minimum(rng.geometric(_SPREE_ENDS, round(count * _SPREE_SHARE)), _LONGEST_SPREE)
+    leaders = count - int(lengths.sum())
+    first = rng.choice(leaders, size=len(lengths), replace=False)
+    gap_ms = 1_000 + rng.exponential(_SPREE_GAP_MS, int(lengths.sum())).astype(np.int64)
+    through_ms = np.cumsum(gap_ms)
+    before_ms = np.concatenate([[0], through_ms])[np.cumsum(lengths) - lengths]
+    return leaders, np.repeat(first, lengths), through_ms - np.repeat(before_ms, lengths)
+
+
+def _draw_beneficiaries(rng: np.random.Generator, population: Population, payer: Integers) -> Integers:
+    count = len(payer)
+    anyone = rng.choice(len(population.beneficiary_weight), size=count, p=population.beneficiary_weight)
+    favourite = population.favourites[payer, rng.integers(0, population.favourites.shape[1], count)]
+    return np.where(rng.random(count) < _FAVOURITE_SHARE, favourite, anyone)
+
+
+def _draw_amounts(
+    rng: np.random.Generator,
+    population: Population,
+    payer: Integers,
+    beneficiary: Integers,
+    payment_type: Integers,
+) -> Integers:
+    """Draw amounts: lognormal around the beneficiary's price and the payer's purse; cash in steps of 5.00."""
+    spread = np.exp(population.price_sigma[beneficiary] * rng.standard_normal(len(payer)))
+    cents = population.price_cents[beneficiary] * population.payer_purse[payer] * spread
+    exact = np.clip(np.rint(cents), _SMALLEST_CENTS, _LARGEST_CENTS).astype(np.int64)
+    in_steps = np.maximum(exact // _CASH_STEP_CENTS, 1) * _CASH_STEP_CENTS
+    return np.where(payment_type == CASH, in_steps, exact)

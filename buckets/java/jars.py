@@ -2,24 +2,120 @@
 
 `jars.lock` names them, one a line, with their checksums. `jar_paths` and `broker_jar_paths` look into the jar folder;
 what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
-into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the same
+into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the
+same
 time do not disturb each other. The broker's jars have a folder of their own, since it has another kafka-clients.
 `python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them;
 `python -m buckets.java.jars s3` also those for S3, which a job fetches only if it has something there.
+
+Where the jars lie.
+The jar of the classes in `buckets/java/bulk`, with which state is read and written in bulk inside the JVM.
 """
 
 import hashlib
+import importlib.metadata
 import importlib.resources
+import importlib.util
+import io
+import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.errors import BucketsError
-from buckets.java.jar_folder import FOLDER_VARIABLE, jar_folder, unwritable
+from buckets.errors import BucketsError, first_line
+from buckets.files import write_first
 from buckets.java.java import find_java, run_java
-from buckets.java.own_jar import own_jar, pyspark_jars
+from buckets.user_caches import own_cache
+
+FOLDER_VARIABLE = "BUCKETS_JARS"
+
+
+def jar_folder() -> Path:
+    """Return the folder of the jars: what BUCKETS_JARS names, else with the user's caches, or in the environment."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    return own_cache("jars") or Path(sys.prefix, "share", "buckets", "jars")
+
+
+def unwritable(folder: Path, error: OSError) -> BucketsError:
+    """Return what to say of a folder that jars cannot be written to."""
+    return BucketsError(
+        f"cannot write jars to {folder} ({first_line(error)}): set {FOLDER_VARIABLE} to a folder that can be written"
+    )
+
+
+_COMPILE_WITHIN_S, _SHOWN = 300, 300
+_MADE = (2026, 1, 1, 0, 0, 0)
+"""When its entries were made, as they say: the same sources are the same bytes."""
+
+
+def pyspark_jars() -> Path | None:
+    """Return the folder of the jars inside pyspark; None where there is no pyspark."""
+    pyspark = importlib.util.find_spec("pyspark")
+    places = (pyspark.submodule_search_locations if pyspark else None) or ()
+    return next((Path(place, "jars") for place in places if Path(place, "jars").is_dir()), None)
+
+
+def own_jar(folder: Path) -> Path:
+    """Return the jar in a folder; it is compiled if it is not there.
+
+    Raises:
+        BucketsError: there is no Java or no Spark, they cannot compile it, or the folder cannot be written.
+    """
+    sources = {
+        file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("bulk").iterdir()
+    }
+    version = importlib.metadata.version("pyspark")
+    digest = hashlib.blake2b(
+        b"\0".join([version.encode(), *(sources[name] for name in sorted(sources))]), digest_size=8
+    )
+    jar = folder / f"buckets-bulk-{digest.hexdigest()}.jar"
+    if not jar.exists():
+        _compile(sources, version, jar)
+    return jar
+
+
+def _compile(sources: dict[str, bytes], version: str, jar: Path) -> None:
+    spark = pyspark_jars()
+    if spark is None:
+        message = "there is no pyspark with its jars in this Python environment: run make setup"
+        raise BucketsError(message)
+    with tempfile.TemporaryDirectory(prefix="buckets-bulk-") as name:
+        workspace = Path(name)
+        (workspace / "classes").mkdir()
+        for source, text in sources.items():
+            (workspace / source).write_bytes(text)
+        compiler = os.pathsep.join(map(str, [*spark.glob("janino-*.jar"), *spark.glob("commons-compiler-*.jar")]))
+        classes = os.pathsep.join(map(str, sorted(spark.glob("*.jar"))))
+        command = [str(find_java().path), "-cp", compiler, "org.codehaus.commons.compiler.samples.CompilerDemo"]
+        succeeded, output = run_java(
+            [*command, "-classpath", classes, "-d", "classes", *sorted(sources)], workspace, _COMPILE_WITHIN_S
+        )
+        if not succeeded:
+            message = (
+                f"cannot compile the classes of buckets/java/bulk for pyspark {version}: "
+                f"{' '.join(output.decode(errors='replace').split())[-_SHOWN:] or 'it took too long'}"
+            )
+            raise BucketsError(message)
+        try:
+            jar.parent.mkdir(parents=True, exist_ok=True)
+            write_first(jar, _packed(workspace / "classes"))
+        except OSError as error:
+            raise unwritable(jar.parent, error) from error
+
+
+def _packed(classes: Path) -> bytes:
+    """Return the classes of a folder as a jar."""
+    jar = io.BytesIO()
+    with zipfile.ZipFile(jar, "w") as archive:
+        for path in sorted(classes.rglob("*.class")):
+            archive.writestr(zipfile.ZipInfo(str(path.relative_to(classes)), _MADE), path.read_bytes())
+    return jar.getvalue()
+
 
 _FETCH_WITHIN_S = 900
 _NAMED = 6

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from buckets.checkpoint.topic_position import TopicPosition, is_another
+from buckets.checkpoint.topic_generations import TopicPosition, is_another
 from buckets.config.kafka import KafkaSettings
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, kind_and_line

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerations
 from buckets.config.kafka import KafkaSettings
-from buckets.config.topic_selection import TopicSelection
+from buckets.config.source import TopicSelection
 from buckets.errors import BucketsError
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, consumer_settings, opened, read_offsets
 

@@ -27,8 +27,7 @@ from buckets.aggregates.operation import AVG, COUNT, MIN, SUM
 from buckets.compiled import inlined, leaf
 from buckets.kernel.plan import EXCLUDE, PRORATE
 from buckets.kernel.window_edges import Edges
-from buckets.numbers.quotient import is_less, quotient
-from buckets.numbers.wide_sum import is_negative, join, join_within, share, times
+from buckets.numbers.wide_sum import is_less, is_negative, join, join_within, quotient, share, times
 from buckets.timeline.timeline import Timeline, extreme
 
 

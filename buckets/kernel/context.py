@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from buckets.aggregates.operation import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
 from buckets.kernel.plan import FeatureArrays, RuleArrays
-from buckets.timeline.paging import Paging
-from buckets.timeline.tiers import Tiers
+from buckets.timeline.tiers import Paging, Tiers
 
 FIRST_CELL, CELL_BEFORE, EVERY_CELL, FIRST_VALUE = 1, 2, 4, 8
 """Cells of a window that an operation reads one by one: its first, the one before the event, or any of them; any of

@@ -1,22 +1,203 @@
 """Features that look at the events of their windows one by one: those after MAX, whose rules fire for every value.
 
-They are apart from `evaluate`, in a loop that runs only where there are some: that loop is compiled into every kernel,
+They are apart from `evaluate`, in a loop that runs only where there are some: that loop is compiled into every
+kernel,
 and what it calls made all others slower.
+
+What single events of a window say.
+What a window's values say in their order.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from buckets.aggregates.operation import MAX, PERCENTILE
+from buckets.aggregates.operation import (
+    COUNT_DISTINCT,
+    FIRST_TIME,
+    MAX,
+    MEDIAN,
+    MODE,
+    PERCENTILE,
+    PREVIOUS,
+    PREVIOUS_TIME,
+)
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
-from buckets.kernel.distinct_values import DistinctValues
-from buckets.kernel.plan import FeatureArrays
-from buckets.kernel.ranked_values import RankedValues
-from buckets.kernel.ranks import find_ranked
+from buckets.kernel.distinct_values import DistinctValues, count_distinct
+from buckets.kernel.plan import NO_COLUMN, FeatureArrays
+from buckets.kernel.ranked_values import RankedValues, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.single_events import FoundValue, find_single
 from buckets.kernel.window_edges import Edges
-from buckets.timeline.timeline import Timeline
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.numbers.wide_sum import join_within
+from buckets.timeline.timeline import Timeline, is_null, is_raw, total
+
+
+class FoundValue(NamedTuple):
+    """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that.
+
+    `micro` is millionths after the value; where its bounds are the same, they have them too, and none where not.
+    """
+
+    value: np.int64
+    micro: np.int64
+    lower: np.int64
+    upper: np.int64
+    events: np.int64
+    events_lower: np.int64
+    events_upper: np.int64
+
+
+@inlined
+def is_counted(timeline: Timeline, counted, column, cell):
+    """Return whether a cell has an event that a feature counts, with a value if `column` is not NO_COLUMN."""
+    if counted >= 0 and timeline.extremes[1, counted, cell] <= 0:
+        return False
+    if column < 0:
+        return True
+    if counted < 0 or is_raw(timeline, cell):
+        return not is_null(timeline, column, cell)
+    return join_within(timeline.plus[0, counted, cell], timeline.plus[1, counted, cell]) > timeline.nulls[column, cell]
+
+
+@leaf
+def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
+    """Return the first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
+    if is_first:
+        for cell in range(first, end):
+            if is_counted(timeline, counted, column, cell):
+                return cell
+    else:
+        for cell in range(end - 1, first - 1, -1):
+            if is_counted(timeline, counted, column, cell):
+                return cell
+    return -1
+
+
+@leaf
+def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own, end):
+    """Return the first event of a window, or the one before an event: its value or its time.
+
+    An uncertain window holds at least the last event of its stretch: where the stretch's events all count, it holds one
+    that counts.
+    """
+    operation, column, counted = features.operation[feature], features.measure[feature], features.counted[feature]
+    window = features.window[feature]
+    is_first, is_time = operation not in (PREVIOUS, PREVIOUS_TIME), operation in (FIRST_TIME, PREVIOUS_TIME)
+    of = np.int64(NO_COLUMN) if is_time else column
+    cell = _find_cell(timeline, counted, of, is_first, edges.inside[window], end if is_first else own)
+    is_found, is_sure = cell >= 0, cell >= 0
+    lower, upper = np.int64(0), np.int64(0)
+    if is_found:
+        lower = timeline.first_ms[cell] if is_time else timeline.extremes[0, column, cell]
+        upper = timeline.last_ms[cell] if is_time else timeline.extremes[1, column, cell]
+    value = upper
+    nulls = np.int64(0) if is_time else edges.nulls[column, window]
+    some_count = edges.is_uncertain[window] and _counted_at_edge(edges, counted, window) > nulls
+    if some_count and (is_first or not is_found):
+        least = edges.first_ms[window] if is_time else edges.extremes[0, column, window]
+        value = edges.last_ms[window] if is_time else edges.extremes[1, column, window]
+        if nulls == 0 and (counted < 0 or edges.extremes[0, counted, window] > 0):
+            lower, upper, is_sure = least, value, True
+        else:
+            lower, upper = min(lower, least), max(upper, value)
+        is_found = True
+    return FoundValue(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
+
+
+@leaf
+def _counted_at_edge(edges: Edges, counted, window):
+    """Return how many events of a window's stretch count."""
+    if counted < 0:
+        return edges.event_count[window]
+    return join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+
+
+@inlined
+def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end):
+    """Return how many events with a value a feature surely counts in its window, and how many more it may."""
+    window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
+    inside = edges.inside[window]
+    events = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    if counted >= 0:
+        events, _ = total(timeline, counted, inside, end)
+    events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
+    maybe = _counted_at_edge(edges, counted, window) - edges.nulls[column, window]
+    if not edges.is_uncertain[window]:
+        maybe = np.int64(0)
+    return events, maybe
+
+
+@leaf
+def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
+    """Return how many different values a window holds."""
+    inside = edges.inside[features.window[feature]]
+    different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
+    events, maybe = counted_in(timeline, edges, features, feature, end)
+    upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
+    return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
+
+
+@leaf
+def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own, end):
+    """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
+    if features.operation[feature] == COUNT_DISTINCT:
+        return _find_different(timeline, edges, distinct, features, feature, end)
+    return _find_one(timeline, edges, features, feature, own, end)
+
+
+_ALL = 10_000
+"""Hundredths of a per cent in all."""
+_HALF = 500_000
+"""Millionths."""
+
+
+@leaf
+def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end, maybe):
+    """Return the least and the greatest value that may count. Cost: O(cells)."""
+    column, counted, window = features.measure[feature], features.counted[feature], features.window[feature]
+    least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
+    if maybe > 0:
+        least, greatest = edges.extremes[0, column, window], edges.extremes[1, column, window]
+    for cell in range(edges.inside[window], end):
+        if is_counted(timeline, counted, column, cell):
+            least = min(least, timeline.extremes[0, column, cell])
+            greatest = max(greatest, timeline.extremes[1, column, cell])
+    return least, greatest
+
+
+@leaf
+def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
+    """Return the value of so many events that a tree counts, at least one: its whole and millionths."""
+    table, operation = ranked.table[feature], features.operation[feature]
+    first = (events * features.parameter[feature] + _ALL - 1) // _ALL
+    last = first
+    if operation == MEDIAN:
+        first, last = (events + 1) // 2, events // 2 + 1
+    value = ranked_value(ranked, table, operation == MODE, first)
+    if first == last:
+        return value, np.int64(0)
+    other = ranked_value(ranked, table, False, last)
+    # The half of each, and what both halves leave, so that no sum passes 64 bits.
+    return (value >> 1) + (other >> 1) + (value & other & 1), ((value ^ other) & 1) * _HALF
+
+
+@leaf
+def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, end, event):
+    """Find what a feature says whose operation is a percentile, the median or the mode."""
+    inside = edges.inside[features.window[feature]]
+    known = count_ranked(timeline, edges, ranked, features, feature, inside, end, event)
+    events, maybe = counted_in(timeline, edges, features, feature, end)
+    value, micro = np.int64(0), np.int64(0)
+    if known > 0:
+        value, micro = _value(ranked, features, feature, known)
+    lower, upper = value, value
+    if events > known or maybe > 0:
+        lower, upper = _extremes(timeline, edges, features, feature, end, maybe)
+        if known == 0 and events > 0:
+            value = upper
+    return FoundValue(value, micro, lower, upper, events, events, events + maybe)
 
 
 @inlined

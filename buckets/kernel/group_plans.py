@@ -14,8 +14,7 @@ from buckets.aggregates.operation import MAX
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays
-from buckets.timeline.paging import Paging
-from buckets.timeline.tiers import Tiers
+from buckets.timeline.tiers import Paging, Tiers
 
 Int64s = npt.NDArray[np.int64]
 

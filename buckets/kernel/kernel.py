@@ -3,12 +3,12 @@
 The story of one event `e` of a key with clock `c`:
 
 1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time in the
-   tail, or near it, see `known_ids`), late (`e.time < c`), collision (another id stands at its time). The first that
+   tail, or near it, see `evaluate`), late (`e.time < c`), collision (another id stands at its time). The first that
    holds decides.
 2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
 3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
    average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
-   inside a bucket is bounded, see `bounds`. What single events say is in `single_events`, and what
+   inside a bucket is bounded, see `bounds`. What single events say is in `event_features`, and what
    values say in their order in `ranks`.
 4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
    results stand. A sum of a rule on trial that does not fit is only noted.
@@ -26,10 +26,9 @@ import numpy.typing as npt
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
-from buckets.kernel.evaluate import evaluate
+from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import GroupEvents
-from buckets.kernel.known_ids import KnownIds, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
     DUPLICATE,
@@ -42,13 +41,11 @@ from buckets.kernel.outcome import (
 )
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
 from buckets.kernel.ranked_values import RankedValues, new_ranked_values
-from buckets.kernel.resets import cut_at_resets, keep_resets, reset_fired, stand_at_resets
-from buckets.kernel.result_rows import Rows, with_room
+from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.timeline.bucket import merge_value
-from buckets.timeline.directory import Directory, new_directory
-from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory, HeadFields, new_directory
+from buckets.timeline.inspection import Heads, load_timeline
 from buckets.timeline.layout import (
     Layout,
     Written,
@@ -58,8 +55,7 @@ from buckets.timeline.layout import (
     write_timeline,
     written_bound,
 )
-from buckets.timeline.loading import Heads, load_timeline
-from buckets.timeline.tiers import kept_from_ms, set_borders
+from buckets.timeline.tiers import kept_from_ms, merge_value, set_borders
 from buckets.timeline.timeline import (
     HOT,
     Timeline,

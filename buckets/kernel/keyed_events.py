@@ -1,4 +1,7 @@
-"""The events of a micro-batch that a shard scores: each is there once, and its groups and keys have its row."""
+"""The events of a micro-batch that a shard scores: each is there once, and its groups and keys have its row.
+
+Which timelines lie as they would be laid down now, told from their heads alone.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -7,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
-from buckets.compiled import allocating
+from buckets.compiled import allocating, compiled, leaf
 from buckets.kernel.group_plans import GroupPlans
 from buckets.kernel.plan import GroupPlan
+from buckets.numbers import varint
+from buckets.timeline.codec import CODEC_VERSION
+from buckets.timeline.head import FROM_THE_BEGINNING, Directory, new_directory, read_entry_count, read_head
+from buckets.timeline.tiers import Paging, Tiers, kept_from_ms, set_borders, width_at
 
 Int64s = npt.NDArray[np.int64]
 NO_TRACK = -1
@@ -166,3 +173,50 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
                 of_group.values[column, event] = events.values[track, row]
                 of_group.nulls[column, event] = events.nulls[track, row]
     return of_group
+
+
+def are_settled(plan: GroupPlan, heads: ByteStrings, paging: Paging) -> npt.NDArray[np.bool_]:
+    """Return which timelines of a group surely lie as they would be laid down now, bool `(keys,)`.
+
+    Args:
+        plan: the group's rules and policies.
+        heads: the head of each key.
+        paging: how timelines are cut.
+    """
+    group = plan.group
+    return _settled(*heads, group.generation, len(group.measures), plan.tiers, plan.horizon_ms, paging.hot_cells)
+
+
+@compiled
+def _settled(pool, head_start, generation, columns, tiers: Tiers, horizon_ms, most_cells):
+    """Return which timelines surely lie as they would be laid down now."""
+    keys = head_start.shape[0] - 1
+    settled, borders = np.zeros(keys, np.bool_), np.zeros(tiers.after_ms.shape[0], np.int64)
+    directory = new_directory(np.zeros(2, np.int64), 0)
+    for key in range(keys):
+        begin, end = head_start[key], head_start[key + 1]
+        if begin < end and pool[begin] == CODEC_VERSION and read_entry_count(pool, begin, end) == 0:
+            settled[key] = _is_settled(
+                pool, begin, end, directory, generation, columns, tiers, borders, horizon_ms, most_cells
+            )
+    return settled
+
+
+@leaf
+def _is_settled(
+    pool, begin, end, directory: Directory, generation, columns, tiers: Tiers, borders, horizon_ms, most_cells
+):
+    """Return whether a timeline without pages has the form in force, and all of its cells are raw and stay so."""
+    clock_ms, since_ms, written_by, _, at, cells, _ = read_head(pool, begin, end, directory, 0)
+    if written_by != generation or cells == 0 or cells > most_cells:
+        return False
+    if since_ms != FROM_THE_BEGINNING and since_ms <= clock_ms - horizon_ms:
+        return False
+    known, at = varint.read_count(pool, at)
+    combined, at = varint.read_count(pool, at)
+    _, at = varint.read_count(pool, at)
+    first_ms, _ = varint.read_signed(pool, at)
+    if known != columns or combined != 0 or first_ms < kept_from_ms(tiers, clock_ms, horizon_ms):
+        return False
+    set_borders(borders, tiers, clock_ms)
+    return width_at(tiers, borders, first_ms) == 1

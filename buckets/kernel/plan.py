@@ -23,11 +23,9 @@ from buckets.config.precision import Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.rules.completeness import as_arrays
-from buckets.rules.group import Group, canonical_group_id
-from buckets.rules.kernel_limit import kernel_limit
-from buckets.rules.part import Part
+from buckets.rules.feature import Limit, Part
+from buckets.rules.group import Group, canonical_group_id, kernel_limit
 from buckets.rules.rule import Rule, extra_digits, value_scale
-from buckets.rules.short_form import Limit
 from buckets.timeline.tiers import Tiers
 
 NO_COLUMN = NO_RULE = -1

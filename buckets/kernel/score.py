@@ -11,19 +11,17 @@ import numpy.typing as npt
 from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
 from buckets.kernel.group_plans import GroupPlans, join_plans
-from buckets.kernel.groups import score_groups
 from buckets.kernel.keyed_events import KeyedEvents
-from buckets.kernel.needed_pages import choose_pages
+from buckets.kernel.needed_pages import choose_pages, score_groups
 from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.read_only import read_only
 from buckets.timeline.codec import CODEC_VERSION
-from buckets.timeline.directory import Directory
-from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, Directory
+from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.layout import Written
-from buckets.timeline.loading import ANY_GENERATION, read_heads, unreadable
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
 """How timelines are cut; measured, see DESIGN.md."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from buckets.aggregates.value_range import INFINITY
 from buckets.expressions.certainty import Value
-from buckets.expressions.interval import Interval
+from buckets.expressions.decimals import Interval
 from buckets.numbers.fixed_point import INT64_MAX
 
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)

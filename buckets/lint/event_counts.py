@@ -5,18 +5,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import EngineSettings
-from buckets.config.raw_windows import raw_window_fault
+from buckets.config.engine import EngineSettings, raw_window_fault
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import DeadLetter, EventColumns, field_column, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lint.conditions import filter_condition
-from buckets.lint.event_summary import EventSummary, KeyCounts
-from buckets.lint.logic import is_known
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lint.logic import filter_condition, is_known
+from buckets.lint.subject import EventSummary, KeyCounts
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.filter import Filter, filter_fields, matches
 from buckets.rules.rule import POLICY_FIELDS, Rule

@@ -9,8 +9,7 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from buckets.lint import families
-from buckets.lint.finding import Code, Finding, Needs
-from buckets.lint.subject import Subject
+from buckets.lint.subject import Code, Finding, Needs, Subject
 from buckets.printable import short_line
 
 _OF_SILENCES: frozenset[Needs] = frozenset(["silence"])

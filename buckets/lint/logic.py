@@ -9,18 +9,32 @@ where nothing remains the condition is never true. What is left, such as a compa
     NOT count >= 1, with count at least 1         never true, so `count >= 1` is never false
 
 What it says is certain; what it does not see through, such as a function it does not know, can be anything.
+
+The conditions of a rule as expressions.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from buckets.events.conversion import MOST_ELEMENTS
+from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Truths, Value, possible_truths
 from buckets.expressions.evaluation import TEXT_FUNCTIONS
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, NUMBER_FUNCTIONS, Expression, Kind
-from buckets.expressions.normal_form import normalise
+from buckets.expressions.expression import (
+    ARITHMETIC,
+    COMPARISONS,
+    NUMBER_FUNCTIONS,
+    Expression,
+    Kind,
+    normalise,
+    to_sql,
+)
 from buckets.lint.domain import ANYTHING, TRUTH, Domain, between
+from buckets.printable import one_line, short_line
+from buckets.rules.filter import Condition, Filter
+from buckets.rules.sql_filter import SqlFilter
 
 _CONDITIONS: Final = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
 _OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "array_size", "length", "hour", "dayofweek")
@@ -250,3 +264,54 @@ class _Reader:
         name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
         self._row[name] = value
         return Expression("field", value=name)
+
+
+def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
+    """Return a filter as an expression in its one form; that of no filter is true."""
+    if isinstance(where, SqlFilter):
+        return where.expression
+    tests = [_test(condition, schema) for condition in where]
+    if not tests:
+        return Expression("boolean", value=True)
+    return tests[0] if len(tests) == 1 else Expression("and", tuple(tests))
+
+
+def _test(condition: Condition, schema: EventSchema | None) -> Expression:
+    name = Expression("field", value=condition.field)
+    is_number = _is_number(condition, schema)
+    is_boolean = schema is not None and schema.attributes.get(condition.field) == "boolean"
+    values = [_literal(text, is_number, is_boolean) for text in condition.operands]
+    if condition.operator in COMPARISONS:
+        return Expression(condition.operator, (name, values[0]))
+    members = Expression("in", (name, *values))
+    return members if condition.operator == "in" else Expression("not", (members,))
+
+
+def _is_number(condition: Condition, schema: EventSchema | None) -> bool:
+    """Return whether a field is a number; without an event schema, whether all that it is compared with are."""
+    if schema is not None:
+        return condition.field in schema.measures or schema.attributes.get(condition.field) == "long"
+    return all(map(_reads_as_number, condition.operands))
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _literal(text: str, is_number: bool, is_boolean: bool) -> Expression:
+    if is_boolean:
+        return Expression("boolean", value=text == "true")
+    return Expression("number", value=Decimal(text)) if is_number else Expression("text", value=text)
+
+
+def parts_of(condition: Expression) -> tuple[Expression, ...]:
+    """Return the parts that a condition joins by AND, or by OR; itself where it joins none."""
+    return condition.operands if condition.operator == "or" else tuple(conjuncts(condition))
+
+
+def shown(condition: Expression) -> str:
+    """Write a condition as SQL, in a line that is not long."""
+    return short_line(one_line(to_sql(condition)))

@@ -1,16 +1,156 @@
-"""What is looked at: rules, and all that is known about the events and the job for which they are."""
+"""What is looked at: rules, and all that is known about the events and the job for which they are.
+
+What is known of fields and features before a condition is looked at.
+What a file of events shows of rules.
+A finding.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
+from typing import Any, Final, Literal
 
+from buckets.aggregates.value_range import ValueRange
 from buckets.config.engine import EngineSettings
+from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lint.event_summary import EventSummary
-from buckets.lint.facts import firing_facts
-from buckets.lint.logic import Facts
-from buckets.rules.filter import Filter
+from buckets.expressions.expression import Expression, Kind
+from buckets.lint.domain import TRUTH, Domain, between
+from buckets.lint.logic import Facts, conjuncts, filter_condition, given
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.rules.feature import NamedFeature
+from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
+from buckets.rules.sql_filter import ARRAY_KINDS
+
+_KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
+
+
+def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
+    """Return what is known of the fields of the events that a rule looks at.
+
+    It does not see an event with a null in a field that it groups by.
+    """
+    if schema is None:
+        return Facts()
+    kinds = {name: _KINDS[kind] for name, kind in schema.attributes.items()}
+    kinds |= dict.fromkeys(schema.measures, "number")
+    arrays: dict[str, Kind] = {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
+    domains = {}
+    for name, kind in kinds.items():
+        may_be_null = name not in rule.group_by
+        domain = Domain(may_be_null=may_be_null)
+        if kind == "boolean":
+            domain = Domain(members=TRUTH.members, may_be_null=may_be_null)
+        elif kind == "number":
+            digits = schema.measures[name].scale if name in schema.measures else 0
+            domain = between(*_ends(digits), digits, may_be_null)
+        domains[Expression("field", value=name)] = domain
+    return Facts({**kinds, **arrays, schema.event_time.field: "time"}, domains)
+
+
+def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings | None = None) -> Facts | None:
+    """Return what is known of fields and features where a rule is evaluated; None where its filter lets no event pass.
+
+    The buckets of a job with these settings may leave out what lies in them.
+    """
+    of_events = event_facts(rule, schema)
+    facts = given(filter_condition(rule.where, schema), of_events)
+    if facts is None:
+        return None
+    kinds, domains = dict(facts.kinds), dict(facts.domains)
+    for named in rule.named_features():
+        kinds[named.name] = "boolean" if named.feature.aggregate.is_boolean else "number"
+        domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
+    return Facts(kinds, domains)
+
+
+def _ends(digits: int) -> tuple[Decimal, Decimal]:
+    """Return the least and the greatest number with so many digits after the point that 64 bits hold."""
+    return Decimal(INT64_MIN).scaleb(-digits), Decimal(INT64_MAX).scaleb(-digits)
+
+
+def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
+    """Return whether values are those of all events of the window, and not of all but those of a bucket."""
+    if engine is None or schema is None:
+        return True
+    precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
+    is_raw = precision.tail is None or named.feature.window.reach_ms <= precision.tail
+    return is_raw or precision.edge == "include"
+
+
+def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
+    """Return whether each event that passes one filter surely passes the other."""
+    if not counted or where == counted:
+        return True
+    try:
+        if schema is not None and canonical_filter(where, schema) == canonical_filter(counted, schema):
+            return True
+    except ValueError:
+        return False
+    whole, part = filter_condition(where, schema), filter_condition(counted, schema)
+    return set(conjuncts(part)) <= set(conjuncts(whole))
+
+
+def _domain_of(
+    named: NamedFeature, rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
+) -> Domain:
+    """Return what a feature of a rule can be."""
+    aggregate = named.feature.aggregate
+    domain = Domain(members=TRUTH.members, may_be_null=False)
+    if not aggregate.is_boolean:
+        field, counts_itself = ValueRange(), False
+        if _is_exact(named, schema, engine):
+            counted = given(filter_condition(named.where, schema), of_events)
+            counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
+            field = _value_range((counted or of_events).of_name(named.feature.of or ""))
+        possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
+        domain = between(possible.lower, possible.upper, possible.digits, possible.may_be_null)
+    # At an event that does not belong to the group of the feature it is NULL.
+    is_seen = set(named.fields) <= set(rule.group_by)
+    return domain if is_seen else replace(domain, may_be_null=True)
+
+
+def _value_range(domain: Domain) -> ValueRange:
+    """Return between what numbers lie; anything where there can be none."""
+    if not domain.may_be_known:
+        return ValueRange(size=domain.size)
+    return ValueRange(*domain.hull, domain.digits, domain.may_be_null, domain.size)
+
+
+@dataclass(frozen=True)
+class KeyCounts:
+    """The keys of a grouping: how many keys and events there are, the largest key, and how many events that has."""
+
+    keys: int
+    largest: int
+    largest_key: tuple[Any, ...]
+    events: int
+
+
+@dataclass(frozen=True)
+class EventSummary:
+    """What a file of events has shown.
+
+    Attributes:
+        events: how many there are.
+        bad: the rows that are no events, and what was rounded.
+        passed: by filter, how many events pass.
+        nulls: by field, in how many events it is null.
+        keys: by the fields of a grouping.
+        fired: by rule, at how many events it would fire; rules that could not be tried are not in it.
+        floating: the fields of text that the file has as floating point, each with the type of its column.
+    """
+
+    events: int
+    bad: BadRows
+    passed: Mapping[Filter, int]
+    nulls: Mapping[str, int]
+    keys: Mapping[tuple[str, ...], KeyCounts]
+    fired: Mapping[str, int]
+    floating: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,3 +200,54 @@ class Subject:
             for name, feature in rule.features.items():
                 if feature.where:
                     yield FilterAt(rule, ("features", name, "where"), feature.where, name)
+
+
+Level = Literal["error", "warning", "note"]
+Needs = Literal["schema", "engine", "events", "silence"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of finding.
+
+    Attributes:
+        code: its stable name, as in B101.
+        level: how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look.
+        title: what is found, in a few words.
+        message: what, why, and what to do, in one line, with the names of values in braces.
+        needs: what it cannot be found without; `silence` where it is about silencing, and cannot be silenced.
+        said_by: codes that say the same and more: where one is found in a rule, this one is left out.
+    """
+
+    code: str
+    level: Level
+    title: str
+    message: str
+    needs: frozenset[Needs] = frozenset()
+    said_by: frozenset[str] = frozenset()
+
+    def at(self, rule: Rule, path: tuple[str, ...], **values: object) -> "Finding":
+        """Return a finding in a field of a rule, with the values that its message names."""
+        return Finding(self, rule.rule_id, path, self.message.format(**values))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found.
+
+    Attributes:
+        code: what kind of thing.
+        rule_id: in which rule.
+        path: in which of its fields, as in `("features", "recent", "window")`.
+        message: what, why, and what to do, in one line.
+    """
+
+    code: Code
+    rule_id: str
+    path: tuple[str, ...]
+    message: str
+
+    @property
+    def said_by(self) -> set[tuple[str, str]]:
+        """Findings that say the same and more, by rule and code."""
+        return {(self.rule_id, code) for code in self.code.said_by}

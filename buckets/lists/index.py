@@ -1,11 +1,16 @@
 """A list as it is in one version: a base, and what has changed since it was made.
 
-A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the dictionary
+A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the
+dictionary
 has grown, `compacted` makes a new base.
+
+What tells a list that was read whole from the list in force.
+The lists that a batch sees.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -13,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.lists.base import ListBase, concatenated, hashes_of, table_of
-from buckets.lists.entry import Changes, Entry
+from buckets.errors import BucketsError
+from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
 
 MOST_CHANGES: Final = 2_000
 """With more changes than this, and more than one in fifty entries, a base is made of them."""
@@ -173,3 +178,102 @@ class _LookedUp:
 def _changed_keys(changes: Changes, keys: pa.Array) -> Iterator[tuple[int, str]]:
     if changes:
         yield from ((number, key) for number, key in enumerate(keys.to_pylist()) if key in changes)
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
+    """Return how a list becomes another one. Cost: O(entries).
+
+    Args:
+        index: the list in force.
+        read: the list as it is to be.
+
+    Returns:
+        The new list; the changes that lead to it, None if it is better written whole; and how many there are.
+    """
+    at = index.base.find(read.key_texts(np.arange(len(read))), read.hashes)
+    new = at < 0
+    differs = new | _differs(index.base, read, at)
+    gone = np.ones(len(index.base), np.bool_)
+    gone[at[~new]] = False
+    changes: dict[str, Entry | None] = {}
+    if index.changes:
+        # What has changed since the base is compared one by one.
+        keys = list(index.changes)
+        places = read.find(texts := pa.array(keys, pa.large_string()), hashes_of(texts))
+        differs[places[places >= 0]] = False
+        in_base = index.base.find(texts, hashes_of(texts))
+        gone[in_base[in_base >= 0]] = False
+        wanted = ListIndex(read).get_all(keys)
+        changes = {key: entry for key, entry in zip(keys, wanted, strict=True) if entry != index.changes[key]}
+    changed = np.flatnonzero(differs)
+    removed = np.flatnonzero(gone)
+    count = len(changes) + len(changed) + len(removed)
+    if index.would_scatter(count):
+        return ListIndex(read), None, count
+    changes |= zip(read.key_texts(changed).to_pylist(), read.entries(changed), strict=True)
+    changes |= dict.fromkeys(index.base.key_texts(removed).to_pylist())
+    return index.with_changes(changes), changes, count
+
+
+def _differs(base: ListBase, read: ListBase, at: npt.NDArray[np.int64]) -> Flags:
+    """Return which rows of what was read are in a base with another entry."""
+    rows = pa.array(at, mask=at < 0)
+    differs = np.zeros(len(read), np.bool_)
+    for name in sorted({*base.columns(), *read.columns()}):
+        ours, theirs = _column(base, name).take(rows), _column(read, name)
+        same = pc.or_kleene(pc.equal(ours, theirs), pc.and_(ours.is_null(), theirs.is_null()))
+        differs |= ~pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return differs
+
+
+def _column(base: ListBase, name: str) -> pa.Array:
+    if name not in base.table.column_names:
+        return pa.nulls(len(base), pa.large_string())
+    if not len(base):
+        return pa.nulls(0, base.table.schema.field(name).type)
+    column = pa.concat_arrays(base.table[name].chunks)
+    return pc.fill_null(column, "") if name in EMPTY_IF_NULL else column
+
+
+Lists = Mapping[str, ListIndex]
+"""By name, the lists of a batch."""
+NO_LISTS: Final[Lists] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ListsAt:
+    """Lists as they are at the events of which a condition is evaluated.
+
+    Attributes:
+        lists: the lists.
+        times_ms: int64 `(rows,)`, when each event happened.
+    """
+
+    lists: Lists
+    times_ms: npt.NDArray[np.int64]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "ListsAt":
+        """Return the same at some of the events, each as often as it is named."""
+        return ListsAt(self.lists, self.times_ms[rows])
+
+    def contain(self, name: str, keys: pa.Array) -> pa.BooleanArray:
+        """Return whether a list has the key of each row; null where that is null."""
+        return self._list(name).contain(keys, self.times_ms)
+
+    def values(self, name: str, keys: pa.Array, value: str) -> pa.Array:
+        """Return the value of this name that a list has for the key of each row; null where there is none."""
+        return self._list(name).values(keys, self.times_ms, value)
+
+    def _list(self, name: str) -> ListIndex:
+        if name not in self.lists:
+            raise BucketsError(unknown_list(name, self.lists))
+        return self.lists[name]
+
+
+def unknown_list(name: str, known: Mapping[str, object]) -> str:
+    """Say that there is no list of this name."""
+    there = ", ".join(sorted(known)) or "none"
+    return f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"

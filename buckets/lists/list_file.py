@@ -10,12 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from buckets.errors import BucketsError, first_line
-from buckets.lists.base import ListBase, entries_table
-from buckets.lists.entry import RESERVED
+from buckets.lists.base import RESERVED, ListBase, entries_table
 from buckets.lists.index import ListIndex
 from buckets.moment import moment_ms
-from buckets.stores.location import location
-from buckets.stores.opened_files import as_input
+from buckets.stores.location import as_input, location
 from buckets.stores.store_path import StoreError
 from buckets.yaml_file import parse_yaml, read_text
 

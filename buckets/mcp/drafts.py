@@ -6,7 +6,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from buckets.changes.drafts import draft_of
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.changes.typed_rule import read_rule
 from buckets.errors import BucketsError
 from buckets.mcp.answer import ToolAnswer

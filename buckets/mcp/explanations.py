@@ -8,8 +8,8 @@ from buckets.history.explain.explanation import Explanation, FeatureThen, as_jso
 from buckets.history.explain.words import headline
 from buckets.mcp.answer import MOST_ROWS, ToolAnswer
 from buckets.questions.asked_job import AskedJob
-from buckets.questions.explainer import explained_alert, explainer, opened_history
-from buckets.questions.named_moment import named_moment_ms
+from buckets.questions.key_events import explained_alert, explainer, opened_history
+from buckets.questions.long_questions import named_moment_ms
 
 MostEvents = Annotated[int, Field(ge=1, le=MOST_ROWS, description="How many events of each window at most.")]
 

@@ -2,15 +2,15 @@
 
 from typing import Any, Literal
 
-from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.backfill.fill_chunks import read_fills
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
 from buckets.mcp.answer import Limit, ToolAnswer, time_text
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, schema_news, state_line
 from buckets.questions.asked_job import AskedJob
-from buckets.questions.recorded_batches import latest_batches, recorded_line, totals
+from buckets.questions.listed_alerts import latest_batches, recorded_line, totals
 
 
 class LiveFigures(ToolAnswer):

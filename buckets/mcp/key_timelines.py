@@ -7,10 +7,9 @@ from pydantic import Field
 from buckets.config.job import kept_results
 from buckets.mcp.alerts import AlertRow, KeyFields, alert_rows, key_texts
 from buckets.mcp.answer import Limit, ToolAnswer, time_text
-from buckets.outputs.rule_alerts import has_alerts
+from buckets.outputs.recorded_outputs import has_alerts
 from buckets.questions.asked_job import AskedJob
-from buckets.questions.explainer import explainer, opened_history
-from buckets.questions.key_events import KeyTest, key_events, nearness, rules_of_key
+from buckets.questions.key_events import KeyTest, explainer, key_events, nearness, opened_history, rules_of_key
 from buckets.questions.listed_alerts import AlertFilter
 
 _ALERTS, _RULES, _EVENTS_OF_WINDOW = 20, 12, 1

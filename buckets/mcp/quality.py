@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from buckets.archive.archived_events import archived_events
+from buckets.archive.archiving import archived_events
 from buckets.mcp.answer import FromTime, Limit, Offset, ToolAnswer, ToTime
 from buckets.questions.asked_job import AskedJob
-from buckets.questions.named_moment import named_times
-from buckets.verdicts.advice import Thresholds
-from buckets.verdicts.report import quality_report
+from buckets.questions.long_questions import named_times
+from buckets.verdicts.report import Thresholds, quality_report
 
 
 class Share(ToolAnswer):

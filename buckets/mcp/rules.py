@@ -5,9 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from buckets.changes.completion import read_completions
-from buckets.changes.known_rules import check_known_rules
-from buckets.changes.listed_rule import listed_rule
-from buckets.changes.versions import changes_of, with_differences
+from buckets.changes.origin import listed_rule
+from buckets.changes.versions import changes_of, check_known_rules, with_differences
 from buckets.config.job import kept_results
 from buckets.mcp.answer import Limit, Offset, ToolAnswer, time_text
 from buckets.mcp.drafts import NEW_FILE

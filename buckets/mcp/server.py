@@ -2,14 +2,20 @@
 
 Standard output belongs to the protocol. The `mcp` package serves it from a duplicate, and points descriptor 1 at
 standard error meanwhile, so that nothing else can get into it.
+
+Serves an assistant on standard input and output until it goes away.
 """
 
 import functools
 import inspect
 import json
+import os
 import re
+import signal
+import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Never
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
@@ -18,7 +24,9 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import ValidationError
 
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
+from buckets.exit_codes import DONE, INTERRUPTED
 from buckets.mcp.alerts import AlertTools
 from buckets.mcp.backtests import BacktestTools
 from buckets.mcp.drafts import DraftTools
@@ -163,3 +171,41 @@ def _tool(function: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
     tool = Tool.from_function(function, description=description, annotations=annotations, structured_output=True)
     tool.parameters["additionalProperties"] = False
     return tool
+
+
+def serve(conf: Path, person: str, is_read_only: bool) -> None:
+    """Serve an assistant; the process ends when its standard input closes, or a signal interrupts it.
+
+    Args:
+        conf: the configuration of the job.
+        person: whose assistant it is.
+        is_read_only: whether no drafts may be proposed.
+
+    Raises:
+        BucketsError: the configuration is not valid.
+    """
+    asked, questions = AskedJob(conf, load_job(conf)), Questions()
+    anyio.run(_serve, server_of(asked, questions, person, is_read_only), questions)
+
+
+async def _serve(server: AssistantServer, questions: Questions) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_at_signal, questions)
+        await server.run_stdio_async()
+        _end(questions, DONE)
+
+
+async def _end_at_signal(questions: Questions) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            _end(questions, INTERRUPTED)
+
+
+def _end(questions: Questions, code: int) -> Never:
+    """End the process at once.
+
+    Python would wait for threads that read files or the standard input, and nobody can call these off.
+    """
+    questions.close()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,6 +1,8 @@
 """Answers Prometheus and Kubernetes over HTTP: `/metrics`, `/healthz` and `/readyz`, on threads of its own.
 
 It begins to answer before Spark starts, and never waits for the query: all that it tells is in the latest status.
+
+Whether a job is alive, and whether it is ready.
 """
 
 import contextlib
@@ -9,18 +11,79 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from buckets.clock import epoch_ms
-from buckets.config.metrics import MetricsSettings
+from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError, kind_and_line
 from buckets.extras import extra
-from buckets.metrics.health import Health, alive, ready
+from buckets.monitor.live import SILENT_AFTER_MS
+from buckets.printable import counted, one_line
 
 if TYPE_CHECKING:
-    from buckets.metrics.family import Status
+    from buckets.metrics.job_metrics import Status
+if TYPE_CHECKING:
+    from buckets.metrics.job_metrics import Status
+
+
+STARTING = "it is starting"
+
+
+@dataclass(frozen=True)
+class Health:
+    """An answer: whether all is well, and why, in one line."""
+
+    is_well: bool
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the answer as plain data."""
+        return {"status": "ok" if self.is_well else "unavailable", "reason": one_line(self.reason)}
+
+
+def alive(status: "Status | None") -> Health:
+    """Say whether a job is alive: it is from its start to its end, however busy or far behind it is."""
+    if status is None:
+        return Health(True, STARTING)
+    if status["ended_ms"] is not None:
+        return Health(False, f"it has ended: {status.get('failure') or 'it was stopped'}")
+    return Health(True, "it runs")
+
+
+def ready(status: "Status | None", now_ms: int, ready_lag: int) -> Health:
+    """Say whether a job is ready: it has scored a batch, or found that there is nothing to score; and all is well.
+
+    Args:
+        status: of the job, or of an audit; None before there is one.
+        now_ms: the time.
+        ready_lag: how many messages it may be behind.
+    """
+    if status is None:
+        return Health(False, STARTING)
+    of_life = alive(status)
+    if not of_life.is_well:
+        return of_life
+    silent_ms = now_ms - status["written_ms"]
+    if silent_ms > SILENT_AFTER_MS:
+        return Health(False, f"it has not told how it is for {silent_ms // 1000:,} s, so Spark does not answer it")
+    if status["last_batch"] is None and status["idle_ms"] is None:
+        return Health(False, "no batch is written yet")
+    if status.get("rules_fault") is not None:
+        return Health(False, f"its rules are not followed: {status['rules_fault']}")
+    lag = status["lag"]
+    if lag is not None and lag > ready_lag:
+        return Health(False, f"it is {counted(lag, 'message')} behind, more than metrics.ready_lag, {ready_lag:,}")
+    return Health(True, _how_it_is(status))
+
+
+def _how_it_is(status: "Status") -> str:
+    last = status["last_batch"]
+    done = "there is nothing to score" if last is None else f"batch {last['batch_id']:,} is written"
+    return done if status["lag"] is None else f"{done}, {counted(status['lag'], 'message')} behind"
+
 
 REQUEST_WITHIN_S = 10.0
 """A client is let go that has not asked, or not read what it is told, after so long."""
@@ -50,9 +113,7 @@ class Endpoint:
 
     def metrics(self) -> bytes:
         """Return all metrics."""
-        from buckets.metrics.audit_metrics import AUDIT
-        from buckets.metrics.family import exposition
-        from buckets.metrics.job_metrics import BUILD, job_exposition
+        from buckets.metrics.job_metrics import AUDIT, BUILD, exposition, job_exposition
 
         told = [] if self._job is None else [job_exposition(self._job())]
         told += [] if self._audit is None else [exposition(AUDIT, self._audit())]
@@ -125,8 +186,8 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a client, and let the first one go where there are too many."""
         self._since_s[request] = time.monotonic()
-        for one in list(self._since_s)[:-_MOST_CONNECTIONS]:
-            self._let_go(one)
+        for connection in list(self._since_s)[:-_MOST_CONNECTIONS]:
+            self._let_go(connection)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -176,7 +237,7 @@ class _Answers(BaseHTTPRequestHandler):
         except Exception as error:  # The job goes on; who asks sees what is wrong here.
             self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
         else:
-            from buckets.metrics.family import CONTENT_TYPE
+            from buckets.metrics.job_metrics import CONTENT_TYPE
 
             self._send(200, CONTENT_TYPE, metrics)
 

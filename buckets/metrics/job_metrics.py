@@ -1,16 +1,115 @@
-"""The metrics of a job: each declared once, with where the status of `monitor.live_status` has its numbers.
+"""The metrics of a job: each declared once, with where the status of `monitor.live` has its numbers.
 
 Cardinality is bounded where it is counted: rules and groups beyond the first 200, and partitions beyond the first
-500, are `other` (`monitor.job_counts`, `monitor.query_news`).
+500, are `other` (`monitor.query_news`).
+
+Metrics as they are declared, and as Prometheus reads them.
+The metrics of an audit.
+The metrics of a console.
 """
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal
 
-from buckets.metrics.family import Family, Reader, Sample, Status, counter, exposition, gauge, histogram, one
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from buckets.monitor.processes import proportional_bytes
 from buckets.monitor.words import schema_news
 from buckets.version import own_version
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+"""Of what `exposition` returns."""
+Status = Mapping[str, Any]
+Sample = tuple[tuple[str, ...], Any]
+"""The values of the labels, and a number; of a histogram what `monitor.query_news.Histogram.to_json` returns."""
+Reader = Callable[[Status], Iterable[Sample]]
+"""Reads the numbers of a metric from a status."""
+_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric.
+
+    Attributes:
+        kind: counter, gauge or histogram.
+        name: without `_total`, which a counter gets.
+        text: what it is.
+        samples: reads its numbers from a status.
+        labels: the names of its labels.
+    """
+
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    text: str
+    samples: Reader
+    labels: Sequence[str] = ()
+
+    def of(self, status: Status) -> Metric:
+        """Return the metric with the numbers of a status."""
+        if self.kind == "histogram":
+            histogram = HistogramMetricFamily(self.name, self.text, labels=self.labels)
+            for labels, counted in self.samples(status):
+                bounds = [*map(str, counted["bounds"]), "+Inf"]
+                up_to = list(zip(bounds, accumulate(counted["counts"]), strict=True))
+                histogram.add_metric(labels, buckets=up_to, sum_value=counted["sum"])
+            return histogram
+        family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[self.kind](self.name, self.text, labels=self.labels)
+        for labels, number in self.samples(status):
+            family.add_metric(labels, number)
+        return family
+
+
+@dataclass(frozen=True)
+class Snapshot(Collector):
+    """What a status says in some metrics."""
+
+    families: Sequence[Family]
+    status: Status
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return [family.of(self.status) for family in self.families]
+
+
+def counter(name: str, text: str, samples: Reader, *labels: str) -> Family:
+    """Return a number that only grows."""
+    return Family("counter", name, text, samples, labels)
+
+
+def gauge(name: str, text: str, samples: Reader, *labels: str) -> Family:
+    """Return a number that goes up and down."""
+    return Family("gauge", name, text, samples, labels)
+
+
+def histogram(name: str, text: str, samples: Reader, *labels: str) -> Family:
+    """Return how often values lie between bounds."""
+    return Family("histogram", name, text, samples, labels)
+
+
+def one(read: Callable[[Status], Any]) -> Reader:
+    """Return what reads the only number of a metric; None where there is none."""
+
+    def samples(status: Status) -> Iterable[Sample]:
+        number = read(status)
+        return [] if number is None else [((), number)]
+
+    return samples
+
+
+def exposition(families: Sequence[Family], status: Status) -> bytes:
+    """Return what a status says in some metrics, in the text format of Prometheus.
+
+    Complexity: O(series).
+    """
+    return generate_latest(Snapshot(families, status))
+
 
 OUTCOMES = {
     "evaluated": "evaluated",
@@ -256,3 +355,40 @@ def job_exposition(status: Status) -> bytes:
     """
     workers_bytes = proportional_bytes(status["pid"]) if status["host"] == socket.gethostname() else None
     return exposition(JOB, {**status, "workers_bytes": workers_bytes})
+
+
+AUDIT: tuple[Family, ...] = (
+    gauge("buckets_audit_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
+    counter("buckets_audit_batches", "Batches that are written.", one(lambda s: s["batches"])),
+    counter("buckets_audit_messages", "Messages that are in a table.", named(lambda s: s["messages"]), "table"),
+    counter("buckets_audit_repeats", "Messages that were in their table already.", one(lambda s: s["repeats"])),
+    counter("buckets_audit_unreadable", "Messages that could not be read.", one(lambda s: s["unreadable"])),
+    histogram("buckets_audit_batch_seconds", "How long each batch took.", one(lambda s: s["duration"])),
+    gauge("buckets_audit_last_batch_timestamp_seconds", "When a batch was written last.", one(last_batch_s)),
+    gauge(
+        "buckets_audit_last_progress_timestamp_seconds",
+        "When a batch was written last, or the topics had nothing new.",
+        one(last_progress_s),
+    ),
+    gauge("buckets_audit_lag_messages", "Messages that wait.", lag_by_partition, "topic", "partition"),
+    counter("buckets_audit_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
+)
+"""All metrics of an audit."""
+
+
+def _requests(status: Status) -> Iterable[Sample]:
+    return [((page, str(code)), number) for (page, code), number in status["requests"].items()]
+
+
+def _seconds(status: Status) -> Iterable[Sample]:
+    return [((page,), counted) for page, counted in status["seconds"].items()]
+
+
+CONSOLE: tuple[Family, ...] = (
+    gauge("buckets_console_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
+    counter("buckets_console_requests", "Requests that were answered.", _requests, "page", "code"),
+    histogram("buckets_console_request_seconds", "How long answers took.", _seconds, "page"),
+    gauge("buckets_console_streams", "Pages that are open and follow the job.", one(lambda s: s["streams"])),
+    gauge("buckets_console_questions", "Backtests and replays it knows.", named(lambda s: s["questions"]), "state"),
+)
+"""All metrics of a console."""

@@ -8,10 +8,7 @@ from typing import Any
 
 from buckets.audit.writer import WrittenMessages
 from buckets.clock import epoch_ms
-from buckets.monitor.bounded import Histogram
-from buckets.monitor.job_counts import BATCH_BOUNDS_S
-from buckets.monitor.query_news import QueryNews
-from buckets.monitor.query_watch import NEWS_EVERY_S, QueryWatch
+from buckets.monitor.query_news import BATCH_BOUNDS_S, NEWS_EVERY_S, Histogram, QueryNews, QueryWatch
 
 
 class AuditStatus:

@@ -1,20 +1,107 @@
 """The status of a running job, as its file says: read by those who watch it.
 
-    CHECKPOINT/buckets/live.json      written by `live_status`, whole or not at all
+    CHECKPOINT/buckets/live.json      written by `live`, whole or not at all
 
 The file names the process and says when it was written, so that a reader can tell a job that has died.
+
+What a job will soon run out of.
+Writes what a job is doing, for those who watch it.
 """
 
+import contextlib
 import os
 import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.seal import unseal_json
-from buckets.errors import BucketsError, first_line
-from buckets.stores.store_path import StoreError
+from buckets.checkpoint.record_files import seal_json, unseal_json
+from buckets.checkpoint.source_offsets import records_folder
+from buckets.clock import epoch_ms
+from buckets.errors import BucketsError, first_line, kind_and_line
+from buckets.files import show_whole
+from buckets.monitor.last_minute import DoneBatch, LastHour, LiveSample, recorded_hour, sample_of
+from buckets.monitor.pace import RecentMoments, pace_of
+from buckets.monitor.processes import PROC, ProcessUse, by_kind, job_processes
+from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
+from buckets.rules.rule_set import RuleSet
+from buckets.stores.store_path import StoreError, StorePath
+
+NEAR = 0.8
+"""Somebody is told when so much of what there is has been taken."""
+LITTLE_MEMORY = 0.05
+"""Somebody is told when less than this part of the memory is left."""
+GIB = 1 << 30
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def shortages(uses: Iterable[ProcessUse]) -> list[str]:
+    """Say what processes will soon run out of, a line each with what to do; empty if all is well or nothing known."""
+    lines = [_descriptors(use, use.descriptor_limit) for use in uses if use.descriptor_limit is not None]
+    return [line for line in (*lines, _threads(), _memory()) if line is not None]
+
+
+def _descriptors(use: ProcessUse, limit: int) -> str | None:
+    if use.descriptors < NEAR * limit:
+        return None
+    return (
+        f"descriptors run out: {use.kind}, process {use.pid}, has {use.descriptors:,} open and may have {limit:,}; "
+        "start the job with a higher limit (`ulimit -n`, LimitNOFILE of systemd), and report it if they grow with time"
+    )
+
+
+def _threads() -> str | None:
+    taken, limit = _number(_CGROUP / "pids.current"), _number(_CGROUP / "pids.max")
+    if taken is None or limit is None or taken < NEAR * limit:
+        return None
+    return f"threads run out: this container has {taken:,} and may have {limit:,}; raise its limit of processes"
+
+
+def _memory() -> str | None:
+    for left, total, whose in (_of_container(), _of_machine()):
+        if left is not None and total and left < LITTLE_MEMORY * total:
+            return (
+                f"memory runs out: {left / GIB:.1f} of {total / GIB:.1f} GiB of this {whose} are left; give the job "
+                "more, or less to spark.driver.memory, state.log and state.cache"
+            )
+    return None
+
+
+def _of_container() -> tuple[int | None, int | None, str]:
+    """Return how much is left of a container's memory, pages of files aside, and how much it has."""
+    limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
+    if limit is None or taken is None:
+        return None, None, "container"
+    files = _field(_CGROUP / "memory.stat", "inactive_file") or 0
+    return limit - taken + files, limit, "container"
+
+
+def _of_machine() -> tuple[int | None, int | None, str]:
+    left, total = (_field(PROC / "meminfo", name) for name in ("MemAvailable:", "MemTotal:"))
+    return left and left * 1024, total and total * 1024, "machine"
+
+
+def _number(path: Path) -> int | None:
+    """Read the number that a file holds; None where there is no file, or it says `max`."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Read the number after a name in a file of names and numbers; None where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            fields = line.split()
+            if fields[0] == name:
+                return int(fields[1])
+    return None
+
 
 FORMAT = 2
 SILENT_AFTER_MS = 10_000
@@ -77,3 +164,205 @@ def read_live(checkpoint: Path) -> Live | None:
         message = f"status {path}: is of another release, and this one reads format {FORMAT}; start the job again"
         raise BucketsError(message)
     return Live(data)
+
+
+EVERY_S = 0.5
+STORE_EVERY_S = 5.0
+"""How often the file is written in an object store, which asks money for each time."""
+PROCESSES_EVERY_S = 10.0
+MOST_WAITING = 1_000
+"""Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
+
+
+class LiveStatus:
+    """Writes what a job is doing, until it is closed; also a context manager.
+
+    Attributes:
+        latest: the status as it was made last; never changed, but replaced by the next one.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        rules: Callable[[], RuleSet],
+        query: Callable[[], QueryNews] = QueryNews,
+        rules_fault: Callable[[], str | None] = lambda: None,
+        on_remark: Callable[[str], None] = lambda remark: None,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """Begin to write.
+
+        Args:
+            checkpoint: the job's checkpoint, which is there already.
+            rules: the rule set in force.
+            query: what Spark says of the query; asked every two seconds.
+            rules_fault: why rules are not followed at the moment, None where they are.
+            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason,
+                and when the job will soon run out of descriptors, threads or memory.
+            every_s: how often the file is renewed.
+        """
+        self.latest: dict[str, Any] = {}
+        self._path = live_path(checkpoint)
+        self._rules = rules
+        self._query = QueryWatch(query)
+        self._rules_fault = rules_fault
+        self._on_remark = on_remark
+        self._every_s = every_s
+        self._show_every_s = STORE_EVERY_S if isinstance(checkpoint, StorePath) else 0.0
+        self._shown_s = -STORE_EVERY_S
+        self._waiting: deque[DoneBatch] = deque()
+        self._left_out = 0
+        self._not_counted = 0
+        self._fault: str | None = None
+        self._counts = JobCounts()
+        self._moments = RecentMoments()
+        self._hour = LastHour(_hour_before(checkpoint))
+        self._described: dict[str, Any] = {"version": None}
+        self._refused_changes = 0
+        self._outages = 0
+        self._processes: dict[str, dict[str, int]] = {}
+        self._shortages: list[str] = []
+        self._processes_until_s = 0.0
+        self._started_ms = epoch_ms()
+        self._failure: str | None = None
+        self._closing = threading.Event()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._renew()
+        self._thread = threading.Thread(target=self._run, name="live status", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close, and say what the job failed of, if it did."""
+        self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
+
+    def on_batch(self, batch: DoneBatch) -> None:
+        """Hand over a finished batch; one too many is only counted as left out. Complexity: O(1), without I/O."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(batch)
+        else:
+            self._left_out += 1
+
+    def on_refused(self, changes: int) -> None:
+        """Count changes of the rules that were not made."""
+        self._refused_changes += changes
+
+    def on_outage(self) -> None:
+        """Count that Kafka or a store did not answer and is tried again."""
+        self._outages += 1
+
+    def close(self, failure: str | None = None) -> None:
+        """Write one last time that the job has ended, and why if it has not just been stopped; then end."""
+        if not self._closing.is_set():
+            self._failure = failure
+            self._closing.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._every_s):
+            self._try(self._renew)
+        self._try(lambda: self._renew(ended_ms=epoch_ms()))
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work and return whether that went well; a failure is reported and does not end the rest."""
+        try:
+            work()
+        except Exception as error:
+            fault = kind_and_line(error)
+            if fault != self._fault:
+                self._fault = fault
+                # A failure to tell anyone must not end this thread either.
+                with contextlib.suppress(Exception):
+                    self._on_remark(f"what `buckets watch` shows is not complete: {fault}")
+            return False
+        return True
+
+    def _renew(self, ended_ms: int | None = None) -> None:
+        while self._waiting:
+            batch = self._waiting.popleft()
+            if not self._try(partial(self._count, batch)):
+                self._not_counted += 1
+        self._try(self._look_at_processes)
+        if ended_ms is None:
+            self._query.look()
+        self.latest = status = self._status(epoch_ms(), ended_ms)
+        if ended_ms is None and time.monotonic() - self._shown_s < self._show_every_s:
+            return
+        self._shown_s = time.monotonic()
+        # A full disk must not end the job: readers see how old the file is.
+        with contextlib.suppress(OSError):
+            show_whole(self._path, seal_json(status))
+
+    def _count(self, batch: DoneBatch) -> None:
+        self._moments.add(batch, self._query.news.lag)
+        self._counts.add(batch)
+
+    def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
+        counts = self._counts.to_json(now_ms)
+        lag = self._query.news.lag if ended_ms is None else None
+        self._hour.add(sample_of(counts["minute"], lag, now_ms))
+        return {
+            "format": FORMAT,
+            "written_ms": now_ms,
+            "started_ms": self._started_ms,
+            "ended_ms": ended_ms,
+            "failure": self._failure,
+            "not_counted": self._not_counted + self._left_out,
+            "fault": self._fault,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "lag": lag,
+            "idle_ms": self._query.idle_ms,
+            "query": self._query.news.to_json(),
+            "refused_changes": self._refused_changes,
+            "outages": self._outages,
+            "processes": self._processes,
+            "shortages": self._shortages,
+            "rules": self._describe_rules(),
+            "rules_fault": self._rules_fault(),
+            "hour": self._hour.to_json(),
+            "pace": pace_of(self._moments.latest()).to_json(),
+        } | counts
+
+    def _look_at_processes(self) -> None:
+        """See what the job's processes hold, and tell what they will soon run out of, once each time it begins."""
+        if time.monotonic() < self._processes_until_s:
+            return
+        self._processes_until_s = time.monotonic() + PROCESSES_EVERY_S
+        uses = job_processes(os.getpid())
+        known, self._processes = {_subject(line) for line in self._shortages}, by_kind(uses)
+        self._shortages = shortages(uses)
+        for line in self._shortages:
+            if _subject(line) not in known:
+                self._on_remark(line)
+
+    def _describe_rules(self) -> dict[str, Any]:
+        rule_set = self._rules()
+        if rule_set.version != self._described["version"]:
+            rules = [rule for rule in rule_set.rules if rule.state != "DELETE"]
+            self._described = {
+                "version": rule_set.version,
+                "states": dict(Counter(rule.state for rule in rules)),
+                "rules": [
+                    {"rule_id": rule.rule_id, "version": rule.version, "state": rule.state, "sentence": rule.sentence()}
+                    for rule in rules
+                ],
+            }
+        return self._described
+
+
+def _hour_before(checkpoint: Path) -> list[LiveSample]:
+    """Return what the last run of a job has kept of its last hour; nothing of one that cannot be read."""
+    try:
+        live = read_live(checkpoint)
+    except BucketsError:
+        return []
+    return [] if live is None else recorded_hour(live.data)
+
+
+def _subject(shortage: str) -> str:
+    """Return what a shortage is of, without its numbers, which change."""
+    return shortage.partition(":")[0]

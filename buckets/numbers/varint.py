@@ -1,8 +1,11 @@
 """Integers as bytes: LEB128 varints, seven bits a byte, the lowest first; signed ones zigzagged.
 
 Source: Protocol Buffers' encoding, https://protobuf.dev/programming-guides/encoding/
+
+CRC-32 of bytes, as zlib has it, for kernels.
 """
 
+import zlib
 from typing import Final
 
 import numpy as np
@@ -88,3 +91,15 @@ def read_pair(data, at):
         shift += 7
         at += 1
     return high, low, at
+
+
+_CRC_OF_BYTE: Final = np.array([zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") for byte in range(256)], np.uint32)
+
+
+@leaf
+def crc32(data, begin, end, before):
+    """Return the CRC-32 of bytes `[begin, end)` behind others, whose CRC-32 is `before`; 0 for none."""
+    crc = np.uint32(before ^ 0xFFFFFFFF)
+    for at in range(begin, end):
+        crc = _CRC_OF_BYTE[(crc ^ data[at]) & 0xFF] ^ (crc >> 8)
+    return np.uint32(crc ^ 0xFFFFFFFF)

@@ -1,8 +1,12 @@
 """Results in Avro or Protobuf, by the schemas `schemas/avro/*.avsc` and `schemas/protobuf/*.proto`.
 
-They say what the schemas of JSON say, field by field. Times are timestamps, decimals texts as in JSON, arrays of events
-JSON as text, and what JSON leaves out is null or not there. In Protobuf a number belongs to a field for good, so those
+They say what the schemas of JSON say, field by field. Times are timestamps, decimals texts as in JSON, arrays of
+events
+JSON as text, and what JSON leaves out is null or not there. In Protobuf a number belongs to a field for good, so
+those
 files only grow, and the newest one reads what any has written.
+
+What made an alert, in words.
 """
 
 import io
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from buckets.expressions.expression import is_array
+from buckets.numbers.fixed_point import readable
 from buckets.outputs.columns import PUBLISHED
 from buckets.outputs.contract import load_contract
 from buckets.resources import resource
@@ -142,3 +147,18 @@ def _protobuf(output: str) -> Any:
     from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 
     return message_named(read_schema(ProtobufText(schema_text(output, "protobuf")), maps_as_lists=True), None)
+
+
+def term_value(term: dict[str, Any]) -> str:
+    """Return the value of a feature, as people read it."""
+    value = term["value"]
+    if value is None:
+        return "no value"
+    return ("yes" if value else "no") if isinstance(value, bool) else readable(value)
+
+
+def crossed(alert: dict[str, Any]) -> str:
+    """Say in short what made an alert: its value and limit, or its condition with the numbers in it."""
+    if alert["value"] is None:
+        return str(alert["condition"])
+    return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"

@@ -2,22 +2,41 @@
 
 A table is read in batches of rows, with those that are wanted as filters: files without any of them are not opened
 where their statistics say so. JSON lines are read one after the other.
+
+Ids of alerts in short, as git shortens those of commits.
+How many alerts rules have, from results.
+Reads whole outputs from disk, Delta tables or JSON lines, without Spark; see `recorded_outputs`.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from buckets.delta.query import in_ms, is_between, is_in, is_table, query, query_batches, readable
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import (
+    in_ms,
+    is_between,
+    is_in,
+    is_table,
+    open_table,
+    query,
+    query_batches,
+    readable,
+    sql_text,
+)
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, OBJECTS, SHADOW_ALERTS, TIME, names_of, with_structs
+from buckets.outputs.output import VALUE
+from buckets.printable import quoted
+from buckets.stores.location import location
 
 Row = dict[str, Any]
 RAISED = (ALERTS, SHADOW_ALERTS)
@@ -197,3 +216,200 @@ def _lines(path: Path) -> Iterator[bytes]:
     except OSError as error:
         message = f"results {path}: cannot be read ({error.strerror}); name an output folder of buckets"
         raise BucketsError(message) from None
+
+
+_FEWEST = 8
+_SHOWN = 3
+
+
+def short_length(folder: Path) -> int:
+    """Return how many characters of an id name one alert among all that are in a folder; at least eight.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    ids = sorted(set(_all_ids(folder)))
+    shared = (_shared(one, other) for one, other in pairwise(ids))
+    return max(_FEWEST, 1 + max(shared, default=0))
+
+
+def full_alert_id(folder: Path, text: str) -> str:
+    """Return the id of the one alert whose id begins with a text; the text itself if there is none.
+
+    Raises:
+        BucketsError: several begin with it and none is equal to it, or a table cannot be read.
+    """
+    alerts: dict[str, str] = {}
+    begins = Selection(tests=[f"starts_with(alert_id, {sql_text(text)})"])
+    for output in ALERT_OUTPUTS:
+        for batch in output_batches(folder / output, ("alert_id", "rule_id", "event_id"), begins):
+            for row in batch.to_pylist():
+                alerts.setdefault(row["alert_id"], f"{row['rule_id']} at event {quoted(row['event_id'])}")
+    if text in alerts or not alerts:
+        return text
+    first, *others = sorted(alerts)
+    if not others:
+        return first
+    length = 1 + max(_shared(one, other) for one, other in pairwise([first, *others]))
+    shown = [f"{alert_id[:length]} ({alerts[alert_id]})" for alert_id in [first, *others][:_SHOWN]]
+    more = f" and {len(alerts) - _SHOWN:,} more" if len(alerts) > _SHOWN else ""
+    message = (
+        f"alert {quoted(text)} is ambiguous: {len(alerts):,} ids in {folder} begin with it, {', '.join(shown)}{more}; "
+        "give more of the id"
+    )
+    raise BucketsError(message)
+
+
+def _all_ids(folder: Path) -> Iterator[str]:
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(folder, output, ("alert_id",)):
+            yield row["alert_id"]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginnings."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def has_alerts(folder: Path) -> bool:
+    """Return whether a folder has an output of alerts, with rows or without."""
+    return any(has_output(folder, output) for output in RAISED)
+
+
+@dataclass(frozen=True)
+class AlertCount:
+    """How many alerts a rule has.
+
+    Attributes:
+        alerts: their number.
+        keys: how many keys have one.
+        first_ms: the event time of the first, in ms; None where there is none.
+        last_ms: that of the last.
+    """
+
+    alerts: int
+    keys: int
+    first_ms: int | None
+    last_ms: int | None
+
+
+def count_alerts(table: Path, rule_id: str) -> AlertCount:
+    """Count the alerts of a rule in a Delta table, without reading more than two columns of them."""
+    times = "min(event_time) as first_ms, max(event_time) as last_ms"
+    counts = f"select count(*) as alerts, count(distinct key) as keys, {times} from rows"
+    (found,) = in_ms(query(table, f"{counts} where {is_in('rule_id', [rule_id])}", f"results {table}")).to_pylist()
+    return AlertCount(**found)
+
+
+def rules_with_alerts(folder: Path) -> list[str]:
+    """Return the ids of the rules that have alerts in a folder; for messages, and only of tables."""
+    tables = [folder / output for output in RAISED if is_table(folder / output)]
+    asked = (query(table, "select distinct rule_id from rows", f"results {table}") for table in tables)
+    return sorted({rule_id for found in asked for rule_id in found["rule_id"].to_pylist()})
+
+
+def alerts_by_day(table: Path, days: int) -> dict[str, dict[int, int]]:
+    """Count the alerts of each rule on the latest days with alerts of a Delta table, by event time.
+
+    Args:
+        table: the table; one that is not there has none.
+        days: how many days, up to that of the latest alert.
+
+    Returns:
+        By rule id and number of the day since 1970.
+    """
+    if not is_table(table):
+        return {}
+    named = f"results {table}"
+    (latest,) = in_ms(query(table, "select max(event_time) as ms from rows", named)).to_pylist()
+    if latest["ms"] is None:
+        return {}
+    since = TimeRange((latest["ms"] // DAY_MS - days + 1) * DAY_MS, None)
+    tests = " and ".join(is_between("event_time", since))
+    counted = query(
+        table,
+        "select rule_id, date_trunc('day', event_time) as event_day, count(*) as alerts from rows "
+        f"where {tests} group by rule_id, event_day",
+        named,
+    )
+    found: dict[str, dict[int, int]] = {}
+    for row in in_ms(counted).to_pylist():
+        found.setdefault(row["rule_id"], {})[row["event_day"] // DAY_MS] = row["alerts"]
+    return found
+
+
+def read_output(folder: str | Path, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read an output as a table, as `evaluate` gives it.
+
+    Args:
+        folder: the output folder of a job (Delta tables), or of `buckets evaluate` (JSON lines).
+        name: the output, such as `alerts`.
+        columns: which columns are wanted; None for all.
+
+    Returns:
+        One row a row, times as timestamps in UTC, values as decimals, keys, events and terms as structs. Amounts in
+        events are text, as they are in the files: how many digits they have is in the event schema.
+
+    Raises:
+        BucketsError: there is no such output, it cannot be read, or it lacks a column.
+    """
+    folder = _checked(folder, name)
+    if is_table(folder / name):
+        return with_structs(_timed(output_table(folder / name, columns)))
+    shown = [{field: _as_read(field, row[field]) for field in row} for row in output_rows(folder, name, columns)]
+    return with_structs(_timed(pa.Table.from_pylist(shown)))
+
+
+def read_rows(
+    folder: str | Path,
+    name: str,
+    columns: list[str] | None = None,
+    optional: tuple[str, ...] = (),
+    selection: Selection = ALL,
+) -> list[Row]:
+    """Read rows of an output at once, as `output_rows` gives them.
+
+    Raises:
+        BucketsError: there is no such output, it cannot be read, or it lacks a column.
+    """
+    return list(output_rows(_checked(folder, name), name, columns, selection, optional))
+
+
+def _checked(folder: str | Path, name: str) -> Path:
+    """Return a folder that has an output.
+
+    Raises:
+        BucketsError: it has none.
+    """
+    folder = location(str(folder))
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "no such folder"
+        message = f"results {folder}: {what}; name the output folder of a run (`output.path`) or of an evaluation"
+        raise BucketsError(message)
+    if not has_output(folder, name):
+        message = f"results {folder}: there is neither a table {name} nor a file {name}.jsonl; name an output folder"
+        raise BucketsError(message)
+    return folder
+
+
+TIMES = names_of(TIME) | {"latest_event_time", "decided_at", "ingested_at"}
+"""Columns of outputs, of batches and of messages that hold times."""
+_VALUES = names_of(VALUE)
+
+
+def _as_read(name: str, value: Any) -> Any:
+    """Return a field of JSON as a column of a table takes it."""
+    if value is None:
+        return None
+    if name in OBJECTS:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return Decimal(value) if name in _VALUES else value
+
+
+def _timed(table: pa.Table) -> pa.Table:
+    """Return a table with its moments as timestamps in ms."""
+    for index, each in enumerate(table.schema):
+        if pa.types.is_timestamp(each.type) or (each.name in TIMES and pa.types.is_integer(each.type)):
+            table = table.set_column(index, each.name, table.column(index).cast(TIME, safe=False))
+    return table

@@ -10,32 +10,29 @@ import pyarrow as pa
 
 from buckets.audit.folder import AuditFolder, check_isolation, topics_of
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import check_free
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.job import Job, check_source
 from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListSettings
-from buckets.config.source import DeltaSource, FileSource
-from buckets.config.topic_selection import TopicSelection
+from buckets.config.source import DeltaSource, FileSource, TopicSelection
 from buckets.delta.commits import LOG
-from buckets.delta.query import query
-from buckets.delta.whole_table import check_table, open_named
+from buckets.delta.whole_table import check_table, open_named, query
 from buckets.errors import BucketsError
 from buckets.events.arrivals import MissingColumn, check_columns, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import reachable, type_of
-from buckets.events.row_order import can_order
+from buckets.events.message_fields import TimesSeen
+from buckets.events.parquet_rows import can_order, plain_table_arrivals
 from buckets.events.source_files import readable_files
-from buckets.events.table_rows import plain_table_arrivals
-from buckets.events.times_seen import TimesSeen
-from buckets.feeds.open_feeds import open_list
-from buckets.feeds.rules.table_feed import RuleTable, open_rule_table
+from buckets.feeds.rules.rule_book import RuleTable, open_rule_table
+from buckets.feeds.schema_book import open_list
 from buckets.kafka.faults import Broker
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
-from buckets.preflight.answer import Answer, ask
+from buckets.preflight.configuration import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set

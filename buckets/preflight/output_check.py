@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.delta.whole_table import is_made, last_number, open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema

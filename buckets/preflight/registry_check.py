@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from buckets.checkpoint.pinned_schemas import newest_pinned
-from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
+from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema, newest_pinned
 from buckets.config.job import Job
 from buckets.config.kafka import RegistrySettings
 from buckets.config.source import PartOfMessage
@@ -11,14 +10,12 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
 from buckets.events.debezium import fields_of_rows
 from buckets.events.decoded import SchemaError
+from buckets.events.envelope import is_whole_key
 from buckets.events.field_paths import array_path
-from buckets.events.message_keys import is_whole_key
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, OF_KEY
-from buckets.kafka.output_schemas import check_compatible
-from buckets.kafka.pinned_fields import fields_in
-from buckets.kafka.registry import NO_SUBJECT, Registry
-from buckets.kafka.topics import topics_now
+from buckets.kafka.registry import NO_SUBJECT, Registry, check_compatible
+from buckets.kafka.topics import fields_in, topics_now
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 
@@ -84,9 +81,8 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
     Raises:
         SchemaError: it is none, or a declared field is no single value in it, which no event has.
     """
-    from buckets.events.avro.avro_events import AvroText, record_type
+    from buckets.events.avro.avro_events import NO_VALUES, AvroText, leaves, record_type
     from buckets.events.avro.avro_type import record_fields
-    from buckets.events.avro.columns import NO_VALUES, leaves
 
     wanted = fields_in(job, part)
     field = KEY if part == "key" and is_whole_key(job.event_schema) else None
@@ -131,15 +127,15 @@ def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tupl
 def _names_in_rows(schema: WriterSchema) -> list[str]:
     """Return the fields of the rows of a database, of whose changes a schema is; none where it has no rows."""
     if schema.kind == AVRO:
+        from buckets.events.avro.avro_events import imported_fields as avro_fields
         from buckets.events.avro.avro_type import read_schema as read_avro
-        from buckets.events.avro.event_schema import imported_fields as avro_fields
 
         root = read_avro(schema.text, schema.references)
         records = root.branches if root.kind == "union" else (root,)
         fields = [field for record in records for field in avro_fields(record, "")]
     else:
-        from buckets.events.protobuf.event_schema import imported_fields as protobuf_fields
         from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+        from buckets.events.protobuf.wanted import imported_fields as protobuf_fields
 
         file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
         names = [message.full_name for message in messages_of(file)]

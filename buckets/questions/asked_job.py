@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results
 from buckets.errors import BucketsError
-from buckets.outputs.rule_alerts import has_alerts
+from buckets.outputs.recorded_outputs import has_alerts
 from buckets.printable import quoted
-from buckets.questions.followed_schema import FollowedSchema
+from buckets.questions.long_questions import FollowedSchema
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 

@@ -1,4 +1,8 @@
-"""Alerts as they are listed: which are wanted, read newest first, each with what was found about it."""
+"""Alerts as they are listed: which are wanted, read newest first, each with what was found about it.
+
+What a job has recorded of its batches.
+How often rules are right, by the alerts that people have judged; of all alerts only these are read.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,17 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.job import Job
+from buckets.config.job import Job, kept_results
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
+from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange
-from buckets.outputs.alert_words import crossed, term_value
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.recorded_outputs import rows_of
+from buckets.outputs.binary_messages import crossed, term_value
+from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
 from buckets.printable import key_words
-from buckets.questions.named_moment import named_times
-from buckets.verdicts.findings import Findings, findings
-from buckets.verdicts.verdict import FINDINGS
+from buckets.questions.long_questions import named_times
+from buckets.verdicts.confirmed import job_verdicts, recorded_alerts
+from buckets.verdicts.quality import quality
+from buckets.verdicts.verdict import FINDINGS, Findings, ShareInterval, findings
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 
 ROWS = 50
@@ -232,3 +238,73 @@ def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArra
     is_own = pc.is_in(ids, value_set=pa.array(alerts, pa.string()))
     by_event = pc.and_not(pc.is_in(events, value_set=pa.array(of, pa.string())), own)
     return pc.or_(is_own, by_event)
+
+
+_SUMS = ("evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "alerts", "held_alerts")
+"""Each event is counted in every group, so sums are of events and groups; `events` is of events."""
+
+
+def latest_batches(folder: Path, most: int, before: int | None = None) -> list[dict[str, Any]]:
+    """Return the latest batches, those before a batch if one is given, newest first; none where nothing is recorded."""
+    table = folder / BATCHES
+    if not is_table(table):
+        return []
+    older = "" if before is None else f" where batch_id < {before}"
+    sums = ", ".join(f'sum("{name}") as "{name}"' for name in _SUMS)
+    fields = "max(ruleset_version) as ruleset_version, max(events_in) as events, max(latest_event_time) as latest"
+    rows = query(
+        table,
+        f"select batch_id, {fields}, {sums} from rows{older} group by batch_id order by batch_id desc limit {most}",
+        f"results {table}",
+    )
+    found: list[dict[str, Any]] = in_ms(rows).to_pylist()
+    return found
+
+
+def totals(folder: Path) -> dict[str, int]:
+    """Return how many batches and events there are, and what became of them."""
+    table = folder / BATCHES
+    if not is_table(table):
+        return {}
+    sums = ", ".join(f'sum("{name}") as "{name}"' for name in _SUMS)
+    of_batch = f"select batch_id, max(events_in) as events, {sums} from rows group by batch_id"
+    names = ", ".join(f'sum("{name}") as "{name}"' for name in ("events", *_SUMS))
+    (found,) = query(
+        table,
+        f"select count(*) as batches, max(batch_id) as last, {names} from ({of_batch}) as one",
+        f"results {table}",
+    ).to_pylist()
+    return {name: int(value or 0) for name, value in found.items()} | {"dead_letters": _rows_of(folder / DEAD_LETTERS)}
+
+
+def recorded_line(found: Mapping[str, int]) -> str:
+    """Say of a job that tells nothing of itself what is recorded of it, by its totals."""
+    return f"no job runs now; {found['batches']:,} batches are recorded"
+
+
+def groups_of_batch(folder: Path, batch_id: int) -> list[dict[str, Any]]:
+    """Return the account of each group in a batch."""
+    table = folder / BATCHES
+    rows = query(table, f'select * from rows where batch_id = {batch_id} order by "group"', f"results {table}")
+    found: list[dict[str, Any]] = in_ms(rows).to_pylist()
+    return found
+
+
+def _rows_of(table: Path) -> int:
+    if not is_table(table):
+        return 0
+    (found,) = query(table, "select count(*) as rows from rows", f"results {table}").to_pylist()
+    return int(found["rows"])
+
+
+def precisions(job: Job) -> dict[str, ShareInterval]:
+    """Return the share of fraud among the judged alerts of each rule that has some, as `buckets rules quality` does."""
+    folder = kept_results(job)
+    if folder is None or not has_alerts(folder):
+        return {}
+    given = findings(job_verdicts(job))
+    if not given.by_event and not given.by_alert:
+        return {}
+    tests = f"({is_in('alert_id', given.by_alert.keys())} or {is_in('event_id', given.by_event.keys())})"
+    rules = quality(recorded_alerts(folder, selection=Selection(tests=[tests])), given, {}, {})
+    return {rule.rule_id: rule.fraud_of_judged for rule in rules if rule.fraud_of_judged is not None}

@@ -1,6 +1,9 @@
 """Long questions, such as a backtest: one runs at a time, the others wait; each can be cancelled.
 
 A question is answered in a process of its own, at low priority, which ends with the one that has asked.
+
+Moments that people name in a field.
+The configuration of a job for those who ask about it for a long time.
 """
 
 import contextlib
@@ -20,7 +23,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from buckets.clock import epoch_ms
+from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
+from buckets.feeds.feed import WatchedFiles
+from buckets.moment import TimeRange, parse_moment_ms
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 _NICENESS = 10
@@ -176,7 +182,7 @@ def _start(question: Question) -> "subprocess.Popen[str]":
     (question.folder / "asked.json").write_text(json.dumps(dict(question.asked)), encoding="utf-8")
     with (question.folder / "log.txt").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "buckets.questions.answer", str(question.folder)],
+            [sys.executable, "-m", "buckets.questions.key_events", str(question.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -201,3 +207,42 @@ def _said(line: str) -> dict[str, Any]:
     except ValueError:
         return {"error": line.strip()[:_LONGEST_SAID]}
     return said if isinstance(said, dict) else {}
+
+
+def named_moment_ms(name: str, text: str) -> int | None:
+    """Return the moment in a field with a name; None where the field is empty.
+
+    Raises:
+        BucketsError: it is no moment.
+    """
+    try:
+        return parse_moment_ms(text) if text else None
+    except ValueError as error:
+        message = f"{name}: {error}"
+        raise BucketsError(message) from None
+
+
+def named_times(begin: str, end: str) -> TimeRange:
+    """Return the event times between the fields `from` and `to`, either of which may be empty.
+
+    Raises:
+        BucketsError: one is no moment.
+    """
+    return TimeRange(named_moment_ms("from", begin), named_moment_ms("to", end))
+
+
+class FollowedSchema:
+    """A job, with its event schema as the file has it; may be asked by several threads."""
+
+    def __init__(self, job: Job) -> None:
+        """Begin with a job that has just been read."""
+        self._job, self._lock = job, threading.Lock()
+        self._file = WatchedFiles(job.schema_path, job.with_schema_of_now)
+        self._file.start()
+
+    @property
+    def job(self) -> Job:
+        """The job as it is now; an event schema that is not valid changes nothing. Cost: one stat."""
+        with self._lock, contextlib.suppress(BucketsError):
+            self._job = self._file.read() or self._job
+        return self._job

@@ -1,22 +1,34 @@
 """Files of the Flink demo's messages: a JSON list of them, or one after the other, as objects or plain lines.
 
 Messages count in their order, as in a topic: a later one replaces an earlier one of the same rule, DELETE takes it
-away, and DELETE_RULES_ALL all before it. The other commands ask something of a running job, and say nothing about which
+away, and DELETE_RULES_ALL all before it. The other commands ask something of a running job, and say nothing about
+which
 rules there are.
+
+Notes on the rules of a file.
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.rules.flink_line import is_plain_line, parse_plain_line
-from buckets.rules.flink_message import FlinkMessage, is_flink_object, parse_flink_object, schema_fault
-from buckets.rules.json_text import DECODER, checked_object
+from buckets.files import write_whole
+from buckets.rules.change import DECODER, checked_object
+from buckets.rules.flink_message import (
+    FlinkMessage,
+    is_flink_object,
+    is_plain_line,
+    parse_flink_object,
+    parse_plain_line,
+    schema_fault,
+)
 from buckets.rules.rule import Rule
 
 _OUR_FORM = re.compile(r"""\{\s*["']?rules["']?\s*:""")
@@ -169,3 +181,53 @@ def _line(text: str, index: int) -> int:
 def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
     match = pattern.match(text, begin)
     return begin if match is None else match.end()
+
+
+@dataclass(frozen=True)
+class ChangeNote:
+    """Who changed a rule, and why."""
+
+    author: str
+    reason: str
+
+
+def change_notes_path(file: Path) -> Path:
+    """Return where the notes on a rule file are kept."""
+    return file.with_name(f".{file.name}.changes.json")
+
+
+def read_change_notes(files: Iterable[Path]) -> dict[str, ChangeNote]:
+    """Read the notes on rule files, by rule; a file that has been changed by hand since has none."""
+    notes: dict[str, ChangeNote] = {}
+    for file in files:
+        try:
+            kept = json.loads(change_notes_path(file).read_text(encoding="utf-8"))
+            if kept["sha256"] == _hash(file.read_bytes()):
+                notes |= {rule_id: _note(**note) for rule_id, note in kept["rules"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # there are no notes, or the file is not one of ours
+    return notes
+
+
+def _note(author: Any, reason: Any) -> ChangeNote:
+    if not isinstance(author, str) or not isinstance(reason, str):
+        message = "author and reason are texts"
+        raise TypeError(message)
+    return ChangeNote(author, reason)
+
+
+def write_change_notes(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
+    """Write who changes rules, and why, before the rule file gets its new text.
+
+    Args:
+        file: the rule file.
+        text: what it will hold.
+        notes: by rule; notes on other rules stay.
+    """
+    rules = {rule_id: asdict(note) for rule_id, note in {**read_change_notes([file]), **notes}.items()}
+    kept = {"sha256": _hash(text.encode()), "rules": rules}
+    write_whole(change_notes_path(file), json.dumps(kept, ensure_ascii=False, indent=1))
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

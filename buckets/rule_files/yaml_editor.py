@@ -25,8 +25,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError
 from buckets.files import held, write_whole
-from buckets.rule_files.change_notes import ChangeNote, write_change_notes
-from buckets.rule_files.flink_rules import holds_flink_rules
+from buckets.rule_files.flink_rules import ChangeNote, holds_flink_rules, write_change_notes
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.rule import POLICY_FIELDS, Rule, State
 from buckets.stores.store_path import StorePath

@@ -19,8 +19,8 @@ from buckets.printable import short_line
 from buckets.rule_files.flink_rules import holds_flink_rules, load_flink_rules, read_flink_rules
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
+from buckets.rules.flink_message import check_against_schema, check_new
 from buckets.rules.rule import Rule
-from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.stores.location import found_location, location
 from buckets.stores.store_path import StoreError
 from buckets.validation import Location, field_name

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from buckets.audit.messages import kept_messages
 from buckets.audit.tables import TRANSACTIONS
-from buckets.checkpoint.pinned_schemas import newest_pinned
-from buckets.checkpoint.topic_values import TopicValues
+from buckets.audit.writer import kept_messages
+from buckets.checkpoint.topic_values import TopicValues, newest_pinned
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
-from buckets.delta.query import is_table
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.arrivals import SOURCE, field_column, parse
@@ -23,10 +21,9 @@ from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.message_fields import columns_beside_value
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import modified_files
-from buckets.outputs.alert_ids import full_alert_id
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows
 from buckets.printable import quoted
-from buckets.rule_tests.event_rows import EventRow, written_events
+from buckets.rule_tests.given_events import EventRow, written_events
 from buckets.stores.location import location
 
 _COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from buckets.duration import format_duration
 from buckets.evaluation import Results
 from buckets.moment import exact_time_text, moment_ms
-from buckets.numbers.figures import readable
+from buckets.numbers.fixed_point import readable
 from buckets.printable import counted, quoted
 from buckets.rule_tests.given_events import GivenEvents
 from buckets.rules.condition import condition_words

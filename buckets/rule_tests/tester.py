@@ -14,9 +14,8 @@ from buckets.config.lists import list_fault
 from buckets.errors import BucketsError
 from buckets.evaluation import Evaluator
 from buckets.events.schema import EventSchema
-from buckets.lists.index import ListIndex
+from buckets.lists.index import ListIndex, Lists
 from buckets.lists.list_file import base_of
-from buckets.lists.lists import Lists
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.comparison import mismatches

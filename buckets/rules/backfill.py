@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from buckets.events.schema import EventSchema
-from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, at
-from buckets.rules.fill import Fill
+from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Fill, at
 from buckets.rules.group import Group, group_id, used_tracks
 from buckets.rules.release import same_definition
 from buckets.rules.revision import Change, Revision

@@ -11,27 +11,102 @@ that its key names, as in any compacted topic.
     !clear_all_state        {"change": "clear_all_state"}, likewise `delete_all` and `export`
 
 A compacted topic keeps only the last message of each key. A message under a rule's own key must therefore hold the
-whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace the
+whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace
+the
 rule by it. A `delete` stays in the topic with its author and reason; a later message without a value removes it from
 the topic and changes nothing else, since the rule is deleted already.
 
 Messages of the Flink demo (`flink_message`) are changes too. The demo gives them no key.
+
+JSON as messages and files of rules hold it.
 """
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from buckets.errors import BucketsError
 from buckets.printable import unseen_character
-from buckets.rules.flink_line import is_plain_line, parse_plain_line
-from buckets.rules.flink_message import CONTROLS, FlinkMessage, is_flink_object, parse_flink_object
-from buckets.rules.json_text import parse_object
+from buckets.rules.flink_message import (
+    CONTROLS,
+    FlinkMessage,
+    check_new,
+    is_flink_object,
+    is_plain_line,
+    parse_flink_object,
+    parse_plain_line,
+)
 from buckets.rules.rule import Rule, State
-from buckets.rules.rule_faults import check_new
-from buckets.validation import field_name, first_fault
+from buckets.validation import DEEPEST, field_name, first_fault
+
+
+def parse_object(text: str, what: str) -> dict[str, Any]:
+    """Return a text that is one object.
+
+    Args:
+        text: the text.
+        what: what the object is, for error messages.
+
+    Raises:
+        ValueError: it is not one object; says why.
+    """
+    try:
+        data = DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
+    return checked_object(data, what)
+
+
+def checked_object(data: Any, what: str) -> dict[str, Any]:
+    """Return what `DECODER` has read, if it is an object that can be written again.
+
+    Raises:
+        ValueError: it is no object, holds half a character, or is nested too deep.
+    """
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        message = f"broken JSON: {error.object[error.start]!a} is half a character"
+        raise ValueError(message) from None
+    except (ValueError, RecursionError) as error:
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
+    if not isinstance(data, dict):
+        message = f"{what} is a JSON object, not {type(data).__name__}"
+        raise ValueError(message)
+    if _is_deeper(data, DEEPEST):
+        message = f"broken JSON: values are nested more than {DEEPEST} deep"
+        raise ValueError(message)
+    return data
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+
+
+def _no_number(text: str) -> NoReturn:
+    message = f"{text} is no number"
+    raise ValueError(message)
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            message = f"key {key!r} is given twice"
+            raise ValueError(message)
+        found[key] = value
+    return found
+
+
+DECODER = json.JSONDecoder(parse_float=str, parse_constant=_no_number, object_pairs_hook=_keys_once)
+
 
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
 _OF_ONE_RULE = ("state", "delete", "clear_state")

@@ -8,11 +8,15 @@ window of it is complete if the window begins after every event that the key can
     since                           └─ for events here ─┘  └─ for events here
 
 So a wild date makes only those windows incomplete that end after it.
+
+A fill.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -124,3 +128,80 @@ def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.
     from_ms = sorted({ALWAYS_MS, *(since.from_ms for each in many for since in each)})
     since_ms = [[at(each, moment_ms) for moment_ms in from_ms] for each in many]
     return np.array(from_ms, np.int64), np.array(since_ms, np.int64).reshape(len(many), len(from_ms))
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A group that is being filled.
+
+    Attributes:
+        number: of the fill; no two of a job have the same.
+        group_id: the group.
+        rule_ids: the rules that it was asked for.
+        first_batch: the archive is read up to the batch before; what arrives from it on waits in the state.
+        complete: since when the timelines will be complete; None: since the first event.
+    """
+
+    number: int
+    group_id: str
+    rule_ids: tuple[str, ...]
+    first_batch: int
+    complete: Completeness | None = None
+
+    @property
+    def timelines(self) -> str:
+        """Under which identity its timelines lie in the state: 16 hex digits."""
+        return self._identity("timelines")
+
+    @property
+    def waiting(self) -> str:
+        """Under which identity arrivals lie in the state that wait until the archive has been read: 16 hex digits."""
+        return self._identity("waiting")
+
+    def _identity(self, what: str) -> str:
+        return fill_identity(self.group_id, self.number, what)
+
+    def to_record(self) -> list[Any]:
+        """Return the fill as JSON."""
+        complete = None if self.complete is None else [list(since) for since in self.complete]
+        return [self.number, self.group_id, list(self.rule_ids), self.first_batch, complete]
+
+    @classmethod
+    def of_record(cls, record: list[Any]) -> "Fill":
+        """Read what `to_record` wrote."""
+        number, group_id, rule_ids, first_batch, complete = record
+        steps = None if complete is None else tuple(Since(*step) for step in complete)
+        return cls(number, group_id, tuple(rule_ids), first_batch, steps)
+
+
+class Filled(NamedTuple):
+    """How far a fill had come with a batch.
+
+    Attributes:
+        chunk: the next chunk of history of the shard that is least far.
+        waiting: how many batches of arrivals waited, summed over the shards.
+        done: whether all shards had caught up.
+    """
+
+    chunk: int
+    waiting: int
+    done: bool
+
+
+class Piece(NamedTuple):
+    """Some history of a group in a shard.
+
+    Attributes:
+        packed: the events as `fan_out` packs them; None where the shard has none.
+        rows: how many rows of the archive it stands for, in all shards.
+        lists: as JSON, by name the versions of the lists that its events have seen.
+    """
+
+    packed: bytes | None
+    rows: int
+    lists: str
+
+
+def fill_identity(group_id: str, number: int, what: str) -> str:
+    """Return an identity that belongs to one fill of a group alone."""
+    return hashlib.blake2b(f"{group_id}/{number}/{what}".encode(), digest_size=8).hexdigest()

@@ -11,7 +11,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.decimals import Numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Kind
-from buckets.lists.lists import ListsAt
+from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.sql_filter import (
     EXTREMES,

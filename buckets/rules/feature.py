@@ -1,9 +1,16 @@
-"""A feature: what is computed over a window, to be named in the condition of a rule."""
+"""A feature: what is computed over a window, to be named in the condition of a rule.
 
-from collections.abc import Iterator
+Tracks.
+The window of a rule or a feature.
+Parts.
+Alerts as events.
+The short form of a rule.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -17,17 +24,146 @@ from pydantic import (
 )
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind
-from buckets.aggregates.component import Component
+from buckets.aggregates.component import ColumnKind, Component
 from buckets.aggregates.operation import COUNT, SUM
-from buckets.aggregates.registry import AGGREGATES, Function
-from buckets.events.schema import EventSchema
+from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
+from buckets.duration import DurationMs, format_duration
+from buckets.events.event_id import EventId
+from buckets.events.schema import ALERT_SCORE, AttributeType, EventSchema, EventTime, Measure
+from buckets.expressions.expression import Expression
 from buckets.numbers.fixed_point import parse_decimal
-from buckets.printable import short_line
-from buckets.rules.alert_schema import Counted
-from buckets.rules.filter import Filter, FilterField
-from buckets.rules.part import Part
-from buckets.rules.track import Track
-from buckets.rules.window import Window
+from buckets.printable import capitalised, short_line
+from buckets.rules.filter import Filter, FilterField, describe_filter
+from buckets.rules.sql_filter import SqlFilter
+
+
+@dataclass(frozen=True)
+class Track:
+    """A column of a timeline.
+
+    Attributes:
+        kind: what is kept of a field.
+        of: the field; None where only events are counted.
+        where: which events count; empty for all.
+    """
+
+    kind: ColumnKind
+    of: str | None
+    where: Filter = ()
+
+    @property
+    def name(self) -> str:
+        """What tells tracks apart: of plain values, the field; of all else a text that is no name of a measure."""
+        if self.kind == "value" and not self.where:
+            return self.of or ""
+        filtered = f" where {describe_filter(self.where)}" if self.where else ""
+        return f"{self.kind}({self.of or ''}){filtered}"
+
+
+class Window(BaseModel):
+    """How far a window reaches back from its event, and whether it holds an event exactly that old."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    length_ms: DurationMs = Field(alias="length")
+    left: Literal["closed", "open"] = "closed"
+
+    @field_validator("length_ms", mode="after")
+    @classmethod
+    def _longer_than_nothing(cls, value: int) -> int:
+        if value <= 0:
+            message = "a window is at least 1ms long"
+            raise ValueError(message)
+        return value
+
+    @field_serializer("length_ms")
+    def _as_written(self, value: int) -> str:
+        return format_duration(value)
+
+    @property
+    def reach_ms(self) -> int:
+        """How much older than its event an event of the window may be."""
+        return self.length_ms - (self.left == "open")
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operation over a window of a group's events.
+
+    Attributes:
+        operation: what the kernel computes, one of `buckets.aggregates.operation`.
+        column: of which track; None for a count.
+        second: a second track, where pairs of values are counted.
+        counted: a track that says which events count; None where all do.
+        window: how far back it reaches.
+        on_trial: whether only rules on trial need it.
+        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
+    """
+
+    operation: int
+    column: Track | None
+    second: Track | None
+    counted: Track | None
+    window: Window
+    on_trial: bool
+    parameter: int = 0
+
+    @property
+    def tracks(self) -> tuple[Track, ...]:
+        """What it reads."""
+        return tuple(track for track in (self.column, self.second, self.counted) if track is not None)
+
+
+Counted = Literal["events", "alerts"]
+"""What a rule counts."""
+ALERT_ID = "alert_id"
+ALERT_RULE = "alert_rule"
+ALERT_SEVERITY = "alert_severity"
+ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
+"""The fields that an alert has beside those of its event."""
+
+
+def alert_schema(schema: EventSchema) -> EventSchema:
+    """Return the event schema of alerts on events.
+
+    Args:
+        schema: the event schema of the events.
+
+    Raises:
+        ValueError: a field of the events has the name of one that only alerts have.
+    """
+    taken = next((name for name in schema.field_names if name in ALERT_FIELDS), None)
+    if taken is not None:
+        message = (
+            f"event schema {schema.name!r} has a field {taken!r}, which alerts as events have themselves; rename the "
+            "field to have rules over alerts"
+        )
+        raise ValueError(message)
+    strings: dict[str, AttributeType] = {ALERT_RULE: "string", ALERT_SEVERITY: "string"}
+    time = schema.event_time
+    return EventSchema(
+        name=f"alerts of {schema.name}",
+        version=schema.version,
+        event_id=EventId(field=ALERT_ID),
+        event_time=EventTime(field=time.field, unit="ms", earliest=time.earliest, latest=time.latest),
+        attributes={schema.event_id: "string", **schema.attributes, **strings},
+        measures={**schema.measures, ALERT_SCORE: Measure(scale=0)},
+        arrays=schema.arrays,
+    )
+
+
+def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
+    """Return the event schema of what a rule counts.
+
+    Args:
+        counted: events or alerts.
+        schema: the event schema of the events.
+
+    Raises:
+        ValueError: as `alert_schema`.
+    """
+    return alert_schema(schema) if counted == "alerts" else schema
+
 
 _P_NEEDED = "write a number above 0 and up to 100 with at most two digits after the point"
 
@@ -171,3 +307,100 @@ def field_kind(field: str, schema: EventSchema) -> FieldKind:
         KeyError: the schema does not declare it.
     """
     return "measure" if field in schema.measures else schema.attributes[field]
+
+
+Operator = Literal[">", ">=", "<", "<=", "=", "!="]
+VALUE: Final = "value"
+"""The name of the one feature."""
+FIELDS: Final = ("aggregate", "window", "limit")
+"""The fields of a rule that make up its short form."""
+SHORT_LOCATIONS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("when",): ("limit",),
+    ("features", VALUE, "of"): ("aggregate", "measure"),
+    ("features", VALUE, "window"): ("window",),
+}
+"""Where the short form has what other rules have among their features and in their condition."""
+_COMPARISONS: Final[Mapping[str, str]] = {
+    ">": "is above",
+    ">=": "is at least",
+    "<": "is below",
+    "<=": "is at most",
+    "=": "is exactly",
+    "!=": "is not",
+}
+_LONGEST_LIMIT_DIGITS = 38
+
+
+class Aggregation(BaseModel):
+    """A function over a measure; a count needs no measure."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    function: ShortFunction
+    measure: str | None = None
+
+    @model_validator(mode="after")
+    def _measure_where_needed(self) -> "Aggregation":
+        if AGGREGATES[self.function].takes and self.measure is None:
+            message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
+            raise ValueError(message)
+        return self
+
+
+class Limit(BaseModel):
+    """The comparison that makes a value an alert."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operator: Operator
+    value: Decimal
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _exact(cls, value: Any) -> Decimal:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            message = f"{value!r} is not a decimal number"
+            raise ValueError(message)
+        number = parse_decimal(str(value))
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)
+        if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
+            message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
+            raise ValueError(message)
+        return Decimal(format(number, "f"))
+
+    @field_serializer("value")
+    def _as_written(self, value: Decimal) -> str:
+        return format(value, "f")
+
+
+def feature_of(aggregation: Aggregation, window: Window) -> Feature:
+    """Return the one feature of a rule in the short form; a count is of no field, whatever measure it names."""
+    of = aggregation.measure if AGGREGATES[aggregation.function].takes else None
+    return Feature(function=aggregation.function, of=of, window=window)
+
+
+def condition_of(limit: Limit) -> SqlFilter:
+    """Return the condition of a rule in the short form."""
+    operands = (Expression("field", value=VALUE), Expression("number", value=limit.value))
+    return SqlFilter(Expression(limit.operator, operands), f"{VALUE} {limit.operator} {limit.value:f}")
+
+
+def phrase_of(feature: Feature) -> str:
+    """Return what a rule in the short form computes, in English: `the sum of paymentAmount`."""
+    return " ".join(part for part in (feature.aggregate.short_phrase, feature.of) if part)
+
+
+def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "") -> str:
+    """Return a rule in the short form, or what an alert of it has found, in English.
+
+    Args:
+        feature: its one feature.
+        limit: its limit.
+        events: of which events the feature is, for the sentence of the rule.
+        value: the value as it is shown, for the sentence of an alert.
+    """
+    over = f"over the last {format_duration(feature.window.length_ms)}"
+    value = f" ({value})" if value else ""
+    text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"
+    return capitalised(text)

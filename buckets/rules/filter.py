@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
 from buckets.rules.sql_filter import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter

@@ -1,38 +1,61 @@
 """A group: what several rules share, grouping fields and filter, and how its timelines are laid out.
 
 A rule needs a group for each set of fields that its features group by, without a filter; one in the short form needs
-one with its own filter. Timelines have one column of values for each measure or other track that any rule of the group
-has ever used, in the order of first use. A column never moves, so that timelines written under an earlier version stay
+one with its own filter. Timelines have one column of values for each measure or other track that any rule of the
+group
+has ever used, in the order of first use. A column never moves, so that timelines written under an earlier version
+stay
 readable. A *track* is one such column, or the bare count of events.
 
-`complete` of a track says from which event time on its timelines hold every event. It is None for a track that has been
+`complete` of a track says from which event time on its timelines hold every event. It is None for a track that has
+been
 kept since the job's first event. A track that is new in a later version begins after the event times that had arrived
 by then (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
+
+Limits that the kernel compares with itself, so that many of them on one feature cost what one does.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property, reduce
 from typing import Any
 
+from buckets.aggregates.registry import SHORT_FUNCTIONS
 from buckets.events.schema import EventSchema
+from buckets.expressions.expression import COMPARISONS
 from buckets.printable import quoted
-from buckets.rules.alert_schema import Counted, schema_on
 from buckets.rules.completeness import (
     FROM_THE_FIRST,
     Completeness,
     later,
 )
+from buckets.rules.feature import Counted, Limit, Part, Track, schema_on
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
-from buckets.rules.kernel_limit import kernel_limit
-from buckets.rules.part import Part
-from buckets.rules.policies.policy import AlertPolicy
+from buckets.rules.policies import AlertPolicy
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import Rule
-from buckets.rules.track import Track
+
+
+def kernel_limit(rule: Rule) -> Limit | None:
+    """Return the limit that the kernel compares the one feature of a rule with; None where it cannot do that."""
+    if rule.limit is not None:
+        return rule.limit
+    condition = rule.when.expression
+    if len(rule.features) != 1 or condition.operator not in COMPARISONS:
+        return None
+    compared, number = (operand.value for operand in condition.operands)
+    (named,) = rule.named_features()
+    is_of_group = frozenset(named.fields) == frozenset(rule.group_by) and not named.counted
+    if compared != named.name or not isinstance(number, Decimal) or not is_of_group:
+        return None
+    if named.feature.function not in SHORT_FUNCTIONS:
+        return None
+    return Limit.model_construct(operator=condition.operator, value=number)
+
 
 COUNT_TRACK = ""
 """Name of the track that holds no measure."""

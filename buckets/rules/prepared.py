@@ -1,16 +1,155 @@
-"""Rules with features, laid out once for all batches: what several of them share has a number."""
+"""Rules with features, laid out once for all batches: what several of them share has a number.
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+Conditions that differ only in the numbers that they compare with, and how.
+"""
 
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.expressions.decimals import Numbers, compared_with_limits, constant, sized
+from buckets.expressions.expression import COMPARISONS, Expression
 from buckets.rules.condition import condition_fields
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
-from buckets.rules.part import Part
 from buckets.rules.policy import Effective
 from buckets.rules.rule import Rule
 from buckets.rules.sql_filter import SqlFilter
-from buckets.rules.template import Holes, Template
+
+
+class LimitTest(NamedTuple):
+    """A feature or a field of the event that is compared with a number."""
+
+    name: str
+    operator: str
+    number: Decimal
+
+
+@dataclass(frozen=True)
+class LimitTests:
+    """The tests of one feature or field in one place of a template, one of each rule.
+
+    Attributes:
+        name: of the feature or field.
+        limits: by operator, which rules compare so, ascending, and their numbers, `(rules, 1)`.
+    """
+
+    name: str
+    limits: dict[str, tuple[npt.NDArray[np.int64], Numbers]]
+
+    @classmethod
+    def of(cls, tests: Sequence[LimitTest]) -> "LimitTests":
+        """Return the tests of rules, one of each."""
+        limits = {}
+        for operator in dict.fromkeys(test.operator for test in tests):
+            rules = [rule for rule, test in enumerate(tests) if test.operator == operator]
+            numbers = column_of([tests[rule].number for rule in rules])
+            limits[operator] = np.array(rules, np.int64), numbers.rows((slice(None), None))
+        return cls(tests[0].name, limits)
+
+    def truths(self, values: Numbers, rules: range) -> pa.BooleanArray:
+        """Return what the tests of some rules are at events, those of a rule together; NULL where a value is."""
+        truths = np.empty((len(rules), len(values.scaled)), np.bool_)
+        for operator, (of_rules, limits) in self.limits.items():
+            chosen = slice(*np.searchsorted(of_rules, (rules.start, rules.stop)))
+            truths[of_rules[chosen] - rules.start] = compared_with_limits(operator, values, limits.rows(chosen))
+        is_null = None if values.valid.all() else np.tile(~values.valid, len(rules))
+        return pa.array(truths.ravel(), mask=is_null)
+
+
+@dataclass
+class Holes:
+    """What stands in the holes of one condition, in order.
+
+    Attributes:
+        numbers: what is compared with anything but a feature or a field.
+        tests: of features and fields.
+    """
+
+    numbers: list[Decimal] = field(default_factory=list)
+    tests: list[LimitTest] = field(default_factory=list)
+
+    def cut_into(self, expression: Expression) -> Expression:
+        """Return a condition with its holes, and keep what stood there."""
+        operator, operands = expression.operator, expression.operands
+        if operator in ("and", "or", "not"):
+            return Expression(operator, tuple(map(self.cut_into, operands)))
+        if operator not in COMPARISONS:
+            return expression
+        first, second = operands
+        if first.operator == "field" and isinstance(second.value, Decimal):
+            self.tests.append(LimitTest(str(first.value), operator, second.value))
+            return Expression("field", value=hole_for_test(len(self.tests) - 1, str(first.value)))
+        return Expression(operator, tuple(map(self._without_number, operands)))
+
+    def _without_number(self, operand: Expression) -> Expression:
+        if not isinstance(operand.value, Decimal):
+            return operand
+        self.numbers.append(operand.value)
+        return Expression("field", value=hole_for_number(len(self.numbers) - 1))
+
+
+@dataclass(frozen=True)
+class Template:
+    """Conditions over the same features and fields at the same events.
+
+    Attributes:
+        choice: the number of the choice of their rules.
+        condition: with the holes as fields that no event has.
+        rules: the numbers of the rules.
+        bounds: by hole, the numbers that stand there, one for each rule.
+        tests: by hole, the tests that stand there.
+    """
+
+    choice: int
+    condition: SqlFilter
+    rules: tuple[int, ...]
+    bounds: dict[str, Numbers]
+    tests: dict[str, LimitTests]
+
+    @classmethod
+    def of(cls, choice: int, condition: SqlFilter, members: Iterable[tuple[int, Holes]]) -> "Template":
+        """Return the template of conditions with the same holes.
+
+        Args:
+            choice: the number of the choice of their rules.
+            condition: with its holes.
+            members: the number of each rule, and what stands in its holes.
+        """
+        rules, holes = zip(*members, strict=True)
+        bounds = zip(*(of_rule.numbers for of_rule in holes), strict=True)
+        tests = map(LimitTests.of, zip(*(of_rule.tests for of_rule in holes), strict=True))
+        return cls(
+            choice,
+            condition,
+            rules,
+            {hole_for_number(index): column_of(numbers) for index, numbers in enumerate(bounds)},
+            {hole_for_test(index, of_rules.name): of_rules for index, of_rules in enumerate(tests)},
+        )
+
+
+def hole_for_number(index: int) -> str:
+    """Return the name of a hole for a number, which no field and no feature has."""
+    return f"\0{index}"
+
+
+def hole_for_test(index: int, name: str) -> str:
+    """Return the name of a hole for a test of a feature or field."""
+    return f"\0{index} {name}"
+
+
+def column_of(values: Sequence[Decimal]) -> Numbers:
+    """Return numbers of any scales as one column."""
+    constants = [constant(value) for value in values]
+    scale = max(number.scale for number in constants)
+    scaled = [int(number.scaled) * 10 ** (scale - number.scale) for number in constants]
+    largest = max(map(abs, scaled))
+    return Numbers(sized(scaled, largest), scale, largest, np.ones(len(scaled), np.bool_))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from buckets.expressions.expression import Expression
-from buckets.rules.alert_schema import ALERT_FIELDS
+from buckets.rules.feature import ALERT_FIELDS
 from buckets.rules.filter import Filter, parse_filter, write_filter
 from buckets.rules.group import Group, group_id
 from buckets.rules.rule import Rule
@@ -100,8 +100,8 @@ def renamed_filter(where: Filter, names: Names) -> Filter:
 
 def renamed_sql(text: str, names: Names) -> str:
     """Return a condition in SQL in which fields have other names, and everything else stands as it was written."""
+    from buckets.expressions.expression import quoted_name
     from buckets.expressions.parser import parse_expression
-    from buckets.expressions.sql_text import quoted_name
 
     found = sorted({field.at: str(field.value) for field in _fields(parse_expression(text))}.items(), reverse=True)
     for at, name in found:

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Literal
 
 from buckets.events.schema import EventSchema
-from buckets.rules.alert_schema import Counted, schema_on
 from buckets.rules.change import Kind, RuleChange, needs_put
 from buckets.rules.completeness import Stretches
+from buckets.rules.feature import Counted, schema_on
 from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.flink_message import check_against_schema
 from buckets.rules.group import Group, canonical_group_id
 from buckets.rules.rule import LARGEST_VERSION, Rule
-from buckets.rules.rule_faults import check_against_schema
 from buckets.rules.rule_set import RuleSet, next_rule_set
 
 

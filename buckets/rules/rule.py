@@ -1,11 +1,14 @@
 """A rule: what makes an event an alert. It has features, and a condition over them and the fields of the event.
 
-A rule that is written in the short form, `aggregate`, `window` and `limit`, gets its one feature and its condition when
-it is read, and is written as it was; see `short_form`.
+A rule that is written in the short form, `aggregate`, `window` and `limit`, gets its one feature and its condition
+when
+it is read, and is written as it was; see `feature`.
+
+The policy of a rule in English.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -23,29 +26,29 @@ from pydantic import (
 from buckets.aggregates.operation import AVG, COUNT
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, EventSchema
+from buckets.moment import brief_time_text, moment_ms
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
-from buckets.printable import capitalised, short_line
-from buckets.rules.alert_schema import Counted
+from buckets.printable import capitalised, one_line, short_line
 from buckets.rules.condition import ConditionField, condition_fields, condition_words
-from buckets.rules.feature import Feature, NamedFeature
-from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
-from buckets.rules.part import Part
-from buckets.rules.policies.policy import AlertPolicy
-from buckets.rules.policies.registry import policies_of
-from buckets.rules.policies.snoozes import MOST_SNOOZES, Snooze
-from buckets.rules.policy import LARGEST_SCORE, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share
-from buckets.rules.short_form import (
+from buckets.rules.feature import (
     FIELDS,
     SHORT_LOCATIONS,
     VALUE,
     Aggregation,
+    Counted,
+    Feature,
     Limit,
+    NamedFeature,
+    Part,
+    Window,
     condition_of,
     feature_of,
     phrase_of,
     sentence_of,
 )
-from buckets.rules.window import Window
+from buckets.rules.filter import Filter, FilterField, describe_filter, filter_fields, filter_lists
+from buckets.rules.policies import MOST_SNOOZES, AlertPolicy, Snooze, policies_of
+from buckets.rules.policy import LARGEST_SCORE, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, share_text
 
 State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 
@@ -323,3 +326,29 @@ def value_scale(rule: Rule, schema: EventSchema) -> int:
     is_score = rule.on == "alerts" and feature.of == ALERT_SCORE
     measure = None if is_score else schema.measures.get(feature.of or "")
     return extra_digits(rule) + (0 if measure is None else measure.scale)
+
+
+def policy_sentence(rule: Rule) -> str:
+    """Return the policy of a rule as sentences, first how grave it is; empty where it has none."""
+    return " ".join(f"{capitalised(sentence)}." for sentence in _sentences(rule))
+
+
+def _sentences(rule: Rule) -> Iterator[str]:
+    marks = [f"severity {rule.severity}"] if rule.severity else []
+    marks += [f"score {rule.score:,}"] if rule.score else []
+    marks += [f"{'tag' if len(rule.tags) == 1 else 'tags'} {', '.join(rule.tags)}"] if rule.tags else []
+    if marks:
+        yield one_line(", ".join(marks))
+    if rule.on == "alerts":
+        yield "it counts alerts, not events"
+    if rule.effective is not None:
+        yield f"in effect {_between(rule.effective)}, by the time of events"
+    if rule.rollout != WHOLE_SHARE:
+        yield f"alerts for {share_text(rule.rollout)} of keys"
+    for policy in sorted(rule.policies, key=lambda policy: POLICY_FIELDS.index(policy.field)):
+        yield from policy.words(rule.group_by)
+
+
+def _between(effective: Effective) -> str:
+    parts = [("from", effective.start), ("until", effective.until)]
+    return " ".join(f"{word} {brief_time_text(moment_ms(moment))}" for word, moment in parts if moment is not None)

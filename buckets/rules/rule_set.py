@@ -2,25 +2,32 @@
 
 Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
 within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
+
+A rule set as the text that travels with each task of a batch.
+What a change of the rules does to the state.
 """
 
+import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, Literal
 
-from buckets.rules.alert_schema import ALERT_FIELDS, Counted
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
 from buckets.rules.completeness import (
     ALWAYS_MS,
     Completeness,
+    Fill,
     Since,
     Stretches,
     complete_behind,
     earlier_from,
     later,
 )
-from buckets.rules.fill import Fill
+from buckets.rules.feature import ALERT_FIELDS, Counted
 from buckets.rules.filter import Filter
 from buckets.rules.group import COUNT_TRACK, Group, group_id, longest_window_ms, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
@@ -289,3 +296,94 @@ def _complete(
                 kept = old.complete[track]
                 complete[track] = later(reach, kept or reach) if grown else kept
     return complete
+
+
+LARGEST_BYTES = 10_000_000
+"""Bytes of the largest encoded rule set that is sent; measured, see DESIGN.md."""
+
+
+@lru_cache(maxsize=4)
+def _encoded(json_text: str) -> str:
+    return base64.b64encode(zlib.compress(json_text.encode())).decode()
+
+
+def encode_rule_set(rule_set: RuleSet) -> str:
+    """Return a rule set as text.
+
+    Raises:
+        BucketsError: it is larger than a batch can carry.
+    """
+    text = _encoded(rule_set.to_json())
+    if len(text) > LARGEST_BYTES:
+        message = (
+            f"the rule set of {len(rule_set.rules)} rules takes {len(text):,} bytes, and a batch carries at most "
+            f"{LARGEST_BYTES:,}; split the rules over several jobs"
+        )
+        raise BucketsError(message)
+    return text
+
+
+@lru_cache(maxsize=4)
+def decode_rule_set(text: str) -> RuleSet:
+    """Return a rule set from its text; the same text is decoded once."""
+    return RuleSet.from_json(zlib.decompress(base64.b64decode(text)).decode())
+
+
+Effect = Literal["begins", "goes", "starts again", "grows", "shrinks", "keeps more", "keeps less"]
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What becomes of a group.
+
+    Attributes:
+        group_id: the group.
+        name: the group in words.
+        effect: what happens to it.
+        words: the effect in English.
+    """
+
+    group_id: str
+    name: str
+    effect: Effect
+    words: str
+
+
+def group_changes(before: RuleSet, after: RuleSet) -> list[GroupChange]:
+    """Return what becomes of the groups of a rule set, those that are there before first."""
+    old = {group.group_id: group for group in before.groups}
+    new = {group.group_id: group for group in after.groups}
+    return [
+        GroupChange(identity, (old.get(identity) or new[identity]).name, effect, words)
+        for identity in {**old, **new}
+        for effect, words in _effects(old.get(identity), new.get(identity))
+    ]
+
+
+def _effects(old: Group | None, new: Group | None) -> Iterator[tuple[Effect, str]]:
+    if old is None:
+        assert new is not None
+        yield "begins", f"begins empty, and reaches back {format_duration(new.longest_window_ms)} once it is complete"
+        return
+    if new is None:
+        yield "goes", f"goes, with {format_duration(old.longest_window_ms)} of events that it keeps for each key"
+        return
+    if old.generation != new.generation:
+        yield "starts again", "starts again: it has been away or was cleared in between, and begins empty"
+        return
+    before, after = (format_duration(group.longest_window_ms) for group in (old, new))
+    if new.longest_window_ms > old.longest_window_ms:
+        yield "grows", f"reaches back {after}, not {before}: what is older than {before} is missing until then"
+    if new.longest_window_ms < old.longest_window_ms:
+        yield "shrinks", f"reaches back {after}, not {before}: older events are evicted"
+    more, less = _tracks(new, old), _tracks(old, new)
+    if more:
+        yield "keeps more", f"also keeps {more}, which begins empty"
+    if less:
+        yield "keeps less", f"keeps no {less} any more"
+
+
+def _tracks(of: Group, without: Group) -> str:
+    """Return what a group keeps of each event, and another does not."""
+    there = set(without.live_tracks)
+    return ", ".join(track for track in of.live_tracks if track not in there and track != COUNT_TRACK)

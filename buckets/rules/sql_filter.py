@@ -16,8 +16,7 @@ from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.decimals import Numbers, numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
-from buckets.lists.index import ListIndex
-from buckets.lists.lists import NO_LISTS, Lists, ListsAt
+from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
 
@@ -56,7 +55,7 @@ def parse_sql_filter(text: str) -> SqlFilter:
     Raises:
         ValueError: it cannot be read; says at which column.
     """
-    from buckets.expressions.normal_form import normalise
+    from buckets.expressions.expression import normalise
     from buckets.expressions.parser import parse_expression
 
     try:
@@ -67,7 +66,7 @@ def parse_sql_filter(text: str) -> SqlFilter:
 
 def one_form(where: SqlFilter) -> str:
     """Return the text that all spellings of a filter have in common, on one line."""
-    from buckets.expressions.sql_text import to_sql
+    from buckets.expressions.expression import to_sql
 
     return one_line(to_sql(where.expression))
 

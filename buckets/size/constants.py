@@ -1,11 +1,18 @@
-"""What a batch costs on one machine: constants that `bench/size.py` has fitted, in a file."""
+"""What a batch costs on one machine: constants that `bench/size.py` has fitted, in a file.
 
+What a micro-batch does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from math import expm1, log1p
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.job import of_configuration
+from buckets.size.workload import GROUP_BYTES, Grouping, Kept, Workload
 from buckets.yaml_file import load_model
 
 FITTED = Path(__file__).with_name("constants.yaml")
@@ -112,3 +119,181 @@ def read_constants(path: Path = FITTED) -> Constants:
         ConfigurationError: it cannot be read, or is none; says where and why.
     """
     return load_model(path, Constants, "constants")
+
+
+PAGE_CELLS, HEAD_CELLS = 128, 64
+"""Cells of a page, and those of a head that never go into one; as `buckets.kernel.score` cuts timelines."""
+KIBIBYTE = 1024
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How many of each there are in a batch.
+
+    Attributes:
+        batches: 1.
+        tasks: that score.
+        shards: that get an event.
+        cells: groupings of shards that get an event.
+        rows: events.
+        texts: events that are decoded from text or messages.
+        copies: events and shards to which they are sent.
+        values: fields of these events that go along.
+        touches: events and groupings into which they fall.
+        keys: different keys in groupings.
+        kilobytes: KiB of entries that are written.
+        features: limits and parts of features that are computed at events.
+        conditions: conditions that are evaluated at events.
+        cold: keys that are in neither log nor cache.
+        moved: entries that the log gives to the store.
+        visits: keys that are looked at for eviction.
+        pages: pages of long timelines that are written.
+    """
+
+    batches: float
+    tasks: float
+    shards: float
+    cells: float
+    rows: float
+    texts: float
+    copies: float
+    values: float
+    touches: float
+    keys: float
+    kilobytes: float
+    features: float
+    conditions: float
+    cold: float
+    moved: float
+    visits: float
+    pages: float
+
+    def cost(self, costs: Costs) -> float:
+        """Return what all of them cost together."""
+        return sum(self.costs(costs).values())
+
+    def costs(self, costs: Costs) -> dict[str, float]:
+        """Return what each of them costs."""
+        return {name: amount * getattr(costs, name) for name, amount in zip(TERMS, astuple(self), strict=True)}
+
+
+TERMS = tuple(field.name for field in fields(Amounts))
+
+
+@dataclass(frozen=True)
+class KeyBytes:
+    """What a key of a grouping takes.
+
+    Attributes:
+        entry: its key and its head, as a batch writes them.
+        memory: both with their place in memory, and its place in the schedule of eviction.
+        state: all that is kept of it.
+    """
+
+    entry: float
+    memory: float
+    state: float
+
+
+def different(keys: float, events: float) -> float:
+    """Return how many different ones of some equally likely keys there are among some events."""
+    if keys <= 1 or events <= 1:  # one event at most: as many keys as events
+        return min(keys, events)
+    return -keys * expm1(events * log1p(-1 / keys))
+
+
+def is_paged(kept: Kept) -> bool:
+    """Return whether timelines are so long that part of them lies in pages of the store."""
+    return kept.raw + kept.buckets > HEAD_CELLS + PAGE_CELLS
+
+
+def key_bytes(grouping: Grouping, kept: Kept, text_bytes: int, stored: StoredBytes) -> KeyBytes:
+    """Return what a key of a grouping takes."""
+    key = GROUP_BYTES + grouping.fields * (text_bytes + 1)
+    cell = stored.cell + text_bytes + grouping.tracks * stored.track
+    bucket = stored.bucket + grouping.tracks * stored.bucket_track
+    events = kept.raw * cell + kept.buckets * bucket
+    in_head = (HEAD_CELLS + PAGE_CELLS / 2) / (kept.raw + kept.buckets) if is_paged(kept) else 1.0
+    entry = key + stored.head + events * in_head
+    slot = key - GROUP_BYTES + stored.slot
+    return KeyBytes(entry, entry + stored.entry + slot, key + stored.head + events + slot)
+
+
+@dataclass(frozen=True)
+class State:
+    """What the state of a workload takes.
+
+    Attributes:
+        kept: of each grouping, what its timelines hold.
+        keys: of each grouping, what a key takes.
+        remembered: of each grouping, the share of its keys that are in log and cache, or are known to have no timeline;
+            all of them while nothing has left the log, since it is known then that there is no other.
+        logged: of each grouping, the share of its keys that are in the log.
+    """
+
+    kept: tuple[Kept, ...]
+    keys: tuple[KeyBytes, ...]
+    remembered: tuple[float, ...]
+    logged: tuple[float, ...]
+
+    @classmethod
+    def of(cls, workload: Workload, stored: StoredBytes, kept: Sequence[Kept]) -> "State":
+        """Return the state of a workload whose timelines hold so much."""
+        keys = tuple(
+            key_bytes(grouping, held, workload.text_bytes, stored)
+            for grouping, held in zip(workload.groupings, kept, strict=True)
+        )
+        all_of_them = (1.0,) * len(keys)
+        found = cls(tuple(kept), keys, all_of_them, all_of_them)
+        log, known = workload.log_bytes, found.memory_bytes
+        if known <= log:
+            return found
+        living = [held.keys / grouping.keys for grouping, held in zip(workload.groupings, kept, strict=True)]
+        room = min(1.0, (log + workload.cache_bytes) / known)
+        return replace(
+            found,
+            remembered=tuple(share * room for share in living),
+            logged=tuple(share * (log / known) for share in living),
+        )
+
+    @property
+    def state_bytes(self) -> float:
+        """All of it, before anything is compressed."""
+        return sum(held.keys * each.state for held, each in zip(self.kept, self.keys, strict=True))
+
+    @property
+    def memory_bytes(self) -> float:
+        """What all of its keys take if all are in memory."""
+        return sum(held.keys * each.memory for held, each in zip(self.kept, self.keys, strict=True))
+
+
+def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
+    """Return what a batch of so many events does."""
+    groupings = workload.groupings
+    keys = [different(grouping.keys, rows) for grouping in groupings]
+    cells = [different(workload.shards, each) for each in keys]
+    visits = sum(
+        min(1.0, held.keys / (workload.rate * grouping.horizon_ms / 1000))
+        for grouping, held in zip(groupings, state.kept, strict=True)
+    )
+    copies = rows * different(workload.shards, len(groupings))
+    paged = sum(map(is_paged, state.kept))
+    return Amounts(
+        batches=1,
+        tasks=workload.tasks,
+        shards=different(workload.shards, sum(keys)),
+        cells=sum(cells),
+        rows=rows,
+        texts=rows * workload.is_text,
+        copies=copies,
+        values=copies * workload.event_fields,
+        touches=rows * len(groupings),
+        keys=sum(keys),
+        kilobytes=sum(each * size.entry for each, size in zip(keys, state.keys, strict=True)) / KIBIBYTE,
+        features=rows * sum(grouping.features for grouping in groupings),
+        conditions=rows * workload.conditions,
+        cold=sum(each * (1 - share) for each, share in zip(keys, state.remembered, strict=True)),
+        moved=sum(each * (1 - share) for each, share in zip(keys, state.logged, strict=True)),
+        visits=rows * visits,
+        pages=rows * paged / PAGE_CELLS,
+    )

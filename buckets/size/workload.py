@@ -1,9 +1,24 @@
-"""What is asked: the groupings of a job with their keys, how many events come, and what there is to score them with."""
+"""What is asked: the groupings of a job with their keys, how many events come, and what there is to score them with.
 
+The workload of a configuration.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import expm1
 
+from buckets.config.job import Job
+from buckets.config.precision import Precision
+from buckets.config.settings import TriggerSettings
 from buckets.duration import SECOND_MS
+from buckets.errors import ConfigurationError
+from buckets.printable import counted
+from buckets.rules.change import changes_between
+from buckets.rules.group import Group, canonical_group_id
+from buckets.rules.revision import revise
+from buckets.rules.rule_set import RuleSet
+from buckets.size.numbers import DifferentKeys
 
 GROUP_BYTES = 8
 """The identity of a group, with which each of its keys begins in the state."""
@@ -125,3 +140,220 @@ class Workload:
     cache_bytes: int
     interval_s: float = 0.0
     most_rows: int | None = None
+
+
+_LOCAL = re.compile(r"local(?:\[(0*[1-9]\d*|\*)(?:, *\d+)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(0*[1-9]\d*) *, *(0*[1-9]\d*) *, *\d+ *\]")
+_SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
+_SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_LEAST_BESIDES_BYTES = 384 << 20
+"""What Spark asks a cluster for beside an executor's heap where nothing is said: a tenth of that, and this at least."""
+IN_COLUMNS = ("parquet", "delta")
+"""Kinds of sources whose events come in columns."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine on which the command runs, which is taken for the job's where the master is local.
+
+    Attributes:
+        cores: that it has.
+        memory_bytes: that it has.
+    """
+
+    cores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class SizeQuestion:
+    """What a person says of a job beside its configuration.
+
+    Attributes:
+        rate: events a second.
+        keys: of each grouping.
+        text_bytes: how long ids of events and values of grouping fields are.
+        cores: to score with; None: as the configuration says.
+        machine: where the command runs.
+    """
+
+    rate: float
+    keys: DifferentKeys
+    text_bytes: int
+    cores: int | None
+    machine: Machine
+
+
+def rule_set_of(job: Job) -> RuleSet:
+    """Return the rules of a configuration as a job lays them out.
+
+    Raises:
+        ConfigurationError: none of them keeps a window.
+    """
+    settings = job.settings
+    if settings.rules.path is None:
+        message = (
+            f"rules: those of {settings.rules.topic or settings.rules.table} are not in the configuration; "
+            "name a file of them with --rules (`buckets rules export` writes one)"
+        )
+        raise ConfigurationError(message)
+    rule_set = revise(
+        RuleSet(0, (), (), {}), changes_between((), job.rules), job.event_schema, (), settings.engine.allowed_lateness
+    ).rule_set
+    if not _groups(rule_set):
+        message = (
+            f"rules {settings.rules.path}: no rule is in force over events, so no window is kept; "
+            "have at least one rule that is neither DRAFT nor DELETE"
+        )
+        raise ConfigurationError(message)
+    return rule_set
+
+
+def _groups(rule_set: RuleSet) -> tuple[Group, ...]:
+    """Return the groups of events."""
+    return tuple(group for group in rule_set.groups if group.on == "events")
+
+
+def workload_of(job: Job, asked: SizeQuestion) -> Workload:
+    """Return the workload of a job.
+
+    Raises:
+        ConfigurationError: nothing is scored, or it is not known how many keys or cores there are.
+    """
+    settings, rule_set = job.settings, rule_set_of(job)
+    groups = _groups(rule_set)
+    _check_named(groups, asked.keys)
+    cluster = cluster_of(settings.spark, asked)
+    shards = settings.engine.shards
+    return Workload(
+        groupings=tuple(_grouping(group, job, asked.keys) for group in groups),
+        event_fields=len(rule_set.named_fields),
+        conditions=sum(len(group.condition_rules) for group in groups),
+        rate=asked.rate,
+        is_text=settings.source.kind not in IN_COLUMNS,
+        text_bytes=asked.text_bytes,
+        shards=shards,
+        tasks=settings.partitions or min(shards, cluster.cores),
+        cluster=cluster,
+        log_bytes=settings.state.log,
+        cache_bytes=settings.state.cache,
+        interval_s=_interval_s(settings.trigger),
+        most_rows=settings.source.max_offsets_per_trigger if settings.source.all_topics else None,
+    )
+
+
+def notes_of(job: Job) -> list[str]:
+    """Return what of a job the numbers do not have."""
+    groups = _groups(rule_set_of(job))
+    spanning = {rule.rule_id for group in groups for rule in group.spanning_rules}
+    on_alerts = [rule for rule in job.rules if rule.on == "alerts" and rule.is_in_force]
+    filtered = sum(bool(group.where) for group in groups)
+    notes = []
+    if spanning:
+        notes.append(
+            f"what goes through the driver for {counted(len(spanning), 'rule')} with features of several groupings"
+        )
+    if on_alerts:
+        notes.append(f"{counted(len(on_alerts), 'rule')} over alerts")
+    if filtered:
+        notes.append(f"the filters of {counted(filtered, 'grouping')}, which every event is taken to pass")
+    if job.settings.output.evaluations:
+        notes.append("a row for each evaluation (output.evaluations)")
+    return notes
+
+
+def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cluster:
+    """Return what a job has to score with, by its settings of Spark.
+
+    Raises:
+        ConfigurationError: they do not say how many cores there are, and nothing else does.
+    """
+    master = str(spark.get("spark.master", "local[*]"))
+    if (local := _LOCAL.fullmatch(master)) is not None:
+        cores = int(local[1]) if local[1] and local[1].isdigit() else asked.machine.cores if local[1] else 1
+        cores, here = asked.cores or cores, asked.machine
+        return Cluster(cores, 1, here.memory_bytes if cores <= here.cores else None)
+    if (workers := _LOCAL_CLUSTER.fullmatch(master)) is not None:
+        machines, cores = int(workers[1]), int(workers[1]) * int(workers[2])
+        return Cluster(asked.cores or cores, machines)
+    each = _whole(spark, "spark.executor.cores")
+    instances, most = _whole(spark, "spark.executor.instances"), _whole(spark, "spark.cores.max")
+    cores = asked.cores or most or (each or 1) * (instances or 0)
+    if not cores:
+        message = (
+            f"spark.master: {master} does not say how many cores there are; give --cores, or write "
+            "spark.executor.instances and spark.executor.cores into the configuration"
+        )
+        raise ConfigurationError(message)
+    machines = instances or max(1, cores // (each or cores))
+    return Cluster(cores, machines, _executors_bytes(spark, machines))
+
+
+def _executors_bytes(spark: Mapping[str, str | int | bool], machines: int) -> int | None:
+    """Return the memory of all executors; None where the settings do not say it."""
+    heap = _SPARK_SIZE.fullmatch(str(spark.get("spark.executor.memory", "")))
+    if heap is None:
+        return None
+    heap_bytes = int(heap[1]) << _SHIFTS[heap[2].lower() or "b"]
+    besides = _SPARK_SIZE.fullmatch(str(spark.get("spark.executor.memoryOverhead", "")))
+    if besides is None:
+        return machines * (heap_bytes + max(heap_bytes // 10, _LEAST_BESIDES_BYTES))
+    return machines * (heap_bytes + (int(besides[1]) << _SHIFTS[besides[2].lower() or "m"]))
+
+
+def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:
+    value = str(spark.get(name, ""))
+    return int(value) if value.isdigit() and int(value) else None
+
+
+def _interval_s(trigger: TriggerSettings) -> float:
+    return (trigger.interval or 0) / SECOND_MS
+
+
+def _check_named(groups: Sequence[Group], keys: DifferentKeys) -> None:
+    """See that each grouping has keys, and that what is named is a grouping.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    known = {frozenset(group.fields): ",".join(group.fields) for group in groups if group.fields}
+    names = "; ".join(sorted(known.values())) or "none but that of all events"
+    for fields in keys.of_named:
+        if fields not in known:
+            message = f"--keys: no rule groups by {','.join(sorted(fields))}; groupings: {names}"
+            raise ConfigurationError(message)
+    for fields, name in known.items():
+        if keys.of(fields) is None:
+            message = f"--keys: it is not said how many keys {name} has; add --keys {name}=NUMBER, or --keys NUMBER"
+            raise ConfigurationError(message)
+
+
+def _grouping(group: Group, job: Job, keys: DifferentKeys) -> Grouping:
+    engine, schema = job.settings.engine, job.event_schema
+    horizon_ms = group.longest_window_ms + engine.allowed_lateness
+    precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
+    tail_ms, widths = _layout(precision, horizon_ms)
+    return Grouping(
+        name=group.name,
+        fields=len(group.fields),
+        keys=keys.of(group.fields) or 1.0,
+        tracks=len(group.live_tracks) - 1,
+        features=len(group.limit_rules) + len(group.parts),
+        horizon_ms=horizon_ms,
+        tail_ms=tail_ms,
+        widths=widths,
+    )
+
+
+def _layout(precision: Precision, horizon_ms: int) -> tuple[int, tuple[Width, ...]]:
+    """Return how far back events are kept raw, and the buckets behind that."""
+    if precision.tail is None:
+        return horizon_ms, ()
+    begins = [(precision.tail, precision.resolution), *((tier.after, tier.resolution) for tier in precision.tiers)]
+    ends = [*(begin for begin, _ in begins[1:]), horizon_ms]
+    widths = (
+        Width(begin, min(end, horizon_ms), width)
+        for (begin, width), end in zip(begins, ends, strict=True)
+        if begin < horizon_ms
+    )
+    return min(precision.tail, horizon_ms), tuple(widths)

@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.audit.binary_values import BinaryValues
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
-from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
+from buckets.audit.rows import MESSAGE_COLUMNS, BinaryValues, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, tables_of
 from buckets.audit.writer import AuditWriter, WrittenMessages
 from buckets.checkpoint.lease import LostLease
@@ -25,7 +24,7 @@ from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
-from buckets.config.topic_selection import TopicSelection
+from buckets.config.source import TopicSelection
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import Outage
 from buckets.kafka.faults import Broker

@@ -12,8 +12,8 @@ from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import DAY, Column, Table
 from buckets.audit.writer import AT_ONCE
 from buckets.config.settings import AuditSettings
-from buckets.delta.table_upgrade import add_missing_columns, constraints_of, is_same_sql, strict_columns
 from buckets.delta.upkeep import retention
+from buckets.delta.whole_table import add_missing_columns, constraints_of, is_same_sql, strict_columns
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:

@@ -14,12 +14,11 @@ from pathlib import Path
 from pyspark import SparkContext, TaskContext
 
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.list_versions import lists_in
-from buckets.checkpoint.terms import Terms
 from buckets.engine.stages.filling import NO_SOURCES, FillSources
-from buckets.lists.lists import Lists
-from buckets.rules.encoding import decode_rule_set
-from buckets.rules.rule_set import RuleSet
+from buckets.lists.index import Lists
+from buckets.rules.rule_set import RuleSet, decode_rule_set
 from buckets.stores.location import location
 
 PROPERTY = "buckets.ruleSet"

@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from buckets.checkpoint.terms import Terms
-from buckets.delta.data_file import DataFile, write_data_file
+from buckets.checkpoint.basis import Terms
+from buckets.delta.commits import DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable, WriteApart
-from buckets.delta.table_upgrade import add_missing_columns
 from buckets.delta.upkeep import Upkeep
-from buckets.delta.whole_table import make_table
+from buckets.delta.whole_table import add_missing_columns, make_table
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
-from buckets.spark.apart import run_apart
-from buckets.spark.scored_batch import ScoredBatch, in_microseconds
+from buckets.spark.scored_batch import ScoredBatch, in_microseconds, run_apart
 from buckets.spark.spilled import Spilled
 from buckets.stores.location import location
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Terms
 from buckets.engine.batch.fan_out import fan_out
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task

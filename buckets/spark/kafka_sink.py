@@ -15,18 +15,16 @@ import pyarrow as pa
 from buckets.clock import epoch_ms
 from buckets.config.kafka import KafkaSettings
 from buckets.config.output import OutputSettings
-from buckets.engine.stages.pieces import PIECES, by_arrival, cut_by_key
+from buckets.engine.stages.accounting import PIECES, by_arrival, cut_by_key
 from buckets.engine.stages.shard import Produced
 from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import Broker
-from buckets.kafka.output_schemas import OutputSchemas
-from buckets.kafka.registry import Registry
+from buckets.kafka.registry import OutputSchemas, Registry
 from buckets.kafka.sender import Sender
 from buckets.outputs import columns
 from buckets.outputs.binary_messages import BinaryFormat, binary_message
 from buckets.outputs.messages import ID, Messages
-from buckets.spark.apart import run_apart
-from buckets.spark.scored_batch import ScoredBatch
+from buckets.spark.scored_batch import ScoredBatch, run_apart
 from buckets.spark.spilled import is_cut_by_key
 
 _ROWS_AT_ONCE = 50_000

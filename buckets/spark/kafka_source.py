@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 from buckets.checkpoint.topic_generations import generation_name
 from buckets.checkpoint.topic_values import TopicValues
 from buckets.config.kafka import KafkaSettings, RegistrySettings
-from buckets.config.source import KafkaSource
-from buckets.config.topic_selection import TopicSelection
+from buckets.config.source import KafkaSource, TopicSelection
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value
 from buckets.events.schema import KEY, EventSchema

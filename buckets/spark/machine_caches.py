@@ -15,8 +15,7 @@ from pathlib import Path
 from buckets.spark.mapped_memory import IS_KNOWN
 from buckets.spark.mapped_shard import PRIVATE, MappedShard, remove_oldest
 from buckets.spark.session_places import SHARDS
-from buckets.state.cache import ShardCache
-from buckets.state.caches import PrivateCaches
+from buckets.state.cache import PrivateCaches, ShardCache
 
 OF_EXECUTOR = "SPARK_LOCAL_DIRS"
 """That in which Spark tells a worker the folders of its executor, which go with it."""

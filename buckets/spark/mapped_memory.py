@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from buckets.engine.storage.arena_memory import Array, MemoryPart
+from buckets.engine.storage.key import Array, MemoryPart
 
 MARK = "mark"
 """The file of a folder that is no array."""

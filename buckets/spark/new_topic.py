@@ -12,7 +12,7 @@ from pathlib import Path
 
 from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import TRANSACTIONS
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
 from buckets.checkpoint.topic_generations import TopicGeneration

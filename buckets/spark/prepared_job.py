@@ -13,35 +13,30 @@ from pyspark.sql import SparkSession
 
 from buckets.audit.folder import check_isolation
 from buckets.backfill.backfills import Backfills
-from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.cuts import ArrivalOrder, Ordering
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lease import LostLease
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.moved_state import find_state
-from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.source_offsets import SourceOffsets
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.record_files import OwnedFolder
+from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError, Outage
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.feeds.open_feeds import open_lists, open_rules
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
-from buckets.feeds.schema_book import SchemaBook
+from buckets.feeds.schema_book import SchemaBook, open_lists, open_rules
 from buckets.kafka.faults import Broker
-from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.topic_guard import TopicGuard
-from buckets.monitor.file_watch import FileWatch
-from buckets.monitor.time_notes import TimeNotes
+from buckets.kafka.topics import pinned_fields
+from buckets.monitor.words import FileWatch, TimeNotes
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.revision import Refusal
-from buckets.spark.cluster import PARTITIONS, is_local, make_ready
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
@@ -49,7 +44,7 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import shuffle_partitions, start_session
-from buckets.spark.session_settings import settings_of_user
+from buckets.spark.session_settings import PARTITIONS, is_local, make_ready, settings_of_user
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import give_up, watched_start

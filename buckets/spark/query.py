@@ -17,28 +17,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.backfill.backfills import Backfills
-from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.arrival_order import ArrivalOrder
+from buckets.backfill.fill_chunks import read_fills
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.batch_records import Intake
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.cuts import source_end
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.cuts import ArrivalOrder, source_end
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
 from buckets.delta.upkeep import Upkeep
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
+from buckets.engine.stages.in_memory import DriverStore
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
 from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
-from buckets.monitor.time_notes import TimeNotes
-from buckets.rules.encoding import encode_rule_set
-from buckets.rules.fill import Filled
-from buckets.rules.rule_set import RuleSet
+from buckets.monitor.words import TimeNotes
+from buckets.rules.completeness import Filled
+from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import set_batch, set_fills, set_lists, set_rule_set, set_spill, set_terms
 from buckets.spark.fan_out import fan_out_stage

@@ -22,11 +22,9 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError, Outage
 from buckets.events.source_files import plain_path
 from buckets.monitor.query_news import QueryNews
-from buckets.spark.java_errors import last_error, missing_python
-from buckets.spark.jvm import check_not_ended
-from buckets.spark.session_places import log_path
-from buckets.spark.shutdown import Shutdown
-from buckets.spark.stall import StallWatch
+from buckets.spark.session_folder import last_error, missing_python
+from buckets.spark.session_places import check_not_ended, log_path
+from buckets.spark.stall import Shutdown, StallWatch
 from buckets.stores.store_path import StoreAway, away_behind
 
 POLL_S = 0.2

@@ -1,26 +1,85 @@
-"""A scored batch, and what a sink is: it asks for an output as a table, or for where that of it lies which is large."""
+"""A scored batch, and what a sink is: it asks for an output as a table, or for where that of it lies which is large.
 
-from collections.abc import Iterator, Sequence
+Work on the results of a batch that executors do, in a job of its own.
+Parts of rules that span groups, where they are too many for the driver.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Terms
 from buckets.engine.batch import payload
-from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.completion import complete_batch
+from buckets.engine.stages.accounting import PIECES, BatchAccount, cut_by_event
+from buckets.engine.stages.alert_stage import complete_batch, fired_parts
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Produced, Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.engine.storage.shard_store import DriverStores
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
-from buckets.spark.spilled import Spilled, payloads_of, spilled
-from buckets.spark.spilled_parts import thinned_parts
+from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
+from buckets.spark.spilled import Spilled, beyond_share, payloads_of, spilled
+from buckets.spark.windows import PRODUCED
+from buckets.spark.worker import settle
+
+Share = TypeVar("Share")
+_TASKS_A_CORE = 2
+_COLUMNS = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
+
+
+def run_apart(
+    session: SparkSession, shares: Sequence[Share], work: Callable[[Iterable[Share]], Iterator[Produced]]
+) -> list[Produced]:
+    """Have executors do some work, and return what comes of it.
+
+    Args:
+        session: of Spark.
+        shares: what is to be done; a task gets some of them.
+        work: does the shares of a task. It runs again where a task is lost.
+    """
+
+    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+        for produced in work(shares[number] for number in numbers):
+            columns = [[produced.output], [produced.rows], [produced.payload]]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, _COLUMNS.types)), schema=_COLUMNS)
+        settle()
+
+    tasks = min(len(shares), _TASKS_A_CORE * session.sparkContext.defaultParallelism)
+    rows = session.range(0, len(shares), 1, tasks).mapInArrow(stage, PRODUCED).collect()
+    return [Produced(row.output, row.rows, bytes(row.payload)) for row in rows]
+
+
+_Piece = tuple[int, list[bytes]]
+"""The number of a piece, and the payloads of it that were on the driver."""
+
+
+def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produced]:
+    """Return what is left of parts for the driver, and evaluations of their rules, as `fired_parts` puts them out.
+
+    Args:
+        session: of Spark; the thread has set what tasks need to know of the batch.
+        parts: all payloads of output `PARTS`, or where they lie.
+    """
+    lying = [at for at in map(spilled, parts) if at is not None]
+    at_hand = [cut_by_event(packed) for packed in parts if spilled(packed) is None]
+
+    def work(pieces: Iterable[_Piece]) -> Iterator[Produced]:
+        rule_set, terms = rule_set_of_task(), terms_of_task()
+        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
+        for number, payloads in pieces:
+            of_piece = [*payloads, *(each for at in lying for each in at.payloads([number]))]
+            yield from beyond_share(fired_parts(scorer, of_piece, rule_set), PIECES, rule_set, terms)
+
+    pieces = [(number, [cut[number] for cut in at_hand if cut[number]]) for number in range(PIECES)]
+    return run_apart(session, pieces, work)
+
 
 MICROSECONDS = pa.timestamp("us", "UTC")
 """Moments as Spark has them."""

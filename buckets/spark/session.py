@@ -20,11 +20,16 @@ from pyspark.sql import SparkSession
 from buckets.config.settings import START_PATIENCE_MS
 from buckets.errors import BucketsError
 from buckets.java.java import find_java
-from buckets.spark.cluster import is_local
-from buckets.spark.java_errors import last_error
-from buckets.spark.jvm import jvm_has_ended, kill_jvm, take_signals, under_spark_submit
-from buckets.spark.session_places import log_path, open_places
-from buckets.spark.session_settings import session_settings, settings_of_user
+from buckets.spark.session_folder import last_error
+from buckets.spark.session_places import (
+    jvm_has_ended,
+    kill_jvm,
+    log_path,
+    open_places,
+    take_signals,
+    under_spark_submit,
+)
+from buckets.spark.session_settings import is_local, session_settings, settings_of_user
 from buckets.spark.stall import watched_start
 from buckets.spark.worker import start_workers
 

@@ -5,11 +5,8 @@ from pyspark.sql import SparkSession
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, KafkaSource, ParquetSource, TextSource
-from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.delta_source import open_delta
+from buckets.spark.arrival_stream import ArrivalStream, open_delta, open_parquet, open_text
 from buckets.spark.kafka_source import open_topics, topic_values
-from buckets.spark.parquet_source import open_parquet
-from buckets.spark.text_source import open_text
 
 
 def open_source(spark: SparkSession, job: Job) -> ArrivalStream:

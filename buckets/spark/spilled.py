@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.engine.batch import payload
+from buckets.engine.stages.accounting import cut_by_event, cut_by_key
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS
-from buckets.engine.stages.output_decoder import OutputDecoder
-from buckets.engine.stages.pieces import cut_by_event, cut_by_key
 from buckets.engine.stages.shard import COUNTS, Produced
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import spill_of_task
-from buckets.stores.location import found_location
-from buckets.stores.opened_files import as_output
+from buckets.stores.location import as_output, found_location
 
 MESSAGE_BYTES = 3_000
 """What a row counts that becomes a message: it takes about so much until it is sent, however small its payload is."""

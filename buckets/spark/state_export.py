@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import buckets
 from buckets.byte_strings import ByteStrings
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.moved_state import find_state
 from buckets.clock import epoch_ms
@@ -24,8 +24,15 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.group import Group
 from buckets.spark.state_reader import read_entries
-from buckets.state_transfer.checkpoint_files import carried_files, last_batch
-from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, SHARDS, ExportManifest
+from buckets.state_transfer.export_manifest import (
+    KEYS,
+    PAGES,
+    RECORDS,
+    SHARDS,
+    ExportManifest,
+    carried_files,
+    last_batch,
+)
 from buckets.state_transfer.export_tables import CHECKED, check_table
 from buckets.timeline.inspection import extents_of, summarise_heads
 

@@ -21,12 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import lock_file, spark_folder
-from buckets.checkpoint.imports import Import
-from buckets.checkpoint.job_record import job_file
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.job_record import Import, job_file
 from buckets.checkpoint.lock import Lock, check_free
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.record_files import OwnedFolder
+from buckets.checkpoint.source_offsets import lock_file, spark_folder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.delta.whole_table import last_number
@@ -38,14 +37,27 @@ from buckets.rules.renaming import Names
 from buckets.spark.session import shuffle_partitions
 from buckets.spark.session_settings import FILE_MANAGER, SETTINGS
 from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.state_install import MESSAGES, install
-from buckets.state_transfer.carried_stores import carried_driver, carried_state_keys
-from buckets.state_transfer.checkpoint_files import renumber_batch
-from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, SHARDS, ExportManifest
+from buckets.spark.windows import MESSAGES, install
+from buckets.state_transfer.export_manifest import (
+    KEYS,
+    PAGES,
+    RECORDS,
+    SHARDS,
+    CarryPlan,
+    ExportManifest,
+    Regrouping,
+    plan_import,
+    renumber_batch,
+)
 from buckets.state_transfer.export_tables import check_contents, check_row_counts, rows_of
-from buckets.state_transfer.plan import CarryPlan, plan_import
-from buckets.state_transfer.regrouping import Regrouping
-from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.state_transfer.shard_times import (
+    Resolved,
+    ShardTimes,
+    carried_driver,
+    carried_state_keys,
+    carried_times,
+    resolve,
+)
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 

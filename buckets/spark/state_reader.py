@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import check_readable, spark_folder
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.moved_state import check_found
+from buckets.checkpoint.source_offsets import check_readable, spark_folder
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
     HEADS,
@@ -27,7 +27,7 @@ from buckets.engine.storage.shard_store import (
 from buckets.errors import BucketsError
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import STATE
-from buckets.state.segment import decode_segment
+from buckets.state.live_log import decode_segment
 from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
 
 _SUMMARY = "state_key binary, clock_ms long, cells long, pages long, head_bytes long"

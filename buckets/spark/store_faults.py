@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 
 from buckets.errors import BucketsError
-from buckets.spark.java_errors import last_error
+from buckets.spark.session_folder import last_error
 from buckets.spark.session_places import log_path
 from buckets.stores.store_path import StoreAway, store_away
 

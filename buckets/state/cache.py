@@ -1,16 +1,20 @@
-"""What is known of a shard from one batch to the next."""
+"""What is known of a shard from one batch to the next.
 
-from collections.abc import Iterable
+The caches of shards that are kept between batches.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena, ArenaNumbers
-from buckets.engine.storage.arena_memory import ArenaMemory, PrivateMemory
-from buckets.state.live_log import LiveLog
-from buckets.state.segment import cut_into_segments, decode_segment, encode_segment
+from buckets.engine.storage.key import ArenaMemory, PrivateMemory
+from buckets.state.live_log import LiveLog, cut_into_segments, decode_segment, encode_segment
 
 SEGMENT_BYTES = 1 << 18
 """About how large a segment becomes at the most: a larger value costs the JVM more a byte."""
@@ -218,3 +222,49 @@ class ShardCache:
         self.arena.settle(self._of_segment(self.log.first))
         self.log.drop_first()
         self._moved = 0
+
+
+class Caches(Protocol):
+    """The caches of shards. One that is taken is nobody else's until it is kept: a failure leaves none behind."""
+
+    def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
+        """Take the cache of a shard, if there is one with one of some stamps.
+
+        Args:
+            lineage: of the shard.
+            stamps: with which it is of use, the newest last.
+        """
+
+    def begin(self, lineage: str, is_complete: bool) -> ShardCache:
+        """Return a cache that knows nothing.
+
+        Args:
+            lineage: of the shard.
+            is_complete: whether the store holds nothing either.
+        """
+
+    def keep(self, cache: ShardCache, most: int) -> None:
+        """Keep a cache for the next batch, and at most so many in all."""
+
+
+class PrivateCaches:
+    """Caches in the memory of this process."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._caches: OrderedDict[str, ShardCache] = OrderedDict()
+
+    def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
+        """Take the cache of a shard; one with another stamp is let go of."""
+        cache = self._caches.pop(lineage, None)
+        return cache if cache is not None and cache.stamp in stamps else None
+
+    def begin(self, lineage: str, is_complete: bool) -> ShardCache:
+        """Return a cache that knows nothing."""
+        return ShardCache(lineage, is_complete)
+
+    def keep(self, cache: ShardCache, most: int) -> None:
+        """Keep a cache for the next batch, and at most so many in all."""
+        self._caches[cache.lineage] = cache
+        while len(self._caches) > most:
+            self._caches.popitem(last=False)

@@ -8,7 +8,7 @@ as the batch has changed.
 
 All that is in the log is in the cache too. So what the cache does not know is asked of the store.
 
-A cache may be used if the stamp that it remembers is that of the manifest (`log_manifest`): it has followed the
+A cache may be used if the stamp that it remembers is that of the manifest (`live_log`): it has followed the
 state to the batch before. If the stamp is one of the last few, another machine has had the shard since, and the
 segments from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after
 a failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
@@ -20,12 +20,11 @@ import secrets
 from collections.abc import Callable
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.stages.batch_facts import ShardMemory
+from buckets.engine.stages.accounting import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
 from buckets.state.bounds import Bounds
-from buckets.state.cache import ShardCache
-from buckets.state.caches import Caches
-from buckets.state.log_manifest import LogManifest
+from buckets.state.cache import Caches, ShardCache
+from buckets.state.live_log import LogManifest
 
 HISTORY = 16
 """How many batches a cache may be behind."""

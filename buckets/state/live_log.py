@@ -2,13 +2,23 @@
 
 Segments are numbered one after the other. The newest is written again while it is small, the oldest goes first. So
 what they hold lies one behind the other in an array, in the memory of the arena.
+
+The manifest of a shard's log.
+A segment.
 """
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import ByteStrings, fixed
 from buckets.engine.storage.arena import ABSENT
-from buckets.engine.storage.arena_memory import ArenaMemory, MemoryPart
+from buckets.engine.storage.key import ArenaMemory, MemoryPart
+from buckets.errors import BucketsError
 
 HELD, SEGMENTS = MemoryPart("held", np.int32), MemoryPart("segments", np.int64, 2)
 _ENDS, _BYTES = range(2)
@@ -101,3 +111,102 @@ class LiveLog:
     def _begin_of(self, number: int) -> int:
         """Return where what a segment holds begins."""
         return int(self._segments[self._row_of(number) - 1, _ENDS]) if number > self.first else self._begun
+
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LogManifest:
+    """What a shard's log is, after a batch.
+
+    Attributes:
+        lineage: the shard's, random; copies of a checkpoint share it, until their stamps part.
+        first: the number of the oldest live segment.
+        next: the number of the next new one.
+        is_whole: whether the log holds all there is, so that nothing has to be asked of the store.
+        history: the last stamps, oldest first, each with the segment from which all that came after it can be read.
+    """
+
+    lineage: str
+    first: int
+    next: int
+    is_whole: bool
+    history: tuple[tuple[str, int], ...]
+
+    @property
+    def stamp(self) -> str:
+        """The stamp of the batch that wrote it."""
+        return self.history[-1][0]
+
+    @property
+    def useful_stamps(self) -> list[str]:
+        """The stamps with which a cache can be brought up to date, the newest last."""
+        return [stamp for stamp, segment in self.history if segment >= self.first]
+
+    def resumes_at(self, stamp: str) -> int:
+        """Return the segment from which a cache of a useful stamp is brought up to date."""
+        return dict(self.history)[stamp]
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps({"version": MANIFEST_VERSION} | asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "LogManifest":
+        """Read what `encode` wrote.
+
+        Raises:
+            BucketsError: a later release wrote it.
+        """
+        read = json.loads(data)
+        version = read.pop("version")
+        if version != MANIFEST_VERSION:
+            message = (
+                f"the state's log has a manifest of version {version}, and this release reads "
+                f"{MANIFEST_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+            )
+            raise BucketsError(message)
+        history = tuple((stamp, segment) for stamp, segment in read.pop("history"))
+        return cls(history=history, **read)
+
+
+SEGMENT_VERSION = 1
+LENGTH_BYTES = 4
+_HEADER = struct.Struct("<BI")
+
+
+def encode_segment(keys: ByteStrings, values: ByteStrings) -> bytes:
+    """Write entries as a segment."""
+    lengths = np.concatenate([keys.lengths, values.lengths]).astype("<u4")
+    header = _HEADER.pack(SEGMENT_VERSION, keys.size)
+    return b"".join((header, lengths.tobytes(), keys.data.tobytes(), values.data.tobytes()))
+
+
+def decode_segment(data: bytes) -> tuple[ByteStrings, ByteStrings]:
+    """Read the keys and values of a segment.
+
+    Raises:
+        BucketsError: a later release wrote it.
+    """
+    version, count = _HEADER.unpack_from(data)
+    if version != SEGMENT_VERSION:
+        message = (
+            f"the state's log was written in version {version}, and this release reads {SEGMENT_VERSION}; run the "
+            "release that wrote the checkpoint, or start with a new checkpoint"
+        )
+        raise BucketsError(message)
+    start = np.zeros(2 * count + 1, np.int64)
+    np.cumsum(np.frombuffer(data, "<u4", 2 * count, _HEADER.size), out=start[1:])
+    both = fixed(np.frombuffer(data, np.uint8, offset=_HEADER.size + 2 * LENGTH_BYTES * count), start)
+    return both.slice(0, count), both.slice(count, 2 * count)
+
+
+def cut_into_segments(keys: ByteStrings, values: ByteStrings, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut keys and values into runs of about so many bytes, each from one index to another; an entry is never cut."""
+    ends = np.cumsum(keys.lengths + values.lengths + 2 * LENGTH_BYTES)
+    begun, before = 0, 0
+    while begun < keys.size:
+        end = min(int(np.searchsorted(ends, before + most_bytes)) + 1, keys.size)
+        yield begun, end
+        begun, before = end, ends[end - 1]

@@ -5,17 +5,36 @@ EXPORT/pages     a row a page
 EXPORT/shards    a row a shard: what it knows of time
 EXPORT/records   a row a file: what the driver and Spark have written beside the state
 EXPORT/export.json  the manifest, which is written last
+
+What becomes of the groups of a job under other settings.
+What an import does.
+The files of a checkpoint besides its state.
 """
 
 import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from buckets.checkpoint.basis import check_release
+from buckets.checkpoint.basis import Basis, check_release, fixed_settings, is_same_source
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder
+from buckets.duration import format_duration
+from buckets.engine.storage.key import reordered, shards_of
 from buckets.errors import BucketsError, first_line
+from buckets.events.schema import EventSchema
 from buckets.files import write_whole
+from buckets.printable import quoted
+from buckets.rules.completeness import Stretches
+from buckets.rules.flink_message import check_against_schema
+from buckets.rules.group import Group
+from buckets.rules.renaming import Names, renamed_rules
+from buckets.rules.rule_set import RuleSet, with_lateness
 
 FORMAT = 1
 FILE = "export.json"
@@ -85,3 +104,300 @@ class ExportManifest(BaseModel):
             message = f"export {folder} is damaged: {FILE} cannot be read ({first_line(error)}); export the state again"
             raise BucketsError(message) from None
         return manifest
+
+
+@dataclass(frozen=True)
+class CarriedGroup:
+    """A group, as it was and as it is.
+
+    Attributes:
+        group: as it is.
+        order: of each value of a key as it is, its index in the key as it was.
+        horizon_ms: how far back its timelines reach from now on.
+        is_same: whether its identity and its keys are as they were.
+    """
+
+    group: Group
+    order: tuple[int, ...]
+    horizon_ms: int
+    is_same: bool
+
+    @classmethod
+    def of(cls, before: Group, now: Group, names: Names, lateness_ms: int) -> "CarriedGroup":
+        """Compare a group before and after fields were renamed."""
+        fields = [names.get(field, field) for field in before.key_fields]
+        order = tuple(fields.index(field) for field in now.key_fields)
+        is_same = before.state_id == now.state_id and order == tuple(range(len(order)))
+        return cls(now, order, now.longest_window_ms + lateness_ms, is_same)
+
+    def keys(self, keys: Sequence[str]) -> list[str]:
+        """Write keys of the group as they are, by those that they were."""
+        return [*keys] if self.is_same else [reordered(key, self.order) for key in keys]
+
+    def shards(self, keys: Sequence[str], shards: int) -> list[int]:
+        """Return the shard of each key as it is."""
+        found: list[int] = shards_of(self.group, pa.array(keys, pa.string()), shards).tolist()
+        return found
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """The groups of a job, by the identity that they had, and the number of shards that it has now and had before.
+
+    What a group that is not among them has left is not carried over: no rule needs it.
+    """
+
+    groups: Mapping[str, CarriedGroup]
+    shards_before: int
+    shards: int
+
+    def keeps_shards(self, group_id: str) -> bool:
+        """Return whether each key of a group is in the shard that it was in."""
+        return self.shards == self.shards_before and self.groups[group_id].is_same
+
+    def on_driver(self) -> "Regrouping":
+        """Return the same groups where all keys are together."""
+        return Regrouping(self.groups, 1, 1)
+
+
+def regrouping(
+    pairs: Iterable[tuple[Group, Group]], names: Names, lateness_ms: int, shards_before: int, shards: int
+) -> Regrouping:
+    """Return what becomes of groups, each as it was and as it is, with the lateness and the shards from now on."""
+    groups = {before.state_id: CarriedGroup.of(before, now, names, lateness_ms) for before, now in pairs}
+    return Regrouping(groups, shards_before, shards)
+
+
+@dataclass(frozen=True)
+class CarryPlan:
+    """What an import makes of an export.
+
+    Attributes:
+        manifest: of the export.
+        basis: what the new checkpoint is made from.
+        names: the new names of fields.
+        before: the rules in force as they were.
+        rule_set: the rules in force from now on; the same version where nothing of them changes.
+        carried: what becomes of the groups.
+        differences: what is different from now on, a line each.
+    """
+
+    manifest: ExportManifest
+    basis: Basis
+    names: Names
+    before: RuleSet
+    rule_set: RuleSet
+    carried: Regrouping
+    differences: tuple[str, ...]
+
+
+def parse_names(written: Sequence[str]) -> dict[str, str]:
+    """Read the fields that are renamed, written as `old=new`.
+
+    Raises:
+        BucketsError: one is not written so, or a name is there twice.
+    """
+    names: dict[str, str] = {}
+    for renaming in written:
+        old, equals, new = renaming.partition("=")
+        if not old or not new or not equals or old == new:
+            message = f"--rename: {renaming!r} says no new name of a field; write it as in --rename payerId=payer"
+            raise BucketsError(message)
+        if old in names or new in names.values():
+            message = f"--rename: {renaming!r}: each field is renamed once, and to a name of its own"
+            raise BucketsError(message)
+        names[old] = new
+    return names
+
+
+def plan_import(
+    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: Basis, names: Names
+) -> CarryPlan:
+    """See what an import does.
+
+    Raises:
+        BucketsError: the state cannot go on under the configuration.
+    """
+    written, schema = manifest.job, EventSchema.model_validate(manifest.job["event_schema"])
+    _check_names(schema, basis.schema, names)
+    conflict = _conflict(written, schema, basis, names)
+    if conflict is not None:
+        message = f"the state of {manifest.checkpoint} {conflict}; this cannot be carried over"
+        raise BucketsError(message)
+    before_ms, now_ms = written["allowed_lateness_ms"], basis.engine.allowed_lateness
+    next_version = rule_set.version + 1
+    renamed = renamed_rules(rule_set, names, next_version)
+    now = with_lateness(renamed.rule_set, next_version, arrived, before_ms, now_ms)
+    if not names and now.groups == rule_set.groups and now.alert_groups == rule_set.alert_groups:
+        now = rule_set
+    _check_rules(now, basis.schema)
+    groups = {group.group_id: group for group in (*now.groups, *now.alert_groups)}
+    pairs = [
+        (group, groups[renamed.groups[group.group_id].group_id]) for group in (*rule_set.groups, *rule_set.alert_groups)
+    ]
+    carried = regrouping(pairs, names, now_ms, written["shards"], basis.engine.shards)
+    differences = tuple(_differences(manifest, basis, names, rule_set, now))
+    return CarryPlan(manifest, basis, names, rule_set, now, carried, differences)
+
+
+def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
+    for old, new in names.items():
+        if old not in before.field_names:
+            message = f"--rename {old}={new}: {quoted(old)} is no field so far; fields: {', '.join(before.field_names)}"
+            raise BucketsError(message)
+        if new in before.field_names and new not in names:
+            message = f"--rename {old}={new}: there is a field {quoted(new)} already; give it another name"
+            raise BucketsError(message)
+        if new not in now.field_names:
+            message = (
+                f"--rename {old}={new}: event schema {now.name!r} does not declare {quoted(new)}; declare it there"
+            )
+            raise BucketsError(message)
+
+
+def _conflict(written: Mapping[str, Any], before: EventSchema, basis: Basis, names: Names) -> str | None:
+    """Return how the configuration contradicts what the state is made from, as text; None if it does not."""
+    if not is_same_source(written["source"], basis.source):
+        return f"is that of source {written['source']}, and the configuration names {basis.source}"
+    subfolders = written.get("subfolders", basis.subfolders)
+    if subfolders != basis.subfolders:
+        return f"was made with source.subfolders {str(subfolders).lower()}, and the configuration says otherwise"
+    now = fixed_settings(basis.schema, {})
+    for name, was in fixed_settings(before, names).items():
+        if was != now[name]:
+            return f"was made with {name} {was}, and the configuration says {now[name]}"
+    for field, role in before.roles.items():
+        role_now = basis.schema.roles.get(names.get(field, field))
+        if role_now is not None and role_now != role:
+            return f"was made with {field} as {role}, and the configuration says {role_now}"
+    return None
+
+
+def _check_rules(rule_set: RuleSet, schema: EventSchema) -> None:
+    for rule in rule_set.rules:
+        fault = check_against_schema(rule, schema) if rule.state != "DELETE" else None
+        if fault is not None:
+            message = (
+                f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({'.'.join(fault[0])}: "
+                f"{fault[1]}); rename the field with --rename, declare it, or delete the rule before you export"
+            )
+            raise BucketsError(message)
+
+
+def _differences(manifest: ExportManifest, basis: Basis, names: Names, before: RuleSet, now: RuleSet) -> Iterator[str]:
+    written = manifest.job
+    if written["shards"] != basis.engine.shards:
+        yield (
+            f"engine.shards: {written['shards']} until now, {basis.engine.shards} from now on; all shards know the "
+            "latest of what any of them has evicted of a group, so that more results of keys that come back say "
+            "`warm: false`"
+        )
+    was_ms, now_ms = written["allowed_lateness_ms"], basis.engine.allowed_lateness
+    if was_ms != now_ms:
+        line = f"engine.allowed_lateness: {format_duration(was_ms)} until now, {format_duration(now_ms)} from now on"
+        what = "; windows that reach back further than what has been kept say `warm: false`"
+        yield line + (what if now_ms > was_ms else "; what is older than the shorter horizon is removed")
+    for old, new in names.items():
+        yield f"{old} is {new} from now on; keys of results and ids of alerts whose rules group by it name {new}"
+    fields = EventSchema.model_validate(written["event_schema"]).roles
+    kept = {names.get(field, field) for field in fields}
+    for field, role in basis.schema.roles.items():
+        if field not in kept:
+            yield f"the event schema has a field more, {field} as {role}"
+    for field in fields:
+        if names.get(field, field) not in basis.schema.roles:
+            yield f"the event schema does not declare {field} any more; no rule in force names it"
+    yield from basis.settings_changed(written)
+    if now.version != before.version:
+        yield f"the rule set gets version {now.version}; rules keep their versions"
+
+
+_LEFT_OUT = ("in_use", "live.json", "job.json")
+"""Records of one checkpoint alone."""
+_HEADER_LINES = 2
+"""What stands before the offsets in a file of them: the version of its form, and settings of the batch."""
+
+
+def last_batch(checkpoint: Path) -> int:
+    """Return the last batch that has ended.
+
+    Raises:
+        BucketsError: none has, or one has begun that has not ended.
+    """
+    ended = SourceOffsets(checkpoint).ended
+    if ended is None:
+        message = f"checkpoint {checkpoint} holds no state yet: no batch has ended; there is nothing to carry over"
+        raise BucketsError(message)
+    begun = BatchRecords(checkpoint).newest()
+    if begun is not None and begun > ended:
+        message = (
+            f"checkpoint {checkpoint}: batch {begun} has begun and not ended, and may be half written; start the job "
+            "once more with its old settings until it has ended, stop it, and export then"
+        )
+        raise BucketsError(message)
+    return ended
+
+
+def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
+    """Yield the files that are carried over as they are, relative to the checkpoint."""
+    spark = spark_folder(checkpoint)
+    files = [file for file in sorted(records_folder(checkpoint).rglob("*")) if file.name not in _LEFT_OUT]
+    files += sorted((spark / "sources").rglob("*"))
+    # Spark looks for the batch before the last one too.
+    files += [file for number in (batch_id - 1, batch_id) if (file := spark / "offsets" / str(number)).exists()]
+    for file in files:
+        if file.is_file() and not file.name.startswith("."):
+            yield file.relative_to(checkpoint)
+
+
+def with_offsets(own: str, carried: str) -> str:
+    """Put the offsets that are carried over into the file of a batch of the new checkpoint, under its settings.
+
+    Raises:
+        BucketsError: Spark wrote one of them in a form that is not known here.
+    """
+    own_lines, carried_lines = own.split("\n"), carried.split("\n")
+    if own_lines[0] != "v1" or carried_lines[0] != "v1" or len(carried_lines) <= _HEADER_LINES:
+        message = f"Spark's file of offsets has a form that this release does not know ({carried_lines[0][:40]!r})"
+        raise BucketsError(message)
+    return "\n".join([*own_lines[:_HEADER_LINES], *carried_lines[_HEADER_LINES:]])
+
+
+def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
+    """Make of Spark's part of a checkpoint, of one batch 0, one whose last batch is that of the one carried over.
+
+    The state after a batch is a snapshot of each partition's store, whose name is the number of the next batch; nothing
+    in it says so again.
+
+    Args:
+        spark: Spark's folder of the new checkpoint.
+        carried: what is carried over of that of the old one: the notes of its source, offsets of its last batches.
+        batch_id: the last batch.
+
+    Raises:
+        BucketsError: Spark wrote something in a form that is not known here.
+    """
+    own = (spark / "offsets" / "0").read_text(encoding="utf-8")
+    commit = (spark / "commits" / "0").read_text(encoding="utf-8")
+    for folder in ("offsets", "commits", "sources"):
+        shutil.rmtree(spark / folder)
+    if (carried / "sources").exists():
+        shutil.copytree(carried / "sources", spark / "sources")
+    for file in (carried / "offsets").iterdir():
+        write_whole(spark / "offsets" / file.name, with_offsets(own, file.read_text(encoding="utf-8")))
+    write_whole(spark / "commits" / str(batch_id), commit)
+    for partition in (spark / "state" / "0").glob("[0-9]*"):
+        _renumber_store(partition, batch_id + 1)
+
+
+def _renumber_store(partition: Path, version: int) -> None:
+    snapshot = partition / "1.zip"
+    if not snapshot.exists():
+        message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
+        raise BucketsError(message)
+    for other in partition.glob("*.changelog"):
+        other.unlink()
+    # With another name, Hadoop's checksum file does not belong to it any more.
+    for checksum in partition.glob(".*.crc"):
+        checksum.unlink()
+    snapshot.rename(partition / f"{version}.zip")

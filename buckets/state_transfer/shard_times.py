@@ -1,17 +1,38 @@
 """What a shard knows of time besides its timelines: the votes for its clock, and what eviction has taken.
 
 Where keys change their shards, votes go with their keys; a vote whose key is not there any more is dropped. What was
-evicted cannot be told apart by keys any more, so all shards know the latest of what any of them has evicted of a group:
+evicted cannot be told apart by keys any more, so all shards know the latest of what any of them has evicted of a
+group:
 nothing is said to be complete that is not.
+
+Puts the timelines of a shard into the store of a new checkpoint, and enters their keys for eviction.
+Stores in memory, carried over.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
+import numpy as np
+
+from buckets.byte_strings import ByteStrings
+from buckets.engine.eviction.schedule import CLOCK, LONG_AGO_MS, OVERVIEW, EvictionSchedule
 from buckets.engine.eviction.shard_clock import VOTERS, ShardClock, Voter
-from buckets.state_transfer.regrouping import Regrouping
+from buckets.engine.stages.in_memory import Values, memory_store
+from buckets.engine.storage.shard_store import (
+    DriverStores,
+    GroupedKeys,
+    ShardStore,
+    head_keys,
+    page_key,
+    split_head_key,
+    split_page_key,
+)
+from buckets.state_transfer.export_manifest import CarriedGroup, Regrouping
+from buckets.timeline.head import NO_CLOCK
+from buckets.timeline.inspection import clocks_of
 
 
 @dataclass(frozen=True)
@@ -100,3 +121,137 @@ def _move_voters(
     for (to, now_id), voters in moved.items():
         ordered = sorted(voters.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))[-VOTERS:]
         times_now[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
+
+
+class CarriedKey(NamedTuple):
+    """The head of a key and what policies remember of it, if there is any, by group and key as they are now."""
+
+    state_key: bytes
+    head: bytes
+    policies: bytes
+
+
+class Installer:
+    """The new store of a shard, until `end`."""
+
+    def __init__(self, store: ShardStore, groups: Iterable[CarriedGroup]) -> None:
+        """Begin with an empty store."""
+        self._store = store
+        self._groups: Mapping[str, CarriedGroup] = {carried.group.state_id: carried for carried in groups}
+        self._schedule = EvictionSchedule()
+
+    def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep pages, by where they lie now."""
+        self._store.pages.put(pages)
+
+    def put_keys(self, keys: Sequence[CarriedKey]) -> None:
+        """Keep keys, and enter each for eviction, by its clock."""
+        self._store.heads.put([(key.state_key, key.head) for key in keys if key.head])
+        self._store.policies.put([(key.state_key, key.policies) for key in keys if key.policies])
+        by_group: dict[str, list[CarriedKey]] = {}
+        for key in keys:
+            by_group.setdefault(split_head_key(key.state_key)[0], []).append(key)
+        for group_id, own_keys in by_group.items():
+            self._enter(self._groups[group_id], own_keys)
+        self._schedule.save(self._store.schedule, self._groups)
+
+    def end(self, times: ShardTimes) -> None:
+        """Write what the shard knows of time."""
+        self._schedule.clock = times.clock()
+        self._schedule.evicted_until_ms = dict(times.evicted_until_ms)
+        self._schedule.save(self._store.schedule, self._groups)
+
+    def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
+        """Enter keys of a group; what an earlier generation has left is visited first."""
+        generations = np.full(len(keys), group.group.generation)
+        clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), generations)
+        # What is remembered outside the shards has no timeline.
+        clocks_ms = np.array(
+            [
+                json.loads(key.policies)[2] if not key.head else LONG_AGO_MS if clock_ms == NO_CLOCK else clock_ms
+                for key, clock_ms in zip(keys, clocks_ms.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+        group_id = group.group.state_id
+        if any(key.policies for key in keys):
+            self._schedule.remembered.add(group_id)
+        entered = GroupedKeys.of(group_id, ByteStrings.of([key.state_key for key in keys]))
+        self._schedule.enter(entered, clocks_ms, {group_id: group.horizon_ms})
+
+
+def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:
+    """Return where heads lie from now on: their shards and their keys; None for those that are not carried over."""
+    places: list[tuple[int, bytes] | None] = [None] * len(state_keys)
+    by_group: dict[str, list[int]] = {}
+    for index, state_key in enumerate(state_keys):
+        by_group.setdefault(split_head_key(state_key)[0], []).append(index)
+    for group_id, indices in by_group.items():
+        if group_id in carried.groups:
+            group = carried.groups[group_id]
+            keys = group.keys([split_head_key(state_keys[index])[1] for index in indices])
+            shards = group.shards(keys, carried.shards)
+            now = zip(shards, head_keys(group.group.state_id, keys), strict=True)
+            for index, place in zip(indices, now, strict=True):
+                places[index] = place
+    return places
+
+
+def carried_stores(
+    stores: Mapping[int, ShardStore], carried: Regrouping, new_store: Callable[[], ShardStore] = memory_store
+) -> dict[int, ShardStore]:
+    """Return the stores of all shards under other settings."""
+    stores_now = {shard: new_store() for shard in range(carried.shards)}
+    installers = {shard: Installer(store, carried.groups.values()) for shard, store in stores_now.items()}
+    times = {shard: ShardTimes.read(*store.schedule.get([OVERVIEW, CLOCK])) for shard, store in stores.items()}
+    resolved: list[Resolved] = []
+    for shard, store in stores.items():
+        resolved += _voters(shard, store, times)
+        state_keys = list(dict.fromkeys([*store.heads.list_keys(), *store.policies.list_keys()]))
+        heads, policies = store.heads.get(state_keys), store.policies.get(state_keys)
+        keys: dict[int, list[CarriedKey]] = {}
+        for now, head, remembered in zip(carried_state_keys(state_keys, carried), heads, policies, strict=True):
+            if now is not None:
+                keys.setdefault(now[0], []).append(CarriedKey(now[1], head, remembered))
+        for to, own_keys in keys.items():
+            installers[to].put_keys(own_keys)
+        _carry_pages(store, carried, installers)
+    for shard, shard_times in carried_times(times, resolved, carried).items():
+        installers[shard].end(shard_times)
+    return stores_now
+
+
+def carried_driver(entries: Values, carried: Regrouping) -> dict[tuple[str, bytes], bytes]:
+    """Return the state on the driver under other settings, by the names of a store and of a map in it, and a key."""
+    maps = [field.name for field in fields(ShardStore)]
+    stores = {field.name: memory_store() for field in fields(DriverStores)}
+    for (name, key), value in entries.items():
+        of_driver, _, of_store = name.partition(".")
+        getattr(stores[of_driver], of_store).put([(key, value)])
+    entries_now: dict[tuple[str, bytes], bytes] = {}
+    for name, store in stores.items():
+        now = carried_stores({0: store}, carried.on_driver())[0]
+        for of_store in maps:
+            map_now = getattr(now, of_store)
+            entries_now |= {(f"{name}.{of_store}", key): map_now.get([key])[0] for key in map_now.list_keys()}
+    return entries_now
+
+
+def _voters(shard: int, store: ShardStore, times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
+    keys: dict[str, list[str]] = {}
+    for state_key in store.heads.list_keys():
+        group_id, key = split_head_key(state_key)
+        keys.setdefault(group_id, []).append(key)
+    for group_id, own_keys in keys.items():
+        yield from resolve(shard, group_id, own_keys, times)
+
+
+def _carry_pages(store: ShardStore, carried: Regrouping, installers: Mapping[int, Installer]) -> None:
+    state_keys = list(store.pages.list_keys())
+    heads, numbers = zip(*map(split_page_key, state_keys), strict=True) if state_keys else ((), ())
+    pages: dict[int, list[tuple[bytes, bytes]]] = {}
+    for now, number, page in zip(carried_state_keys(heads, carried), numbers, store.pages.get(state_keys), strict=True):
+        if now is not None:
+            pages.setdefault(now[0], []).append((page_key(now[1], number), page))
+    for to, own_pages in pages.items():
+        installers[to].put_pages(own_pages)

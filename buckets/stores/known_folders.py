@@ -1,12 +1,22 @@
 """Folders of a store into which this process alone writes, as long as it holds the lease of a checkpoint.
 
-What it has listed, read or written there it knows, so a batch asks the store for nothing that it has put there itself.
+What it has listed, read or written there it knows, so a batch asks the store for nothing that it has put there
+itself.
+
+Asks a store again that has not answered, as long as that may pass by itself.
+What the environment says of object stores, and what of it no client can be made with.
 """
 
+import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from buckets.errors import BucketsError
+from buckets.web_address import is_address
 
 _MOST_BYTES = 1 << 24
 """So much of what objects hold is kept of a folder; of others only the names are."""
@@ -78,3 +88,49 @@ def disown(folders: Iterable[str]) -> None:
     """Own folders no more: others may write there."""
     for folder in folders:
         OWNED.pop(folder, None)
+
+
+T = TypeVar("T")
+PATIENCE_S = 30.0
+"""For how long a request is tried again that a store has not answered as it should."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+
+
+def retried(ask: Callable[[], T], passes_within_s: Callable[[Exception], float]) -> T:
+    """Ask until there is an answer.
+
+    Args:
+        ask: what is asked; has to be right however often it is done.
+        passes_within_s: how long after the first try a fault may still pass by itself; 0 of one that does not.
+    """
+    began_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            if time.monotonic() - began_s >= passes_within_s(error):
+                raise
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+ENDPOINT: Final = "AWS_ENDPOINT_URL"
+_ENDPOINTS = (ENDPOINT, f"{ENDPOINT}_S3", "AWS_ENDPOINT")
+_VENDORS = ("AWS_", "AZURE_")
+
+
+def check_environment() -> None:
+    """See that clients of stores can be made of the environment; their libraries end the program where they cannot.
+
+    Raises:
+        BucketsError: an endpoint is no address, or a value has a line end or another character that cannot be seen.
+    """
+    for name in _ENDPOINTS:
+        endpoint = os.environ.get(name)
+        if endpoint is not None and not is_address(endpoint):
+            message = f"{name}: {endpoint!r} is no address, as in http://localhost:9000; correct it, or unset it"
+            raise BucketsError(message)
+    for name, value in os.environ.items():
+        if name.startswith(_VENDORS) and not value.isprintable():
+            message = f"{name}: holds a line end or another character that cannot be seen; take it out"
+            raise BucketsError(message)

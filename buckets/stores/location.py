@@ -1,10 +1,23 @@
-"""Where something lies: in the file system of a machine, or in an object store."""
+"""Where something lies: in the file system of a machine, or in an object store.
 
+Files as pyarrow reads and writes them.
+Copies of objects that this machine keeps, for what has to be mapped into memory.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
 import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from buckets.errors import BucketsError
-from buckets.stores.environment import check_environment
+from buckets.stores.known_folders import check_environment
 from buckets.stores.store_path import StorePath
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
@@ -73,3 +86,51 @@ def in_file_system(path: Path) -> Path:
         message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is no path of a file system, and nothing else is taken here"
         raise BucketsError(message)
     return path
+
+
+def as_input(path: Path) -> Path | IO[bytes]:
+    """Return a file as pyarrow reads it; of an object in a store only those parts are fetched that it wants."""
+    return path.open("rb") if isinstance(path, StorePath) else path
+
+
+@contextmanager
+def as_output(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write it; an object of a store is written at the end, and until then in memory."""
+    if isinstance(path, StorePath):
+        with io.BytesIO() as sink:
+            yield sink
+            path.write_bytes(sink.getbuffer())
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        yield file
+
+
+_KEPT_S = 7 * 86_400
+"""Copies that nobody has asked for as long are removed."""
+
+
+def local_copy(path: Path) -> Path:
+    """Return a file of this machine with what an object holds, which never changes; a file is returned as it is.
+
+    Copies of one object are made once a machine, for all processes of a user, and kept while they are in use.
+
+    Raises:
+        OSError: it cannot be read, or not written here.
+    """
+    if not isinstance(path, StorePath):
+        return path
+    folder = Path(tempfile.gettempdir()) / f"buckets-{os.getuid()}" / "objects"
+    copy = folder / hashlib.blake2b(f"{path} {path.tag()}".encode(), digest_size=16).hexdigest()
+    if copy.exists():
+        os.utime(copy)
+        return copy
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - old.stat().st_mtime > _KEPT_S:
+                old.unlink()
+    partial = copy.with_name(f"{copy.name}.{os.getpid()}")
+    partial.write_bytes(path.read_bytes())
+    partial.replace(copy)
+    return copy

@@ -24,9 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.extras import extra
-from buckets.stores.environment import ENDPOINT, check_environment
-from buckets.stores.known_folders import OWNED, KnownFolder
-from buckets.stores.retries import PATIENCE_S, retried
+from buckets.stores.known_folders import ENDPOINT, OWNED, PATIENCE_S, KnownFolder, check_environment, retried
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore

@@ -2,20 +2,104 @@
 
 What is known of such an event (its time, amount and fields) is taken from the archive, where there is one, then from
 an alert on it, then from the table of fraud, then from what was said with the verdict.
+
+The alerts that a job has recorded, of all rules.
+Verdicts with what is known of the alert or event that they are about; and those that are about nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from buckets.config.job import Job, results_folder
-from buckets.verdicts.findings import Findings, findings
+from buckets.moment import ANY_TIME, TimeRange
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
+from buckets.printable import quoted
 from buckets.verdicts.fraud import Fraud, read_fraud_table
-from buckets.verdicts.recorded_alerts import alerted_events, find_alerts
-from buckets.verdicts.verdict import Verdict
+from buckets.verdicts.verdict import Findings, Verdict, findings
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
+
+_COLUMNS = ("alert_id", "rule_id", "event_id", "event_time", "key", "decided_at")
+_OPTIONAL = ("decided_at",)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAlert:
+    """An alert.
+
+    Attributes:
+        output: `alerts`, `shadow_alerts` or `held_alerts`.
+        alert_id: its id.
+        rule_id: of the rule that fired.
+        event_id: of its event.
+        event_time_ms: when that happened, in ms since the epoch.
+        key: by field.
+        decided_ms: when the alert was decided on; None where tables do not say so.
+    """
+
+    output: str
+    alert_id: str
+    rule_id: str
+    event_id: str
+    event_time_ms: int
+    key: Mapping[str, Any]
+    decided_ms: int | None = None
+
+
+def recorded_alerts(
+    folder: Path, times: TimeRange = ANY_TIME, selection: Selection | None = None
+) -> Iterator[RecordedAlert]:
+    """Yield the alerts of a job, each id once; keeps all ids in memory.
+
+    Args:
+        folder: the folder of its tables.
+        times: the event times that count.
+        selection: which of them; None for all of these times.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    seen: set[str] = set()
+    wanted = selection or Selection({}, times)
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
+            if row["alert_id"] not in seen:
+                seen.add(row["alert_id"])
+                yield _alert(output, row)
+
+
+def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
+    """Return those of some alerts that a job has recorded, by their ids.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    alerts: dict[str, RecordedAlert] = {}
+    for output in ALERT_OUTPUTS if alert_ids else ():
+        for row in output_rows(folder, output, _COLUMNS, Selection({"alert_id": alert_ids}), _OPTIONAL):
+            alerts.setdefault(row["alert_id"], _alert(output, row))
+    return alerts
+
+
+def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Return those of some events that have alerts: by id the time in ms, and the fields as the alert has them.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    events: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for output in ALERT_OUTPUTS if event_ids else ():
+        wanted = Selection({"event_id": event_ids})
+        for row in output_rows(folder, output, ("event_id", "event_time", "event"), wanted):
+            events.setdefault(row["event_id"], (row["event_time"], row["event"]))
+    return events
+
+
+def _alert(output: str, row: Mapping[str, Any]) -> RecordedAlert:
+    return RecordedAlert(output, *(row[name] for name in _COLUMNS))
+
 
 FindEvents = Callable[[Collection[str]], Mapping[str, tuple[int, Mapping[str, Any]]]]
 """Looks for events by their ids: gives those that it knows, with the time in ms and the fields."""
@@ -82,3 +166,68 @@ def job_verdicts(job: Job) -> list[Verdict]:
 def _of_verdict(verdict: Verdict) -> Fraud:
     assert verdict.event_id is not None
     return Fraud(verdict.event_id, verdict.event_time_ms, verdict.amount, verdict.key or {})
+
+
+def complete(
+    verdicts: Sequence[Verdict], folder: Path, find_events: FindEvents | None = None, is_checked: bool = True
+) -> tuple[list[Verdict], dict[int, str]]:
+    """Copy rule, event and key of each alert, and the time of each event, into the verdicts on them.
+
+    Args:
+        verdicts: as they were written.
+        folder: the tables of alerts.
+        find_events: looks for events in the archive; without one, any event is taken as it is named.
+        is_checked: whether a verdict on what is not known is a fault.
+
+    Returns:
+        The verdicts, and what is wrong with some of them, by index.
+
+    Raises:
+        BucketsError: alerts or events cannot be read.
+    """
+    alerts = find_alerts(folder, {verdict.alert_id for verdict in verdicts if verdict.alert_id is not None})
+    events = {verdict.event_id for verdict in verdicts if verdict.alert_id is None and verdict.event_id is not None}
+    known = dict(find_events(events)) if find_events is not None and events else {}
+    known = alerted_events(folder, events - known.keys()) | known
+    completed: list[Verdict] = []
+    faults: dict[int, str] = {}
+    for index, verdict in enumerate(verdicts):
+        try:
+            if verdict.alert_id is not None:
+                completed.append(_of_alert(verdict, alerts.get(verdict.alert_id), folder, is_checked))
+            else:
+                completed.append(_of_event(verdict, known, find_events is not None and is_checked))
+        except ValueError as error:
+            completed.append(verdict)
+            faults[index] = str(error)
+    return completed, faults
+
+
+def _of_alert(verdict: Verdict, alert: RecordedAlert | None, folder: Path, is_checked: bool) -> Verdict:
+    assert verdict.alert_id is not None
+    if alert is None:
+        if is_checked:
+            message = f"there is no alert {quoted(verdict.alert_id)} in {folder}; --unchecked takes it as it is"
+            raise ValueError(message)
+        return verdict
+    if verdict.event_id not in (None, alert.event_id):
+        message = f"alert {quoted(verdict.alert_id)} is of event {quoted(alert.event_id)}, not {verdict.event_id}"
+        raise ValueError(message)
+    return replace(
+        verdict,
+        rule_id=alert.rule_id,
+        event_id=alert.event_id,
+        event_time_ms=alert.event_time_ms,
+        key=alert.key,
+    )
+
+
+def _of_event(verdict: Verdict, known: Mapping[str, tuple[int, Mapping[str, Any]]], is_checked: bool) -> Verdict:
+    assert verdict.event_id is not None
+    if verdict.event_id not in known:
+        if is_checked:
+            message = f"there is no event {quoted(verdict.event_id)} in the archive; --unchecked takes it as it is"
+            raise ValueError(message)
+        return verdict
+    time_ms, _ = known[verdict.event_id]
+    return replace(verdict, event_time_ms=time_ms)

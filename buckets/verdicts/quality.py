@@ -22,10 +22,9 @@ from statistics import median
 from typing import Any
 
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.verdicts.findings import Findings
+from buckets.verdicts.confirmed import RecordedAlert
 from buckets.verdicts.fraud import Fraud
-from buckets.verdicts.recorded_alerts import RecordedAlert
-from buckets.verdicts.share_interval import ShareInterval, wilson
+from buckets.verdicts.verdict import Findings, ShareInterval, wilson
 
 _Grouping = tuple[str, ...]
 _Key = tuple[tuple[str, str], ...]

@@ -1,22 +1,74 @@
-"""The quality of all rules of a job, and what to do with each, from its tables and its verdicts."""
+"""The quality of all rules of a job, and what to do with each, from its tables and its verdicts.
+
+What to do with a rule by its verdicts.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange, iso_text
-from buckets.outputs.rule_alerts import has_alerts
-from buckets.verdicts.advice import Advice, Thresholds, advise
-from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts
-from buckets.verdicts.findings import findings
+from buckets.numbers.fixed_point import short_percent_text
+from buckets.outputs.recorded_outputs import has_alerts
+from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts, recorded_alerts
 from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.quality import RuleQuality, quality
-from buckets.verdicts.recorded_alerts import recorded_alerts
-from buckets.verdicts.share_interval import ShareInterval
+from buckets.verdicts.verdict import ShareInterval, findings
+
+What = Literal["keep", "tune", "retire", "not enough verdicts"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What the advice goes by.
+
+    Attributes:
+        verdicts: how many alerts must have turned out to be fraud or legitimate.
+        keep: a rule whose precision is at least this, with 95 % confidence, is kept.
+        retire: one whose precision is below this, likewise, and which has caught nothing alone, is retired.
+    """
+
+    verdicts: int = 20
+    keep: float = 0.3
+    retire: float = 0.1
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with a rule."""
+
+    what: What
+    reason: str
+
+
+def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
+    """Return what to do with a rule."""
+    precision, judged = rule.fraud_of_judged, rule.judged
+    if precision is None or judged < thresholds.verdicts:
+        return Advice("not enough verdicts", f"{_judged(rule)}; {thresholds.verdicts:,} are needed")
+    judgement = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"
+    keep, retire = short_percent_text(thresholds.keep), short_percent_text(thresholds.retire)
+    if precision.low >= thresholds.keep:
+        return Advice("keep", f"{judgement} at least {short_percent_text(precision.low)}, and {keep} is asked for")
+    alone = {0: "no fraud", 1: "one fraud"}.get(rule.caught_alone, f"{rule.caught_alone:,} frauds")
+    if precision.high >= thresholds.retire:
+        between = f"{short_percent_text(precision.low)} to {short_percent_text(precision.high)}"
+        return Advice("tune", f"{judgement} {between}, and at least {keep} is asked for; it caught {alone} alone")
+    below = f"{judgement} at most {short_percent_text(precision.high)}, and {retire} is the least"
+    if rule.caught_alone:
+        return Advice("tune", f"{below}; but it caught {alone} alone")
+    return Advice("retire", f"{below}; it caught {alone} alone")
+
+
+def _judged(rule: RuleQuality) -> str:
+    """Return how many alerts of a rule turned out to be something."""
+    fired = rule.alerts + rule.shadow_alerts
+    return f"{rule.judged:,} of {fired:,} alerts are fraud or legitimate" if fired else "it has no alerts"
+
 
 _EVALUATED = ("ACTIVE", "SHADOW")
 

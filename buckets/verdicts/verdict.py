@@ -1,16 +1,30 @@
-"""A verdict: what a person has found about an alert, or about an event that raised none."""
+"""A verdict: what a person has found about an alert, or about an event that raised none.
 
+Verdicts as people and case tools write them.
+What counts of all verdicts.
+A share of a sample, and between what limits the true share lies.
+"""
+
+import csv
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from math import sqrt
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
 
 from buckets.audit.rows import read_message
 from buckets.audit.tables import audit_tables
+from buckets.errors import BucketsError, first_line
+from buckets.moment import moment_ms
+from buckets.numbers.fixed_point import parse_decimal
 from buckets.outputs.columns import VERDICTS
 from buckets.outputs.output import Row
+from buckets.printable import quoted, short_line
 
 Finding = Literal["fraud", "legitimate", "unclear"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
@@ -94,3 +108,296 @@ def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made
     """Return the id of a verdict: the same for one that says the same, so that reading a file twice changes nothing."""
     parts = json.dumps([*subject, verdict, by, made_at_ms, note or ""])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
+"""What may be said of a verdict."""
+_FIRST_MS = 946_684_800_000
+"""The year 2000: seconds that are taken for milliseconds lie before it."""
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """A line of a file.
+
+    Attributes:
+        number: from 1; of a record of several lines, that of the first.
+        verdict: what it says; None where it says none.
+        fault: why not.
+    """
+
+    number: int
+    verdict: Verdict | None
+    fault: str = ""
+
+
+def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
+    """Return a verdict from its fields; those that are empty count as left out.
+
+    Args:
+        fields: some of `FIELDS`. Moments are ISO 8601, or ms since the epoch.
+        by: who has found it, where the fields do not say so.
+        now_ms: when it was found, where they do not; and the last moment at which it can have been.
+
+    Raises:
+        ValueError: it is no verdict; says why.
+    """
+    unknown = next((name for name in fields if name not in FIELDS), None)
+    if unknown is not None:
+        message = f"{short_line(str(unknown))}: unknown field; there are {', '.join(FIELDS)}"
+        raise ValueError(message)
+    given = {name: value for name, value in fields.items() if value is not None and value != ""}
+    made_ms = _moment("made_at", given.get("made_at", now_ms))
+    if made_ms > now_ms:
+        message = f"made_at: {given['made_at']} is yet to come; a verdict of the future would count for ever"
+        raise ValueError(message)
+    if made_ms < _FIRST_MS:
+        message = f"made_at: {given['made_at']} is before the year 2000; write ms since 1970, not seconds, or ISO 8601"
+        raise ValueError(message)
+    subject = given.get("alert_id"), given.get("event_id")
+    if subject == (None, None):
+        message = "names neither alert_id nor event_id; say what it is about"
+        raise ValueError(message)
+    about = (subject[0], None) if subject[0] is not None else subject
+    note, author = given.get("note"), given.get("by", by)
+    text = note.replace("\r\n", "\n") if isinstance(note, str) else note
+    author = author.strip() if isinstance(author, str) else author
+    time_ms = None if "event_time" not in given else _moment("event_time", given["event_time"])
+    verdict = Verdict(
+        id=identity(about, given.get("verdict", ""), author or "", made_ms, text),
+        verdict=cast(Finding, given.get("verdict")),
+        by=author or "",
+        made_at_ms=made_ms,
+        alert_id=subject[0],
+        event_id=subject[1],
+        note=text,
+        event_time_ms=time_ms,
+        key=_key(given.get("key")),
+        amount=_amount(given.get("amount")),
+    )
+    verdict.row()
+    return verdict
+
+
+def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLine]:
+    """Read the verdicts of a file, line by line, and what is wrong with lines that are none.
+
+    Args:
+        path: a .csv file with a header line, or a .jsonl file with an object a line.
+        by: who has found them, where lines do not say so.
+        now_ms: when they were found, where lines do not say so.
+
+    Raises:
+        BucketsError: it cannot be read at all.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"
+        raise BucketsError(message)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        message = f"verdicts {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+        raise BucketsError(message) from None
+    except UnicodeDecodeError as error:
+        message = f"verdicts {path}: is not valid UTF-8 at byte {error.start}; save it as UTF-8"
+        raise BucketsError(message) from None
+    if path.suffix == ".csv" and not text.strip():
+        message = f"verdicts {path}: is empty; the first line names the columns, some of {', '.join(FIELDS)}"
+        raise BucketsError(message)
+    records = _csv_records(path, text) if path.suffix == ".csv" else _json_records(text)
+    lines = []
+    for number, fields in records:
+        if isinstance(fields, str):
+            lines.append(VerdictLine(number, None, fields))
+            continue
+        try:
+            lines.append(VerdictLine(number, written_verdict(fields, by, now_ms)))
+        except (ValueError, TypeError, AttributeError) as error:
+            lines.append(VerdictLine(number, None, first_line(error)))
+    if path.suffix == ".csv" and not lines:
+        message = f"verdicts {path}: is empty below its first line, which names the columns; write a verdict a line"
+        raise BucketsError(message)
+    return list(_without_contradictions(lines))
+
+
+def _without_contradictions(lines: list[VerdictLine]) -> Iterator[VerdictLine]:
+    """Yield the lines, with a fault where two contradict each other at one moment, so that neither is the latest."""
+    first: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for line in lines:
+        if line.verdict is None:
+            yield line
+            continue
+        finding = line.verdict.verdict
+        number, earlier = first.setdefault((*line.verdict.subject, line.verdict.made_at_ms), (line.number, finding))
+        if earlier == finding:
+            yield line
+        else:
+            remedy = "say with made_at which is the later one"
+            yield VerdictLine(
+                line.number, None, f"says {finding}, and line {number} says {earlier} of the same; {remedy}"
+            )
+
+
+def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    number = 1
+    try:
+        for cells in reader:
+            if header is None:
+                header = [cell.strip() for cell in cells]
+                _check_header(path, header)
+            elif len(cells) != len(header) and cells:
+                yield number, f"has {len(cells)} of {len(header)} columns"
+            elif cells:
+                yield number, dict(zip(header, cells, strict=True))
+            number = reader.line_num + 1
+    except csv.Error as error:
+        yield number, f"is broken CSV ({first_line(error)})"
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    unknown = next((name for name in header if name not in FIELDS), None)
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if unknown is not None or twice is not None or "verdict" not in header:
+        what = f"has an unknown column {quoted(unknown)}" if unknown is not None else "has no column verdict"
+        what = f"has the column {twice} twice" if twice is not None and unknown is None else what
+        message = f"verdicts {path}:1: {what}; columns are {', '.join(FIELDS)}"
+        raise BucketsError(message)
+
+
+def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, f"is broken JSON ({first_line(error)})"
+            continue
+        yield number, fields if isinstance(fields, dict) else "is no JSON object"
+
+
+def _moment(name: str, value: Any) -> int:
+    """Return a moment in ms since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if value.removeprefix("-").isdecimal() and value.isascii() and len(value) > len("20260103"):
+            return int(value)
+        try:
+            return moment_ms(datetime.fromisoformat(value))
+        except (ValueError, OverflowError):
+            pass
+    message = f"{name}: {short_line(str(value))} is no moment; write ISO 8601 as in 2026-01-03T10:00Z, or ms since 1970"
+    raise ValueError(message)
+
+
+def _key(value: Any) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, dict):
+        message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
+        raise ValueError(message)
+    wrong = next((name for name, field in value.items() if not isinstance(field, str | int | bool)), None)
+    if wrong is not None:
+        message = f"key: {short_line(wrong)} must be a text, a whole number, true or false"
+        raise ValueError(message)
+    return value
+
+
+def _amount(value: Any) -> Decimal | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        message = f"amount: {short_line(str(value))} is not a decimal number"
+        raise ValueError(message)
+    try:
+        return parse_decimal(str(value))
+    except ValueError as error:
+        message = f"amount: {error}"
+        raise ValueError(message) from None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The verdicts that count.
+
+    Attributes:
+        by_alert: the latest verdict on each alert.
+        by_event: of each event the latest of those that count on it and on its alerts; one that is unclear only
+            where there is no other.
+    """
+
+    by_alert: dict[str, Verdict]
+    by_event: dict[str, Verdict]
+
+    def of(self, alert_id: str, event_id: str) -> Verdict | None:
+        """Return the verdict on an alert: the latest on the alert itself; without one, what counts of its event.
+
+        A payment is fraud or it is not, whatever rule has found it. So an alert of a rule on trial, which nobody looks
+        at, has the verdict of an alert in force on the same event.
+        """
+        return self.by_alert.get(alert_id) or self.by_event.get(event_id)
+
+
+def findings(verdicts: Iterable[Verdict]) -> Findings:
+    """Return what counts of verdicts, in whatever order they come."""
+    latest: dict[tuple[str | None, str | None], Verdict] = {}
+    for verdict in verdicts:
+        known = latest.get(verdict.subject)
+        if known is None or verdict.age > known.age:
+            latest[verdict.subject] = verdict
+    by_event: dict[str, Verdict] = {}
+    for verdict in latest.values():
+        if verdict.event_id is not None:
+            known = by_event.get(verdict.event_id)
+            if known is None or _weight(verdict) > _weight(known):
+                by_event[verdict.event_id] = verdict
+    by_alert = {verdict.alert_id: verdict for verdict in latest.values() if verdict.alert_id is not None}
+    return Findings(by_alert, by_event)
+
+
+def _weight(verdict: Verdict) -> tuple[bool, tuple[int, str]]:
+    return verdict.verdict != "unclear", verdict.age
+
+
+_Z = 1.959963984540054
+"""So many standard deviations on both sides of the mean hold 95 % of a normal distribution."""
+
+
+@dataclass(frozen=True)
+class ShareInterval:
+    """A share, as a number from 0 to 1.
+
+    Attributes:
+        share: that of the sample.
+        low: the lower end of the interval that holds the true share with 95 % confidence.
+        high: its upper end.
+    """
+
+    share: float
+    low: float
+    high: float
+
+
+def wilson(hits: int, count: int) -> ShareInterval | None:
+    """Return the share of hits, with Wilson's interval; None of nothing.
+
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927). Unlike
+    the usual one it stays within 0 and 1, and says something of few hits, and of none.
+    """
+    if not count:
+        return None
+    share, squared = hits / count, _Z * _Z
+    centre = (hits + squared / 2) / (count + squared)
+    half = _Z / (count + squared) * sqrt(hits * (count - hits) / count + squared / 4)
+    # At the ends only rounding keeps the sum from being exact.
+    low = 0.0 if hits == 0 else max(0.0, centre - half)
+    high = 1.0 if hits == count else min(1.0, centre + half)
+    return ShareInterval(share, low, high)

@@ -15,8 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from buckets.config.job import Job, results_folder
-from buckets.delta.query import in_ms, is_table, query
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import in_ms, is_table, open_table, query
 from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import VERDICTS
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS

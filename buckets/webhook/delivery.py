@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from buckets.clock import epoch_ms
-from buckets.config.webhook import WebhookSettings
+from buckets.config.output import WebhookSettings
 from buckets.errors import kind_and_line
 from buckets.outputs.messages import Message
 from buckets.printable import counted
-from buckets.webhook.receiver import Attempt, Receiver
+from buckets.webhook.connection import Attempt, Receiver
 from buckets.webhook.spool import Spool, WaitingAlert
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from buckets.cli.main import app
+from buckets.cli.commands import app
 from buckets.exit_codes import DONE, FAILED, INTERRUPTED, MISUSED
 from docs.reference.markdown import code, fenced, sentence, table
 

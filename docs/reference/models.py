@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from buckets.config.precision import Precision
-from buckets.config.size import SizeBytes
+from buckets.config.settings import SizeBytes
 from buckets.duration import DurationMs, format_duration
 from docs.reference.markdown import code, sentence, table
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.engine import EngineSettings
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule, written_rule

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from buckets.cli.main import exit_code
+from buckets.cli.commands import exit_code
 from tests.cli_unit.ran import Ran
 
 Buckets = Callable[..., Ran]

@@ -10,8 +10,8 @@ import yaml
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from buckets.checkpoint.batch_records import BatchRecord
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.outputs.columns import BATCHES, TOPICS
 from tests.cli_unit.archived_conf import archived_conf
 from tests.cli_unit.ran import Ran

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import COLUMNS, alert_table
 from buckets.cli.state.main import encode_key, find_group
@@ -18,8 +18,8 @@ from buckets.events.schema import load_event_schema
 from buckets.exit_codes import MISUSED
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.moment import iso_text
-from buckets.numbers.figures import readable
-from buckets.outputs.reader import TIMES
+from buckets.numbers.fixed_point import readable
+from buckets.outputs.recorded_outputs import TIMES
 from buckets.resources import resource
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from buckets.rules.rule_set import RuleSet
 from tests.cli_unit.archived_conf import archived_conf
 from tests.cli_unit.ran import one_line

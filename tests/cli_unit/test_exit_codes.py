@@ -85,7 +85,7 @@ def test_a_rule_with_an_error_of_lint_is_found(buckets, folder):
 WAITING = """
 import sys, types
 from buckets.cli import commands
-from buckets.cli.main import main
+from buckets.cli.commands import main
 
 def wait():
     print("waiting", flush=True)

@@ -23,7 +23,7 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 """
-RUN = "import sys; from buckets.cli.main import exit_code; code = exit_code(); {then}sys.exit(code)"
+RUN = "import sys; from buckets.cli.commands import exit_code; code = exit_code(); {then}sys.exit(code)"
 LOADED = f"print(*sorted({HEAVY} & sys.modules.keys()), file=sys.stderr); "
 
 

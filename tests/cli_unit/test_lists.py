@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.exit_codes import MISUSED
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile

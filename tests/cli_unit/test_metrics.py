@@ -10,10 +10,10 @@ from buckets.cli.console import Told
 from buckets.cli.json_log import JsonLog, errors_in, hide_secrets, log_of
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
-from buckets.config.metrics import MetricsSettings
+from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError, Outage
 from buckets.exit_codes import MISUSED
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from buckets.metrics.endpoint import metrics_endpoint
 from buckets.resources import DEFAULT_SCHEMA, resource
 from buckets.rules.revision import Refusal

@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile
-from buckets.monitor.live_status import LiveStatus
-from buckets.outputs.reader import read_rows
+from buckets.monitor.live import LiveStatus
+from buckets.outputs.recorded_outputs import read_rows
 from buckets.printable import unseen_character
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule

@@ -8,7 +8,7 @@ import yaml
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pydantic import ValidationError
 
-from buckets.checkpoint.writer_schemas import WriterSchema
+from buckets.checkpoint.topic_values import WriterSchema
 from buckets.config.environment import secrets_of
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
@@ -17,8 +17,8 @@ from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, compiled_text, message_named, read_schema
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
-from buckets.kafka.pinned_fields import pinned_fields
 from buckets.kafka.registry import Registry, RegistryAway
+from buckets.kafka.topics import pinned_fields
 from buckets.preflight.registry_check import check_registry
 from buckets.spark.kafka_faults import explain_spark
 from tests.core.protobuf_events import descriptors_of

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job
-from buckets.feeds.open_feeds import open_rules
 from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.schema_book import open_rules
 from buckets.rule_files.differences import rules_that_differ
 from buckets.rules.completeness import Stretch
 from buckets.rules.rule_set import RuleSet

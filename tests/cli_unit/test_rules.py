@@ -9,8 +9,8 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from buckets.checkpoint.backfill_requests import BackfillRequests
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import BackfillRequests
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.exit_codes import MISUSED

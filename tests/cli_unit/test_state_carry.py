@@ -8,7 +8,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job

@@ -12,11 +12,9 @@ import pytest
 from rich.console import Console
 
 from buckets.cli import watch as watching
-from buckets.cli.watch import WatchedJob
-from buckets.cli.watch_view import bars, figures_line
+from buckets.cli.watch import WatchedJob, bars, figures_line
 from buckets.clock import epoch_ms
-from buckets.monitor.live import Live, live_path, read_live
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import Live, LiveStatus, live_path, read_live
 from buckets.monitor.pace import Pace
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import faults_of, pace_line

@@ -27,7 +27,7 @@ class Release(RunningCommand):
         super().__init__(log=log, give_up_s=COMPILED_WITHIN_S)
         # This release takes no results to the driver that may lie in files; the one before knows nothing of that.
         spilling = "import buckets.spark.query as query; query.DRIVER_BYTES = 0"
-        script = f"{spilling}; from buckets.cli.main import main; main()"
+        script = f"{spilling}; from buckets.cli.commands import main; main()"
         self._arguments = [sys.executable, "-c", script, "run", str(job.conf)]
         self._cwd = checkout
         self._environment = os.environ | {"PYTHONPATH": str(checkout)}

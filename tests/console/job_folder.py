@@ -9,8 +9,8 @@ import yaml
 from deltalake import write_deltalake
 
 from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.engine import EngineSettings
 from buckets.outputs.columns import BATCH_COLUMNS, BATCHES
 from tests.core.examples import SCHEMA, rule, written_rule

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from buckets.console.serve import Console, open_console
+from buckets.console.app import Console, open_console
 
 ENDS_WITHIN_S = 60
 

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from playwright.sync_api import expect
 
 from buckets.config.job import load_job
-from buckets.rule_files.change_notes import read_change_notes
+from buckets.rule_files.flink_rules import read_change_notes
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.verdicts.verdict_table import load_verdicts, verdict_table
 

@@ -16,7 +16,7 @@ from tests.console.served import serving
 
 def start(*arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", "from buckets.cli.main import main; main()", "console", *map(str, arguments)],
+        [sys.executable, "-c", "from buckets.cli.commands import main; main()", "console", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

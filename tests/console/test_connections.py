@@ -16,7 +16,7 @@ import pytest
 
 from buckets.console import connections
 from buckets.console.connections import most_connections
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from tests.console.served import serving
 from tests.half_open import drip_until_closed, half_open, is_closed
 
@@ -40,7 +40,7 @@ def page(address: str) -> str:
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_pages_are_shown_beside_more_half_open_connections_than_there_are_descriptors(recorded):
-    code = "from buckets.cli.main import main; main()"
+    code = "from buckets.cli.commands import main; main()"
     command = [sys.executable, "-c", code, "console", str(recorded), "--port", str(free_port())]
     limited = f'ulimit -n {DESCRIPTORS}; exec "$@"'
     with subprocess.Popen(

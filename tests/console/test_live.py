@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from buckets.monitor.query_news import QueryNews
 from tests.console.served import serving
 from tests.core.done_batches import batch

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Mount, Route
 
-from buckets.config.console import ROLES
+from buckets.config.settings import ROLES
 from buckets.resources import resource
 from tests.console.job_folder import write_job
 from tests.console.served import Answer, Served, serving

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buckets.archive.archive import Archive
-from buckets.archive.arrival_rows import archived
+from buckets.archive.archiving import archived
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.batch_records import BatchRecord, Intake
-from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import source_end
-from buckets.checkpoint.folders import spark_folder
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.config.engine import EngineSettings
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule

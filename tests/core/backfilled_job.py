@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from buckets.archive.archive import Archive
-from buckets.archive.field_names import FieldNames, renamed_schema
-from buckets.backfill.fill_builder import Builder
-from buckets.checkpoint.imports import Import
+from buckets.archive.recorded_batches import FieldNames, renamed_schema
+from buckets.backfill.backfills import Builder
+from buckets.checkpoint.job_record import Import
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.events.schema import EventSchema
 from buckets.rules.backfill import Wanted, begun, completed, refitted
@@ -18,8 +18,8 @@ from buckets.rules.renaming import renamed_rules
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-from buckets.state_transfer.carried_stores import carried_stores
-from buckets.state_transfer.regrouping import regrouping
+from buckets.state_transfer.export_manifest import regrouping
+from buckets.state_transfer.shard_times import carried_stores
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Pipeline, Row
 from tests.core.test_backfill import Feed, more_ready

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from buckets.archive.archive import ARRIVAL
-from buckets.archive.arrival_rows import archived
+from buckets.archive.archiving import archived
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.feeds.rules.rule_book import RuleBook

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from buckets.engine.stages.accounting import BatchAccount, GroupAccount
-from buckets.engine.stages.batch_facts import BatchFacts
+from buckets.engine.stages.accounting import BatchAccount, BatchFacts, GroupAccount
 
 NOW_MS = 1_800_000_000_000
 NO_FACTS = BatchFacts()

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.job import Job
 from buckets.config.settings import JobSettings
 from buckets.events.schema import EventSchema
 from buckets.history.replay.recorded_rows import OutputTables
-from buckets.lists.entry import Entry
+from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from buckets.outputs.columns import replayed_outputs
 from buckets.rules.completeness import Stretches, joined

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.engine.stages.accounting import account_batch
-from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory, evicted_count, shard_count
+from buckets.engine.stages.accounting import BatchFacts, ShardMemory, account_batch, evicted_count, shard_count
 from buckets.kernel.outcome import OUTCOMES
 from buckets.outputs.columns import BATCH_COLUMNS
 from buckets.rules.rule_set import first_rule_set

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.checkpoint.driver_state import DriverState
-from buckets.engine.stages.driver_store import DriverStore
+from buckets.engine.stages.in_memory import DriverStore
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet

@@ -8,22 +8,22 @@ from jsonschema import Draft202012Validator
 
 import buckets
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import INGESTED
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import Messages
 from buckets.resources import resource
-from buckets.rules.alert_schema import ALERT_FIELDS
 from buckets.rules.change import RuleChange
 from buckets.rules.completeness import Stretch
+from buckets.rules.feature import ALERT_FIELDS
+from buckets.rules.flink_message import check_against_schema
 from buckets.rules.group import group_id
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
-from buckets.rules.rule_faults import check_against_schema
 from buckets.rules.rule_set import RuleSet, next_rule_set
 from tests.core.alert_rules import SCHEMA, rule_set
 from tests.core.pipeline import Pipeline

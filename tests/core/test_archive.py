@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.archive import Archive, by_batch
-from buckets.archive.arrival_rows import archived, arrivals_of
+from buckets.archive.archiving import archived, arrivals_of
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_records import BatchRecord, Intake
-from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import UNKNOWN
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from buckets.byte_strings import ByteStrings, concatenated
 from buckets.engine.storage.arena import ABSENT, ENTRY_BYTES, PENDING, STORED, Arena
-from buckets.engine.storage.arena_entries import ArenaEntries
-from buckets.engine.storage.text_column import column_of
+from buckets.engine.storage.shard_store import ArenaEntries, column_of
 from tests.laws import examples
 
 KEYS = st.one_of(st.sampled_from([b"", b"a", b"b", b"\0", b"\0a"]), st.binary(max_size=20))

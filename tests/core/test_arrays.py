@@ -21,17 +21,16 @@ from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER,
 from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_events import read_plain as read_avro
 from buckets.events.json_events import read_events
-from buckets.events.parquet_rows import read_arrivals
+from buckets.events.parquet_rows import read_arrivals, table_arrivals
 from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.lint.lint import look
 from buckets.lint.subject import Subject
 from buckets.rule_files.yaml_rules import load_rule_file
 from buckets.rule_tests.tester import RuleTester
-from buckets.rules.rule_faults import check_against_schema
+from buckets.rules.flink_message import check_against_schema
 from tests.core import avro_events, protobuf_events
 from tests.core.past import explainer_of
 from tests.core.recorded_job import RecordedJob

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering, OrderRange
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
+from buckets.checkpoint.cuts import ArrivalOrder, Ordering, OrderRange
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 

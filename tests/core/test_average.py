@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from buckets.compiled import compiled
-from buckets.numbers.quotient import is_less, quotient, rounded
+from buckets.numbers.wide_sum import is_less, quotient, rounded
 from tests.core.cells import LOW_MASK
 from tests.laws import examples
 

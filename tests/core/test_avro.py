@@ -5,17 +5,15 @@ import json
 import pyarrow as pa
 import pytest
 
-from buckets.checkpoint.topic_values import TopicValues
-from buckets.checkpoint.writer_schemas import WriterSchema
+from buckets.checkpoint.topic_values import TopicValues, WriterSchema
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
 from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_type import read_schema, record_fields
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import NO_PREFIX, SchemaError, text_behind_prefix
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX, text_behind_prefix
 from tests.core.avro_events import encoded, rows_of
 from tests.core.pinned import Pinned
 

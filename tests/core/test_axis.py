@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.pages.axis import round_times, round_values
+from buckets.pages.page import round_times, round_values
 
 NUMBERS = st.fractions(-(10**12), 10**12, max_denominator=10**6)
 

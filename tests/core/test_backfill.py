@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.archive.archive import ARRIVAL
-from buckets.archive.arrival_rows import archived
-from buckets.backfill.fill_builder import Builder
+from buckets.archive.archiving import archived
+from buckets.backfill.backfills import Builder
 from buckets.engine.stages.filling import OVERVIEW
 from buckets.events.arrivals import JUDGED
-from buckets.lists.lists import NO_LISTS
+from buckets.lists.index import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import changes_between
-from buckets.rules.completeness import joined
-from buckets.rules.fill import Piece, fill_identity
+from buckets.rules.completeness import Piece, fill_identity, joined
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
-from buckets.history.backtest.expectation import check_expectation, parse_expectation
-from buckets.history.backtest.sweep import parse_sweeps
-from buckets.history.backtest.variants import swept_rules
+from buckets.history.backtest.report import check_expectation, parse_expectation
+from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
 from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut

@@ -6,11 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from buckets.history.backtest.expectation import check_expectation, parse_expectation
 from buckets.history.backtest.page import backtest_page
-from buckets.history.backtest.report_json import report_json
-from buckets.history.backtest.sweep import parse_sweeps
-from buckets.history.backtest.variants import swept_rules
+from buckets.history.backtest.report import check_expectation, parse_expectation, report_json
+from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from tests.core.backtests import backtest, rule, run
 
 EVIL = '<script>alert("x")</script>'

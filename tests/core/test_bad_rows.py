@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from buckets.errors import BucketsError
 from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, parse
 from buckets.events.bad_rows import BadRows
-from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
+from buckets.events.source_files import line_reader
 
 SCHEMA = EventSchema.model_validate(
     {

@@ -8,10 +8,9 @@ import fastavro
 import pytest
 from google.protobuf import message_factory
 
-from buckets.audit.binary_values import BinaryValues
-from buckets.audit.rows import read_message
+from buckets.audit.rows import BinaryValues, read_message
 from buckets.audit.tables import audit_tables
-from buckets.checkpoint.writer_schemas import WriterSchema
+from buckets.checkpoint.topic_values import WriterSchema
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.outputs.binary_messages import binary_message, schema_text
 from buckets.outputs.columns import PUBLISHED, TOPICS

@@ -20,8 +20,8 @@ from buckets.rules.group import Group
 from buckets.rules.renaming import renamed_rule, renamed_rules, renamed_sql
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set, next_rule_set, with_lateness
-from buckets.state_transfer.carried_stores import carried_state_keys, carried_stores
-from buckets.state_transfer.regrouping import regrouping
+from buckets.state_transfer.export_manifest import regrouping
+from buckets.state_transfer.shard_times import carried_state_keys, carried_stores
 from tests.core import test_evicted_keys as evicted
 from tests.core.examples import SCHEMA, rule, since, until, written_rule
 from tests.core.pipeline import Pipeline

@@ -6,15 +6,23 @@ from dataclasses import replace
 import pytest
 
 from buckets.checkpoint.batch_records import BatchRecord
-from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.job_record import JobRecord
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.record_files import OwnedFolder
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.errors import BucketsError
 from buckets.rules.renaming import renamed_rules
 from buckets.rules.rule_set import first_rule_set
-from buckets.state_transfer.checkpoint_files import carried_files, last_batch, renumber_batch, with_offsets
-from buckets.state_transfer.export_manifest import FILE, ExportManifest, TableCheck
-from buckets.state_transfer.plan import parse_names, plan_import
+from buckets.state_transfer.export_manifest import (
+    FILE,
+    ExportManifest,
+    TableCheck,
+    carried_files,
+    last_batch,
+    parse_names,
+    plan_import,
+    renumber_batch,
+    with_offsets,
+)
 from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
 from tests.core.examples import rule, until
 

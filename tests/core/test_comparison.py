@@ -16,8 +16,14 @@ from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange
 from buckets.outputs.comparison import compare, compared_columns
-from buckets.outputs.recorded_outputs import Selection, output_rows
-from buckets.outputs.rule_alerts import AlertCount, count_alerts, has_alerts, rules_with_alerts
+from buckets.outputs.recorded_outputs import (
+    AlertCount,
+    Selection,
+    count_alerts,
+    has_alerts,
+    output_rows,
+    rules_with_alerts,
+)
 
 Row = dict[str, Any]
 EVENTS = {

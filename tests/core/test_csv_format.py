@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.archive.event_table import open_events
+from buckets.archive.delta_source import open_events
 from buckets.errors import BucketsError
 from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, parse
+from buckets.events.csv_events import plain_numbers
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
-from buckets.events.csv_numbers import plain_numbers
-from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.source_files import line_reader
 from buckets.numbers.fixed_point import format_scaled
 
 FIELDS = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.events.csv_events import read_lines, split_line
 from buckets.events.csv_format import PLAIN_CSV
-from buckets.events.csv_lines import read_lines, split_line
 
 FIELDS = st.text(st.characters(blacklist_characters="\r\n\x00", blacklist_categories=["Cs"]), max_size=8)
 

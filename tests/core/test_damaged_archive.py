@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from buckets.archive.archive import Archive
-from buckets.archive.arrival_rows import archived
-from buckets.checkpoint.owned_folder import OWNER, OwnedFolder
+from buckets.archive.archiving import archived
+from buckets.checkpoint.record_files import OWNER, OwnedFolder
 from buckets.errors import BucketsError
 from tests.core.examples import SCHEMA
 from tests.core.pipeline import arrivals

@@ -15,24 +15,29 @@ from hypothesis import strategies as st
 
 from buckets.audit.folder import AuditFolder
 from buckets.backfill.fill_chunks import Chunk, FillChunks, Plan
-from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
-from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.batch_records import BatchRecord, Intake
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.imports import Import
+from buckets.checkpoint.cuts import ArrivalOrder, Ordering
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.job_record import Import
 from buckets.checkpoint.list_versions import ListVersions
-from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
+from buckets.checkpoint.record_files import (
+    BackfillRequest,
+    BackfillRequests,
+    OwnedFolder,
+    RecordFiles,
+    seal_bytes,
+    seal_json,
+    unseal_bytes,
+    unseal_json,
+)
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile
-from buckets.lists.entry import Entry
+from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
-from buckets.monitor.live import live_path, read_live
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus, live_path, read_live
 from buckets.rules.completeness import Stretch
 from buckets.rules.rule_set import RuleSet
 from tests.core.checkpoints import ONE, basis, book_of, ran, terms, written_in

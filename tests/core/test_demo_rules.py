@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from buckets.rule_files.yaml_rules import load_rules
-from buckets.rules.flink_line import parse_plain_line
-from buckets.rules.flink_message import parse_flink_object
+from buckets.rules.flink_message import parse_flink_object, parse_plain_line
 from tests.core.flink_demo import (
     PEOPLE,
     RULES_FILE,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.batch_records import KEPT_BATCHES
 from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
-from buckets.engine.stages.driver_store import DriverStore
+from buckets.engine.stages.in_memory import DriverStore
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from tests.laws import examples

@@ -10,11 +10,11 @@ from deltalake.exceptions import DeltaError
 
 import buckets
 from buckets.changes import origin as rule_origin
-from buckets.delta import query, whole_table
+from buckets.delta import whole_table
 from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
-from buckets.feeds.rules import table_feed
-from buckets.outputs import reader, recorded_outputs
+from buckets.feeds.rules import rule_book
+from buckets.outputs import recorded_outputs
 from buckets.rules.revision import Change
 from tests.core.examples import SCHEMA, rule
 
@@ -46,7 +46,7 @@ def test_first_lines_are_taken_in_one_place():
 def table(tmp_path) -> Path:
     """A Delta table of rules, without any."""
     path = tmp_path / "alerts"
-    write_deltalake(path, pa.Table.from_pylist([], schema=table_feed.COLUMNS))
+    write_deltalake(path, pa.Table.from_pylist([], schema=rule_book.COLUMNS))
     return path
 
 
@@ -59,13 +59,13 @@ def fails(error: Exception):
 
 @pytest.mark.parametrize("error", SILENT)
 def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error, as_worded):
-    opened = table_feed.open_rule_table(table)
-    monkeypatch.setattr(query, "QueryBuilder", fails(error))
+    opened = rule_book.open_rule_table(table)
+    monkeypatch.setattr(whole_table, "QueryBuilder", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
-        table_feed.read_rule_rows(opened)
+        rule_book.read_rule_rows(opened)
     monkeypatch.setattr(whole_table, "DeltaTable", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
-        table_feed.open_rule_table(table)
+        rule_book.open_rule_table(table)
 
 
 @pytest.mark.parametrize("error", SILENT)
@@ -81,7 +81,7 @@ def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypat
 def test_results_that_fail_without_a_word(table, monkeypatch, error, as_worded):
     monkeypatch.setattr(recorded_outputs, "open_table", fails(error))
     with pytest.raises(BucketsError, check=as_worded):
-        reader.read_rows(table.parent, "alerts", ["rule_id"])
+        recorded_outputs.read_rows(table.parent, "alerts", ["rule_id"])
 
 
 @pytest.mark.parametrize("error", SILENT)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from buckets.events.clock_times import fitting_unit, unit_fault
 from buckets.events.conversion import event_times, times_ms
 from buckets.events.schema import EventSchema, EventTime
-from buckets.events.time_units import fitting_unit, unit_fault
 from buckets.moment import parse_moment_ms
 from tests.core import test_avro as avro
 from tests.laws import examples

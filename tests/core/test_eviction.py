@@ -18,16 +18,22 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.eviction import schedule as eviction_schedule
 from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
 from buckets.engine.stages import shard
-from buckets.engine.storage.grouped_keys import GroupedKeys
-from buckets.engine.storage.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
-from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.storage.shard_store import (
+    GroupedKeys,
+    ShardStore,
+    StoredHeads,
+    head_key,
+    page_key,
+    split_head_key,
+    split_page_key,
+)
 from buckets.kernel import score
 from buckets.kernel.plan import plan_group
 from buckets.outputs import columns
 from buckets.rules.group import group_id
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule, until
 from tests.core.pipeline import Pipeline
 from tests.laws import examples

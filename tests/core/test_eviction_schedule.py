@@ -16,8 +16,7 @@ from buckets.engine.eviction import schedule as schedule_module
 from buckets.engine.eviction.chunks import NOT_NOTED
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule, Scheduled
 from buckets.engine.eviction.shard_clock import VOTERS
-from buckets.engine.storage.grouped_keys import GroupedKeys
-from buckets.engine.storage.shard_store import head_key, head_keys, split_head_key
+from buckets.engine.storage.shard_store import GroupedKeys, head_key, head_keys, split_head_key
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
 from tests.core.pipeline import CountedEntries

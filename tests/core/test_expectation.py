@@ -10,8 +10,15 @@ from buckets.cli.junit import junit_of_expectations
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows
-from buckets.history.backtest.expectation import Known, check_expectation, parse_expectation
-from buckets.history.backtest.report import BacktestReport, Figures, FraudFigures, RuleResult
+from buckets.history.backtest.report import (
+    BacktestReport,
+    Figures,
+    FraudFigures,
+    Known,
+    RuleResult,
+    check_expectation,
+    parse_expectation,
+)
 from buckets.outputs.comparison import CaughtEvents, Comparison
 
 EVERYTHING = Known(("r", "a < b"), fraud=True, recorded=True, amount=True)

@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.expressions.evaluation import matching
-from buckets.expressions.expression import ExpressionError
+from buckets.expressions.expression import ExpressionError, normalise, quoted_name, quoted_text, to_sql
 from buckets.expressions.kinds import check_condition
-from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
-from buckets.expressions.sql_text import quoted_name, quoted_text, to_sql
 from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS_OF_ANY_KIND, columns_of, value
 from tests.laws import examples
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import attribute_column, measure_column
 from buckets.engine.batch.fan_out import ShardMessage, fan_out
+from buckets.engine.batch.keyed_table import attribute_column, measure_column
 from buckets.engine.batch.payload import PASSING
-from buckets.engine.batch.shard_events import ShardEvents
-from buckets.engine.batch.shard_payload import unpack_shard
+from buckets.engine.batch.shard_events import ShardEvents, unpack_shard
 from buckets.engine.storage.key import shards_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule

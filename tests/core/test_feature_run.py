@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.history.features.features import FeatureRun, archived_arrivals
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.rule import Rule

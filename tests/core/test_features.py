@@ -16,10 +16,10 @@ import buckets
 from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
 from buckets.aggregates.registry import AGGREGATES
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.expressions.parser import parse_expression
 from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs.columns import ALERTS, EVALUATIONS

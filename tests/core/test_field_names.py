@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.archive import Archive
-from buckets.archive.field_names import FieldNames, Renaming
-from buckets.archive.history import History
-from buckets.delta.query import quoted_column
+from buckets.archive.archiving import History
+from buckets.archive.recorded_batches import FieldNames, Renaming
+from buckets.delta.whole_table import quoted_column
 from buckets.history.backtest.pieces import BacktestScoring, archive_pieces
 from buckets.history.features.features import FeatureRun, archived_arrivals
 from buckets.rules.renaming import renamed_rules

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from buckets.numbers.figures import money_text, percent_text, readable, short_decimal_text, short_percent_text
+from buckets.numbers.fixed_point import money_text, percent_text, readable, short_decimal_text, short_percent_text
 
 
 @pytest.mark.parametrize(

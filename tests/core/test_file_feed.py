@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.feeds.feed import RuleRead
-from buckets.feeds.rules.file_feed import RuleFiles
-from buckets.feeds.watched import SETTLED_S
+from buckets.feeds.feed import SETTLED_S, RuleRead
+from buckets.feeds.rules.whole_rules import RuleFiles
 from buckets.printable import blank_letter, unseen_character
-from buckets.rule_files.change_notes import ChangeNote, change_notes_path, read_change_notes, write_change_notes
+from buckets.rule_files.flink_rules import ChangeNote, change_notes_path, read_change_notes, write_change_notes
 from buckets.rule_files.yaml_editor import RuleText, change_files, rules_text
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange
@@ -51,7 +50,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("buckets.feeds.watched.time", clock)
+    monkeypatch.setattr("buckets.feeds.feed.time", clock)
     return clock
 
 
@@ -269,7 +268,7 @@ def test_a_file_that_goes_while_it_is_read_is_looked_at_again(feed, write, clock
         raise BucketsError(message)
 
     with monkeypatch.context() as patched:
-        patched.setattr("buckets.feeds.rules.file_feed.load_rule_files", lost)
+        patched.setattr("buckets.feeds.rules.whole_rules.load_rule_files", lost)
         assert feed.read([ONE]) == RuleRead()
     write(rules_text([ONE, TWO]))
     clock.now_s += LONG_S

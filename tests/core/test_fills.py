@@ -2,17 +2,14 @@
 
 import pytest
 
-from buckets.backfill.fill_chunks import Chunk, FillChunks
-from buckets.backfill.fill_pace import FIRST_ROWS, FillPace
-from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
+from buckets.backfill.fill_chunks import FIRST_ROWS, Chunk, FillChunks, FillPace, read_fills
 from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
 from buckets.config.engine import EngineSettings
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import RuleChange, changes_between
-from buckets.rules.completeness import FROM_THE_FIRST, complete_behind
-from buckets.rules.fill import Fill, Filled
+from buckets.rules.completeness import FROM_THE_FIRST, Fill, Filled, complete_behind
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.sql_text import quoted_text
+from buckets.expressions.expression import quoted_text
 from buckets.rules.filter import (
     canonical_filter,
     describe_filter,

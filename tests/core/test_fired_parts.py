@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 import buckets
 from buckets.engine.batch import payload
 from buckets.engine.stages import in_memory
-from buckets.engine.stages.completion import complete_batch
+from buckets.engine.stages.accounting import by_arrival, cut_by_event, cut_by_key
+from buckets.engine.stages.alert_stage import complete_batch, fired_parts
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.fired_parts import fired_parts
 from buckets.engine.stages.in_memory import InMemoryJob, memory_stores
-from buckets.engine.stages.output_decoder import OutputDecoder
-from buckets.engine.stages.pieces import by_arrival, cut_by_event, cut_by_key
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
-from buckets.events.table_rows import table_arrivals
+from buckets.engine.stages.warm_up import OutputDecoder
+from buckets.events.parquet_rows import table_arrivals
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule_set import RuleSet
@@ -67,7 +66,7 @@ def test_parts_that_meet_apart_give_the_same_rows_accounts_and_state(rules, rows
     rows = [row | {"bene": row["bene"] or None} for row in rows]
     rule_set = revise(RuleSet(0, (), (), {}), changes_between((), rules), SCHEMA, (), 0).rule_set
     both = BothWays()
-    with patch.object(in_memory, "complete_batch", both), patch("buckets.engine.stages.pieces.PIECES", PIECES):
+    with patch.object(in_memory, "complete_batch", both), patch("buckets.engine.stages.accounting.PIECES", PIECES):
         job = InMemoryJob(Scorer(SCHEMA, ENGINE, evaluations))
         for part in (rows[:cut], rows[cut:]):
             if part:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.rules.change import RuleChange, parse_change
-from buckets.rules.flink_line import parse_plain_line
-from buckets.rules.flink_message import OPERATORS, parse_flink_object, schema_fault
+from buckets.rules.feature import Operator
+from buckets.rules.flink_message import OPERATORS, parse_flink_object, parse_plain_line, schema_fault
 from buckets.rules.rule import Rule
-from buckets.rules.short_form import Operator
 from tests.core.flink_demo import SCHEMA
 
 WRITTEN = {

@@ -7,7 +7,7 @@ import pytest
 from deltalake import write_deltalake
 
 import buckets
-from buckets.archive.event_table import open_events
+from buckets.archive.delta_source import open_events
 from buckets.events.arrivals import parse
 from buckets.events.schema import EventSchema
 from buckets.rules.rule import Rule

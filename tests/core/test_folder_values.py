@@ -6,12 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from buckets.archive.event_table import open_events
+from buckets.archive.delta_source import open_events
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.event_file import file_arrivals, open_event_file
-from buckets.events.folder_values import folder_values
-from buckets.events.parquet_rows import check_parquet
+from buckets.events.parquet_rows import check_parquet, folder_values
 from buckets.events.schema import EventSchema
 
 SCHEMA = EventSchema.model_validate(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.batch.counting_sort import number_pairs
-from buckets.engine.storage.grouped_keys import GroupedKeys
+from buckets.engine.batch.dealing import number_pairs
+from buckets.engine.storage.shard_store import GroupedKeys
 
 GROUPS = ["11" * 8, "0f" * 8, "22" * 8]
 PAIRS = st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=4)), max_size=9)

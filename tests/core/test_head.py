@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled
 from buckets.errors import BucketsError
-from buckets.timeline.directory import Directory, new_directory
 from buckets.timeline.head import (
     CODEC_VERSION,
     HEAD_BYTES,
+    Directory,
     HeadFields,
     entry_bound,
+    new_directory,
     read_newest_cells,
     write_entry,
     write_head,
 )
+from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.layout import written_bound
-from buckets.timeline.loading import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.page import write_cells
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
 from tests.core.test_varint import leb128
 from tests.engine import Engine

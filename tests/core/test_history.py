@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings, JobSettings
-from buckets.delta import numbered_append
+from buckets.delta import kept_table
 from buckets.errors import BucketsError
 from buckets.feeds.rules import history as history_module
 from buckets.feeds.rules.history import RuleHistory, open_history, read_rule_changes, rows_of, rule_changes_path
@@ -142,8 +142,8 @@ def test_record_does_not_wait_for_the_table(versions, table, monkeypatch):
         assert may_write.wait(WAIT_S)
         return write(*arguments, **options)
 
-    write = numbered_append.write_deltalake
-    monkeypatch.setattr(numbered_append, "write_deltalake", slow)
+    write = kept_table.write_deltalake
+    monkeypatch.setattr(kept_table, "write_deltalake", slow)
     history = RuleHistory(versions, table, "me")
     history.record()
     change(versions, put("a", length="9h"))
@@ -164,8 +164,8 @@ def test_what_could_not_be_written_is_said_once_and_written_later(versions, tabl
             raise OSError(message)
         return write(*arguments, **options)
 
-    write = numbered_append.write_deltalake
-    monkeypatch.setattr(numbered_append, "write_deltalake", failing)
+    write = kept_table.write_deltalake
+    monkeypatch.setattr(kept_table, "write_deltalake", failing)
     monkeypatch.setattr(history_module, "AGAIN_AFTER_S", 0.01)
     history = RuleHistory(versions, table, "me", said.append)
     history.record()
@@ -184,9 +184,9 @@ def test_a_write_that_failed_after_its_commit_is_not_repeated(versions, table, m
         message = "killed"
         raise OSError(message)
 
-    write = numbered_append.write_deltalake
+    write = kept_table.write_deltalake
     with monkeypatch.context() as patch:
-        patch.setattr(numbered_append, "write_deltalake", failing)
+        patch.setattr(kept_table, "write_deltalake", failing)
         written(versions, table)
     written(versions, table)
     assert DeltaTable(table).transaction_version("me-rule_changes") == 1

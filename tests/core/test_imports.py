@@ -41,12 +41,12 @@ def test_no_module_of_the_core_imports_pyspark():
 
 def test_the_command_line_starts_without_pyspark():
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "buckets.cli.main"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT, "buckets.cli.commands"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("module", ["buckets.cli.main", "buckets.spark.windows", "buckets.spark.state_install"])
+@pytest.mark.parametrize("module", ["buckets.cli.commands", "buckets.spark.windows"])
 def test_what_a_start_waits_for_imports_no_kernels(module):
     """The command line, and what Spark starts a Python for that opens the state and does nothing else."""
     script = f"import sys, {module}; sys.exit('numba' in sys.modules)"

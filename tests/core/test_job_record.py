@@ -6,7 +6,7 @@ import pytest
 
 from buckets.checkpoint.basis import FORMAT, is_same_source
 from buckets.checkpoint.batch_records import BatchRecord
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
 from buckets.timeline.codec import CODEC_VERSION

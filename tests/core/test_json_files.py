@@ -2,8 +2,7 @@
 
 import pytest
 
-from buckets.outputs.json_files import OUTPUTS, JsonFiles
-from buckets.outputs.json_lines import JsonLines
+from buckets.outputs.messages import OUTPUTS, JsonFiles, JsonLines
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 

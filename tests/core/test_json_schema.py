@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES
-from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from tests.core.examples import SCHEMA, written_rule
 from tests.strategies import SCHEMA as STREAM_SCHEMA

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.events.schema import EventSchema
-from buckets.rules.kernel_limit import kernel_limit
+from buckets.rules.group import kernel_limit
 from buckets.rules.rule import Rule
 from tests.laws import examples
 

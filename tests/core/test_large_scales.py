@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import buckets
 from buckets.events.schema import LARGEST_SCALE, MOST_APART, EventSchema, Measure
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled
-from buckets.outputs.json_lines import JsonLines
+from buckets.outputs.messages import JsonLines
 from tests.laws import examples
 
 FUNCTIONS = ("sum", "avg", "min", "max")

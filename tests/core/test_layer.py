@@ -13,10 +13,9 @@ from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, se
 from buckets.errors import BucketsError
 from buckets.state import cache as cache_module
 from buckets.state.bounds import Bounds
-from buckets.state.caches import Caches, PrivateCaches
+from buckets.state.cache import Caches, PrivateCaches
 from buckets.state.layer import HISTORY, Layer
-from buckets.state.log_manifest import LogManifest
-from buckets.state.segment import decode_segment, encode_segment
+from buckets.state.live_log import LogManifest, decode_segment, encode_segment
 from tests.laws import examples
 
 KEYS = [f"key-{number}".encode() for number in range(12)]

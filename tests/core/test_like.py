@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.expressions.like import like_pattern, match_like
+from buckets.expressions.evaluation import like_pattern, match_like
 from tests.core.conditions import is_like
 
 ALPHABET = "ab%_\\\n😀é"

@@ -14,10 +14,10 @@ import buckets
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import load_event_schema
-from buckets.events.table_rows import table_arrivals
 from buckets.lint.event_counts import summarise
-from buckets.lint.event_summary import EventSummary
+from buckets.lint.subject import EventSummary
 from buckets.resources import resource
 from buckets.rules.rule import Rule
 from tests.core.lint_rules import SCHEMA, event_tables, filtered, found, limited, payment, when

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.config.engine import EngineSettings
-from buckets.expressions.expression import Expression
-from buckets.expressions.normal_form import normalise
+from buckets.expressions.expression import Expression, normalise
 from buckets.lint.lint import Report, look
 from buckets.lint.logic import Facts, always_holds, may_hold, never_false
 from buckets.lint.subject import Subject

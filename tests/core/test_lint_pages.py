@@ -12,8 +12,8 @@ import yaml
 
 import buckets
 from buckets.config.engine import EngineSettings
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import load_event_schema
-from buckets.events.table_rows import table_arrivals
 from buckets.lint.event_counts import summarise
 from buckets.lint.lint import codes, look, page
 from buckets.lint.subject import Subject

@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.archive.event_table import open_events
+from buckets.archive.delta_source import open_events
 from buckets.events.arrivals import BROKEN, RAW, convert
 from buckets.events.avro.avro_events import AvroText
 from buckets.events.avro.avro_events import read_plain as read_avro
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.field_paths import list_path, path_of
 from buckets.events.json_events import read_events
-from buckets.events.parquet_rows import check_parquet, read_arrivals
+from buckets.events.parquet_rows import check_parquet, read_arrivals, table_arrivals
 from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.expressions.parser import parse_expression
-from buckets.kafka.event_messages import event_messages
+from buckets.kafka.server_properties import event_messages
 from tests.core.avro_events import encoded as avro_message
 from tests.core.avro_events import rows_of
 from tests.core.protobuf_events import encoded as protobuf_message

@@ -14,33 +14,29 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.checkpoint.batch_records import BatchRecord
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import ListSettings, check_lists
 from buckets.engine.stages.in_memory import InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import possible_truths
 from buckets.expressions.decimals import numbers
 from buckets.expressions.evaluation import matching
-from buckets.expressions.normal_form import normalise
+from buckets.expressions.expression import normalise, to_sql
 from buckets.expressions.parser import parse_expression
-from buckets.expressions.sql_text import to_sql
 from buckets.expressions.wording import in_words
 from buckets.feeds.feed import ListRead
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile, ListTable
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.lists import base as base_module
-from buckets.lists.base import ListBase, open_base, table_of
-from buckets.lists.difference import difference
-from buckets.lists.entry import Entry
-from buckets.lists.index import ListIndex
+from buckets.lists.base import Entry, ListBase, open_base, table_of
+from buckets.lists.index import ListIndex, ListsAt, difference
 from buckets.lists.list_file import load_list, read_moment_ms
-from buckets.lists.lists import ListsAt
 from buckets.rules.filter import canonical_filter, parse_filter
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import written_in
@@ -91,7 +87,7 @@ def hashed(request, monkeypatch):
     if request.param != "hashes":
         modulus = np.uint64(3 if request.param == "collisions" else 1)
         hashes_of = base_module.hashes_of
-        for module in ("base", "index", "difference"):
+        for module in ("base", "index"):
             monkeypatch.setattr(f"buckets.lists.{module}.hashes_of", lambda keys: hashes_of(keys) % modulus)
 
 
@@ -590,7 +586,7 @@ def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
 
 
 def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr("buckets.feeds.watched.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("buckets.feeds.feed.LOOK_EVERY_S", 0)
     path = tmp_path / "table"
     until = pa.array([1_500_500, None], pa.timestamp("us", "UTC"))
     write_deltalake(path, pa.table({"merchant": [7, 8], "until": until, "category": ["casino", None]}))

@@ -15,10 +15,8 @@ import pytest
 
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
-from buckets.monitor.job_counts import LATEST_ALERTS
-from buckets.monitor.live import SILENT_AFTER_MS, Live, live_path, read_live
-from buckets.monitor.live_status import MOST_WAITING, LiveStatus
-from buckets.monitor.query_news import QueryNews
+from buckets.monitor.live import MOST_WAITING, SILENT_AFTER_MS, Live, LiveStatus, live_path, read_live
+from buckets.monitor.query_news import LATEST_ALERTS, QueryNews
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.done_batches import NOW_MS, Done, batch

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from buckets.checkpoint.folders import lock_file
 from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.source_offsets import lock_file
 from buckets.errors import BucketsError
 
 HOLD = """

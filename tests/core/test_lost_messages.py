@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from buckets.archive.topic_source import lost_messages
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
-from buckets.checkpoint.folders import spark_folder
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.checkpoint.topic_generations import TopicGeneration, TopicGenerations
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job

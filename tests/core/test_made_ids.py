@@ -14,9 +14,9 @@ import pytest
 from deltalake import write_deltalake
 
 import buckets
-from buckets.archive.arrival_rows import archived, arrivals_of
-from buckets.archive.event_table import open_events
-from buckets.archive.field_names import renamed_schema
+from buckets.archive.archiving import archived, arrivals_of
+from buckets.archive.delta_source import open_events
+from buckets.archive.recorded_batches import renamed_schema
 from buckets.checkpoint.basis import fixed_settings
 from buckets.config.job import load_job, schema_checks
 from buckets.config.settings import JobSettings
@@ -24,7 +24,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
-from buckets.kafka.event_messages import event_messages
+from buckets.kafka.server_properties import event_messages
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert
 from tests.core.avro_events import encoded as avro_encoded
 from tests.core.examples import rule, written_rule

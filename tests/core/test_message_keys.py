@@ -7,9 +7,8 @@ import pytest
 import yaml
 from google.protobuf import message_factory
 
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.terms import Terms
-from buckets.checkpoint.writer_schemas import AVRO, PROTOBUF, WriterSchema
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.protobuf.pinned import PinnedProtobuf

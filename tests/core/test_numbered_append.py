@@ -14,9 +14,9 @@ from deltalake.exceptions import CommitFailedError
 from buckets.audit.tables import DAY, TRANSACTIONS, audit_tables
 from buckets.audit.writer import AuditWriter
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.delta import numbered_append
+from buckets.delta import kept_table
 from buckets.delta.commits import Commits
-from buckets.delta.numbered_append import append_new
+from buckets.delta.kept_table import append_new
 from buckets.engine.stages.accounting import BatchAccount, GroupAccount
 from buckets.feeds.rules.history import COLUMNS, RuleHistory
 from buckets.outputs import columns
@@ -56,7 +56,7 @@ def all_between_check_and_append(monkeypatch: pytest.MonkeyPatch, writers: int) 
         return put_commit(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(numbered_append, "write_deltalake", append)
+        patch.setattr(kept_table, "write_deltalake", append)
         patch.setattr(Commits, "put", put)
         yield
 

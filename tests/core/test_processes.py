@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from buckets.monitor import shortages as module
+from buckets.monitor import live as module
+from buckets.monitor.live import shortages
 from buckets.monitor.processes import DRIVER, JVM, WORKERS, by_kind, job_processes, process_tree
-from buckets.monitor.shortages import shortages
 
 WAITING = "import sys; print(flush=True); sys.stdin.read()"
 FULL = """
 import resource
 from buckets.monitor.processes import job_processes
-from buckets.monitor.shortages import shortages
+from buckets.monitor.live import shortages
 import os
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 held = [open(os.devnull) for _ in range({files})]

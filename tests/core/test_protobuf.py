@@ -10,19 +10,17 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from buckets.checkpoint.topic_values import TopicValues
-from buckets.checkpoint.writer_schemas import WriterSchema
+from buckets.checkpoint.topic_values import TopicValues, WriterSchema
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import NO_PREFIX, SchemaError
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.protobuf.wanted import pinned_with
 from buckets.events.schema import EventSchema
-from buckets.events.wire_format import NO_PREFIX
 from tests.core.avro_events import rows_of
 from tests.core.pinned import Pinned
 from tests.core.protobuf_events import descriptors_of, encoded

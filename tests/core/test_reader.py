@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 
 import buckets as package
 from buckets.errors import BucketsError
-from buckets.outputs.reader import read_rows
+from buckets.outputs.recorded_outputs import read_rows
 
 COLUMNS = ["event_id", "event_time", "key", "value"]
 

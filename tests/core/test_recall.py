@@ -1,6 +1,6 @@
 """Alerts against the planted truth."""
 
-from buckets.generator.recall import PatternRecall, compare, others
+from buckets.generator.transactions import PatternRecall, compare, others
 
 
 def case(pattern: str, rule_id: str, *event_ids: str, detect: str) -> dict:

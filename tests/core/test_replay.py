@@ -16,15 +16,15 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.checkpoint.seal import seal_json, unseal_json
+from buckets.checkpoint.record_files import seal_json, unseal_json
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
-from buckets.history.replay import pieces
 from buckets.history.replay import replay as replays
+from buckets.history.replay import replayed
 from buckets.history.replay.differences import RowDifference
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed
-from buckets.lists.entry import Entry
+from buckets.lists.base import Entry
 from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.change import RuleChange
@@ -138,7 +138,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 @settings(max_examples=examples(40))
 @given(steps(), st.integers(1, 30))
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
-    with mock.patch.object(pieces, "JOINED_ROWS", joined_rows), lived(happened) as job:
+    with mock.patch.object(replayed, "JOINED_ROWS", joined_rows), lived(happened) as job:
         if job.archive.end():
             assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
 
@@ -150,7 +150,7 @@ def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     """Rules over alerts see alerts that are not warm, so only rules over events keep this law."""
     with evicting(), lived(happened, allowed_lateness="0ms") as job:
         if job.archive.end():
-            with mock.patch.object(pieces, "JOINED_ROWS", joined_rows):
+            with mock.patch.object(replayed, "JOINED_ROWS", joined_rows):
                 found = replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))
             evaluated = [each for each in found.differences if each.output == EVALUATIONS]
             assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.archive.row_estimate import rows_about
+from buckets.archive.sources import rows_about
 
 ROWS = 40_000
 

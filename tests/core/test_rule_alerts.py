@@ -7,7 +7,7 @@ import pytest
 from deltalake import write_deltalake
 
 from buckets.duration import DAY_MS
-from buckets.outputs.rule_alerts import alerts_by_day
+from buckets.outputs.recorded_outputs import alerts_by_day
 
 FIRST = datetime(2026, 3, 2, 23, 59, 59, 999_000, tzinfo=UTC)
 DAY = int(FIRST.timestamp()) * 1000 // DAY_MS

@@ -6,7 +6,7 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError, Outage
 from buckets.events.schema import EventSchema
@@ -274,7 +274,7 @@ def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(sta
     log.changes += [put("a")]
     book = started()
     ran(book, 0)
-    monkeypatch.setattr("buckets.rules.encoding.LARGEST_BYTES", 10)
+    monkeypatch.setattr("buckets.rules.rule_set.LARGEST_BYTES", 10)
     log.changes += [put("b"), put("c")]
     assert ran(book, 1) == 1
     assert ["takes" in refusal.reason for refusal in log.rejected] == [True, True]
@@ -283,7 +283,7 @@ def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(sta
 
 
 def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(checkpoint, monkeypatch, as_worded):
-    monkeypatch.setattr("buckets.rules.encoding.LARGEST_BYTES", 10)
+    monkeypatch.setattr("buckets.rules.rule_set.LARGEST_BYTES", 10)
     book = RuleBook(checkpoint, FixedRules([rule("a")]), SCHEMA, EngineSettings(allowed_lateness="0ms"))
     with pytest.raises(BucketsError, check=as_worded):
         book.for_batch(0)

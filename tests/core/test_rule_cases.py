@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 import buckets
 from buckets.resources import resource
-from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.yaml_dialect import read_yaml

@@ -21,10 +21,9 @@ from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file
 from buckets.rule_tests.alert_events import events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
-from buckets.rule_tests.event_rows import EventRow
+from buckets.rule_tests.given_events import EventRow
 from buckets.rule_tests.tester import RuleTester, untested
-from buckets.rules.short_form import Aggregation
-from buckets.rules.window import Window
+from buckets.rules.feature import Aggregation, Window
 
 PAYMENTS = load_event_schema(DEFAULT_SCHEMA)
 BEGIN_MS = 1_768_291_200_000

@@ -21,8 +21,14 @@ from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
-from buckets.rule_files.json_schema import rule_file_schema
-from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedHeld, ExpectedValue, RuleTest
+from buckets.rule_files.rule_tests import (
+    Expected,
+    ExpectedAlert,
+    ExpectedHeld,
+    ExpectedValue,
+    RuleTest,
+    rule_file_schema,
+)
 from buckets.rule_files.yaml_editor import RuleText
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, read_rule_files
 from buckets.rule_tests.given_events import START_MS, given_events

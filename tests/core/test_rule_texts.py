@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 import buckets
 from buckets.rule_files.differences import difference
-from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from buckets.checkpoint.rule_versions import Version
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.files import write_whole
 from buckets.rules.revision import Change
 from buckets.rules.rule_set import first_rule_set

@@ -14,19 +14,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.terms import Terms
-from buckets.checkpoint.writer_schemas import WriterSchema, WriterSchemas
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.topic_values import WriterSchema, WriterSchemas
 from buckets.config.job import Job, load_job
 from buckets.delta.whole_table import make_table
 from buckets.errors import BucketsError
 from buckets.events.protobuf.proto_schema import compiled_text
 from buckets.events.schema import EventSchema
-from buckets.feeds.open_feeds import open_rules
 from buckets.feeds.rules.rule_book import RuleBook
-from buckets.feeds.schema_book import SchemaBook
-from buckets.kafka.pinned_fields import pinned_fields
+from buckets.feeds.schema_book import SchemaBook, open_rules
+from buckets.kafka.topics import pinned_fields
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.outputs.columns import ALERTS
 from buckets.preflight.output_check import check_digits

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.engine.storage.shard_store import head_key
-from buckets.kernel.keyed_events import no_events
+from buckets.kernel.keyed_events import are_settled, no_events
 from buckets.kernel.plan import plan_group
 from buckets.kernel.score import score
-from buckets.kernel.settled import are_settled
 from tests.core.examples import SCHEMA, rule
 from tests.core.test_eviction import LATENESS_MS, SMALL, Shard, one_voter, small
 from tests.laws import examples

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine.batch.arrival_order import whole
-from buckets.engine.batch.dead_letters import one_dead_letter_per_event
-from buckets.engine.storage.text_column import strings_of
+from buckets.engine.batch.dead_letters import one_dead_letter_per_event, whole
+from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import BROKEN, RAW
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs import columns

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, cells_read_of
 from buckets.kernel.score import PAGING
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.engine import Engine, cut
 from tests.features import RANKS, FeatureEngine, FeatureOracle, Wanted, feature_streams, rules_for, wanted_features
 from tests.laws import examples

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.config.size import LARGEST_BYTES, parse_size_bytes
+from buckets.config.settings import LARGEST_BYTES, parse_size_bytes
 
 
 @pytest.mark.parametrize(

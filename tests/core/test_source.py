@@ -5,8 +5,7 @@ from typing import get_args
 
 import pytest
 
-from buckets.config.source import KINDS, FileSource, SourceSettings
-from buckets.config.topic_selection import TopicSelection, check_pattern
+from buckets.config.source import KINDS, FileSource, SourceSettings, TopicSelection, check_pattern
 
 
 def test_every_kind_of_source_has_a_class_of_its_own():

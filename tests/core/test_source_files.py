@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from buckets.checkpoint.unread_files import UnreadFiles
+from buckets.checkpoint.record_files import UnreadFiles
 from buckets.events.source_files import passed_over, readable_files
-from buckets.monitor.file_watch import FileWatch, TakenFiles
+from buckets.monitor.words import FileWatch, TakenFiles
 
 MODIFIED_MS = 1_700_000_000_123
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Terms
 from buckets.engine.batch import payload
-from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.pieces import PIECES
+from buckets.engine.stages.accounting import PIECES, BatchAccount
 from buckets.engine.stages.shard import COUNTS, Produced
 from buckets.outputs import columns
 from buckets.spark import spilled

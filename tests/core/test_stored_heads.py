@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.shard_store import ShardStore, head_key, head_keys, page_key
-from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.storage.shard_store import ShardStore, StoredHeads, head_key, head_keys, page_key
 from tests.core.pipeline import CountedEntries
 
 GROUP = "11" * 8

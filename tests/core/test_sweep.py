@@ -3,8 +3,7 @@
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.history.backtest.sweep import Sweep, parse_sweeps
-from buckets.history.backtest.variants import swept_rules
+from buckets.history.backtest.sweep import Sweep, parse_sweeps, swept_rules
 from tests.core.backtests import rule
 
 RULES = [

@@ -11,9 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from buckets.errors import BucketsError
-from buckets.feeds.feed import RuleRead
-from buckets.feeds.rules.table_feed import COLUMNS, RuleTable
-from buckets.feeds.watched import LOOK_EVERY_S
+from buckets.feeds.feed import LOOK_EVERY_S, RuleRead
+from buckets.feeds.rules.rule_book import COLUMNS, RuleTable
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, rule
 
@@ -36,7 +35,7 @@ class Feed:
         self.feed = RuleTable(path, SCHEMA)
         self.now_s = 0.0
         # The name in the module alone: a server in another thread of the tests would sleep for as long as this goes on.
-        monkeypatch.setattr("buckets.feeds.watched.time", SimpleNamespace(monotonic=lambda: self.now_s, time=time.time))
+        monkeypatch.setattr("buckets.feeds.feed.time", SimpleNamespace(monotonic=lambda: self.now_s, time=time.time))
 
     def read(self, *in_force: Rule, after_s: float = LOOK_EVERY_S) -> RuleRead:
         self.now_s += after_s

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.delta.table_upgrade import add_missing_columns, constraints_of
+from buckets.delta.whole_table import add_missing_columns, constraints_of
 
 BEFORE = pa.schema([pa.field("id", pa.string(), False), pa.field("count", pa.int64()), pa.field("day", pa.date32())])
 AFTER = pa.schema([BEFORE.field(0), BEFORE.field(1), pa.field("most", pa.int64()), BEFORE.field(2)])

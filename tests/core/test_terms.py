@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.errors import BucketsError
 from tests.core.checkpoints import (
     ONE,

@@ -3,14 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from buckets.archive.arrival_rows import archived, arrivals_of
+from buckets.archive.archiving import archived, arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import convert
+from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import plain_table_arrivals
-from buckets.monitor.time_notes import TimeNotes
+from buckets.monitor.words import TimeNotes
 from buckets.rules.rule_set import first_rule_set
 
 SECONDS = [1_763_000_000, 1_763_000_300]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.compiled import compiled
-from buckets.timeline.bucket import absorb, make_combined, merge_value
+from buckets.timeline.tiers import absorb, make_combined, merge_value
 from buckets.timeline.timeline import (
     HOT,
     Timeline,

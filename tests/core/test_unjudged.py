@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.archive.arrival_rows import archived, arrivals_of
+from buckets.archive.archiving import archived, arrivals_of
 from buckets.events.arrivals import JUDGED
 from buckets.outputs import columns
 from buckets.rules.rule import Rule

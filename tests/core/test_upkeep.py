@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from buckets.delta import small_files, upkeep
-from buckets.delta.commits import Commits
-from buckets.delta.data_file import DataFile, write_data_file
+from buckets.delta.commits import Commits, DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable
 from buckets.delta.small_files import PIECE_BYTES, PIECE_ROWS, SmallFile, join_small_files, read_pieces
 from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint

@@ -23,13 +23,11 @@ from buckets.audit.writer import AuditWriter
 from buckets.errors import BucketsError
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VERDICTS
 from buckets.outputs.contract import schema_path
-from buckets.verdicts.advice import Thresholds, advise
-from buckets.verdicts.findings import findings
+from buckets.verdicts.confirmed import RecordedAlert
 from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.quality import RuleQuality, quality
-from buckets.verdicts.recorded_alerts import RecordedAlert
-from buckets.verdicts.share_interval import wilson
-from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict, identity
+from buckets.verdicts.report import Thresholds, advise
+from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict, findings, identity, wilson
 from buckets.verdicts.verdict_table import append_verdicts, load_verdicts
 from tests.core.test_contract import batch_of
 from tests.laws import examples

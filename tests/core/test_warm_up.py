@@ -7,16 +7,14 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
-from buckets.engine.batch.counting_sort import number_pairs
-from buckets.engine.batch.dealing import deal
+from buckets.engine.batch.dealing import deal, number_pairs
 from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
-from buckets.kernel import settled
-from buckets.kernel.groups import score_groups
-from buckets.kernel.needed_pages import choose_pages
+from buckets.kernel import keyed_events
+from buckets.kernel.needed_pages import choose_pages, score_groups
 from buckets.rules.rule_set import next_rule_set
-from buckets.timeline.loading import read_heads, unreadable
+from buckets.timeline.inspection import read_heads, unreadable
 from tests.core.examples import rule, until
 from tests.core.test_eviction import LATENESS_MS, Shard, one_voter, small
 from tests.features import NAMES, FeatureEngine, Wanted
@@ -26,7 +24,7 @@ KERNELS = (
     *(score_groups, choose_pages, read_heads, unreadable, number_pairs, deal),
     *(
         each
-        for module in (arena, byte_strings, chunks, settled, shard_clock)
+        for module in (arena, byte_strings, chunks, keyed_events, shard_clock)
         for each in vars(module).values()
         if isinstance(each, Dispatcher)
     ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.checkpoint.batch_records import BatchRecord
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.engine import EngineSettings
 from buckets.duration import DAY_MS
 from buckets.engine.stages.shard import Scorer

@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from buckets.clock import epoch_ms
-from buckets.config.webhook import WebhookSettings
+from buckets.config.output import WebhookSettings
 from buckets.errors import BucketsError
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from buckets.outputs.messages import Message
+from buckets.webhook.connection import Receiver, signature
 from buckets.webhook.delivery import Delivery
-from buckets.webhook.receiver import Receiver, signature
 from buckets.webhook.spool import Spool
 from tests.hostile_receiver import Step, hostile_receiver
 from tests.own_certificate import own_certificate

@@ -8,8 +8,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.delta import whole_table
-from buckets.delta.query import query
-from buckets.delta.whole_table import open_table, through_store, tried
+from buckets.delta.whole_table import open_table, query, through_store, tried
 from buckets.errors import BucketsError, Outage
 from buckets.outputs.recorded_outputs import output_table
 from buckets.stores.store_path import StoreAway

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.rules.rule import Rule
-from buckets.timeline.paging import Paging
+from buckets.timeline.tiers import Paging
 from tests.engine import Engine, cut
 from tests.laws import examples
 from tests.oracle import COMPARE, Cell, Event, Oracle, Outcome, Result

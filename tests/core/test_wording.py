@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.expression import Expression, ExpressionError
-from buckets.expressions.normal_form import normalise
+from buckets.expressions.expression import Expression, ExpressionError, normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.wording import in_words
 from tests.core.conditions import CONDITIONS, TEXTS_OF_ANY_KIND

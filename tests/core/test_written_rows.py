@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from buckets.events import csv_events, json_events
 from buckets.events.arrivals import LONGEST_RAW, RAW, SOURCE, SOURCE_ORDER, parse
-from buckets.events.text_lines import text_lines
+from buckets.events.csv_events import text_lines
 from tests.core.examples import SCHEMA
 from tests.core.written_rows import (
     DEAD,

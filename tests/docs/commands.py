@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from buckets.cli.main import app
+from buckets.cli.commands import app
 from tests.cli_unit.ran import Ran
 from tests.docs.blocks import ROOT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.cli.main import exit_code
+from buckets.cli.commands import exit_code
 from buckets.resources import resource
 from tests.cli_unit.conftest import buckets
 from tests.own_certificate import own_certificate

@@ -20,8 +20,7 @@ from confluent_kafka.admin import (
 from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import client_settings
 from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.port import free_port
-from buckets.kafka.server_properties import Keystore
+from buckets.kafka.server_properties import Keystore, free_port
 
 WITHIN_S = 60.0
 POLL_S = 0.05

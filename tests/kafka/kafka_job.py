@@ -15,7 +15,7 @@ from buckets.config.job import Job, load_job
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
 from buckets.kafka.topics import create_topics
 from buckets.outputs import columns
-from buckets.outputs.json_lines import JsonLines
+from buckets.outputs.messages import JsonLines
 from tests.core.pipeline import Pipeline
 from tests.kafka.broker import TestBroker
 from tests.spark.payments import RULES, SCHEMA

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from buckets.archive.archive import by_batch
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.replay import ReplayRequest, replay_history

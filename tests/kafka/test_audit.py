@@ -22,10 +22,10 @@ from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.config.job import load_job
 from buckets.delta import upkeep
 from buckets.delta.small_files import join_small_files
-from buckets.delta.table_upgrade import constraints_of, is_same_sql
+from buckets.delta.whole_table import constraints_of, is_same_sql
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import ID, Message

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from buckets.monitor.live import read_live
-from buckets.outputs.reader import read_rows
+from buckets.outputs.recorded_outputs import read_rows
 from tests.kafka.demo_process import Demo, Ran
 from tests.spark.command import run_command
 

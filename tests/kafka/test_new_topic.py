@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.audit.tables import TRANSACTIONS
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.source_offsets import SourceOffsets
+from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
 from buckets.checkpoint.topic_generations import NewTopic, TopicGenerations
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -186,7 +185,7 @@ def results(job: KafkaJob) -> list[dict[str, Any]]:
     if job.job.settings.output.kind == "kafka":
         found = job.messages(ALERTS)
     else:
-        from buckets.outputs.reader import read_output
+        from buckets.outputs.recorded_outputs import read_output
 
         found = read_output(Path(job.job.settings.output.path), ALERTS).to_pylist()
     return [alert for alert in found if alert["rule_id"] == "every-payment"]

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.duration import format_duration, parse_duration_ms
 from buckets.kafka.faults import client_settings
-from buckets.kafka.producer import paced_produce
+from buckets.kafka.sender import paced_produce
 from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, comparable

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.topic_position import TopicPosition
-from buckets.cli.main import exit_code
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.topic_generations import TopicPosition
+from buckets.cli.commands import exit_code
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError, Outage
 from buckets.feeds import watched_topic

@@ -8,8 +8,7 @@ import pytest
 
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, Outage
-from buckets.kafka.producer import paced_produce
-from buckets.kafka.sender import Sender
+from buckets.kafka.sender import Sender, paced_produce
 
 TIMEOUT_S = 2.0
 WITHIN_S = 60.0

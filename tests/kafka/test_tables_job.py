@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from buckets.archive import archiving, topic_source
 from buckets.archive.archive import Archive
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS

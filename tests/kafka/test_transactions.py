@@ -8,15 +8,15 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.audit.tables import TRANSACTIONS
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.topic_feed import ListTopic
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
-from buckets.kafka.reader import TopicReader
+from buckets.kafka.local_broker import TopicReader
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import Implementation
 
-COMMAND = "from buckets.cli.main import main; main()"
+COMMAND = "from buckets.cli.commands import main; main()"
 
 
 def command(*arguments: object, code: str = COMMAND) -> list[str]:

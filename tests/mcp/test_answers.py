@@ -6,7 +6,7 @@ import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.mcp.answer import MOST_ROWS
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from tests.console.job_folder import EVIL_KEY, EVIL_RULE
 
 RULE = """

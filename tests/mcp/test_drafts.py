@@ -7,7 +7,7 @@ from getpass import getuser
 import pytest
 
 from buckets.config.job import load_job
-from buckets.rule_files.change_notes import read_change_notes
+from buckets.rule_files.flink_rules import read_change_notes
 from buckets.rule_files.yaml_rules import load_rules
 from tests.mcp.assistant import connected
 from tests.mcp.test_answers import RULE, TOOLS

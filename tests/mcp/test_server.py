@@ -94,7 +94,7 @@ def answering(pid: int) -> list[int]:
     found = []
     for each in all_below(pid):
         with suppress(OSError):
-            found += [each] if b"buckets.questions.answer" in Path(f"/proc/{each}/cmdline").read_bytes() else []
+            found += [each] if b"buckets.questions.key_events" in Path(f"/proc/{each}/cmdline").read_bytes() else []
     return found
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.java import jars
-from buckets.java.jars import Jar, broker_jar_paths, jar_paths
-from buckets.java.own_jar import own_jar
+from buckets.java.jars import Jar, broker_jar_paths, jar_paths, own_jar
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
 OWN = "own.jar"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from unittest import mock
 
-from buckets.cli.main import exit_code
+from buckets.cli.commands import exit_code
 
 BUCKETS = str(Path(sys.executable).with_name("buckets"))
 PHASES = ("starting Spark", "following the rules of ", "waiting for payments from ", "scoring what is in ")

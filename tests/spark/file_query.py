@@ -14,27 +14,23 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from buckets.checkpoint.basis import Basis
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
-from buckets.config.state import StateSettings
+from buckets.config.settings import StateSettings
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.event_file import ROW_NUMBER, EventFile, numbered_lines
-from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
 from buckets.events.schema import EventSchema
+from buckets.events.source_files import line_reader
 from buckets.feeds.lists.list_book import ListBook
 from buckets.feeds.lists.whole_list import ListFile
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.files import partial_of, write_whole
-from buckets.outputs.json_files import OUTPUTS
-from buckets.outputs.json_lines import JsonLines
+from buckets.outputs.messages import OUTPUTS, JsonLines
 from buckets.rules.rule import Rule
-from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.file_stream import file_columns, file_reader
-from buckets.spark.parquet_source import list_files, read_files
+from buckets.spark.arrival_stream import ArrivalStream, file_columns, file_reader, list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.session import shuffle_partitions

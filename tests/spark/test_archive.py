@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from buckets.archive.archive import by_batch
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from buckets.backfill.fill_chunks import fills_folder
-from buckets.backfill.fill_status import read_fills
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.backfill.fill_chunks import fills_folder, read_fills
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.history.replay.replay import replay
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches

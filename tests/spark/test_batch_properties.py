@@ -12,9 +12,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.errors import BucketsError
-from buckets.rules.encoding import LARGEST_BYTES, encode_rule_set
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import first_rule_set, next_rule_set
+from buckets.rules.rule_set import LARGEST_BYTES, encode_rule_set, first_rule_set, next_rule_set
 from buckets.spark.batch_properties import rule_set_of_task, set_rule_set
 from tests.core.examples import until
 from tests.oracle import Event, Oracle

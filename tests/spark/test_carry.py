@@ -11,7 +11,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.spark.state_export import export_state
 from buckets.spark.state_import import check_target, import_state, plan_of
-from buckets.state_transfer.plan import parse_names
+from buckets.state_transfer.export_manifest import parse_names
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES, SCHEMA, payments
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import OwnedFolder
 from tests.spark.command import BUCKETS, one_line
 from tests.spark.job_folder import JobFolder, written_batches
 from tests.spark.payments import payments

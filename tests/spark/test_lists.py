@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.spark.query import BatchReport
 from tests.spark.job_folder import JobFolder
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from buckets.archive.event_table import open_events
-from buckets.archive.history import History
-from buckets.cli.main import exit_code
+from buckets.archive.archiving import History
+from buckets.archive.delta_source import open_events
+from buckets.cli.commands import exit_code
 from buckets.config.job import load_job
 from buckets.events.arrivals import parse
 from buckets.events.schema import EventSchema

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from buckets.clock import epoch_ms
-from buckets.metrics.health import ready
+from buckets.metrics.endpoint import ready
 from buckets.metrics.job_metrics import job_exposition
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from tests.core.metrics.test_exposition import samples
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, payments

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from buckets.cli.main import exit_code
-from buckets.outputs.reader import read_output
+from buckets.cli.commands import exit_code
+from buckets.outputs.recorded_outputs import read_output
 from buckets.resources import resource
 from tests.docs.blocks import blocks_of, commands_of, page_paths
 from tests.docs.commands import check_command, leaf, words_of

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import buckets
-from buckets.cli.main import exit_code
+from buckets.cli.commands import exit_code
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, payments
 

@@ -11,8 +11,7 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.spark import session_places
-from buckets.spark.session_folder import KEPT_LOGS, SessionFolder
-from buckets.spark.session_logs import FULL_BYTES, SessionLogs
+from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, SessionLogs
 
 HOLDING = """
 import sys

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from buckets.exit_codes import MISUSED
-from buckets.java.jar_folder import jar_folder
-from buckets.java.jars import jar_paths
-from buckets.java.own_jar import own_jar
+from buckets.java.jars import jar_folder, jar_paths, own_jar
 from tests.spark.job_folder import JobFolder
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ import pytest
 
 from buckets.exit_codes import FAILED, INTERRUPTED
 from buckets.spark import stall
-from buckets.spark.shutdown import ONE_SIGNAL_S
+from buckets.spark.stall import ONE_SIGNAL_S
 from tests.spark.command import PHASES, RunningCommand, one_line
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import payments

@@ -6,7 +6,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from buckets.cli.main import exit_code
+from buckets.cli.commands import exit_code
 from buckets.outputs.columns import EVALUATIONS
 from tests.spark.job_folder import JobFolder, read_table
 from tests.spark.payments import RULES, payments

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from buckets.outputs.reader import read_rows
+from buckets.outputs.recorded_outputs import read_rows
 from buckets.printable import counted
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, written_batches

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from buckets.outputs.reader import read_rows
-from buckets.stores.location import location
-from buckets.stores.opened_files import as_output
+from buckets.outputs.recorded_outputs import read_rows
+from buckets.stores.location import as_output, location
 from tests.spark.command import RunningCommand, one_line, run_command
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import payments

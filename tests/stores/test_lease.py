@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from buckets.checkpoint import lease
-from buckets.checkpoint.folders import lock_file
 from buckets.checkpoint.lease import Lease, LeaseRecord, LostLease
 from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.source_offsets import lock_file
 from buckets.errors import BucketsError
 from buckets.stores.location import location
 from tests.stores.server import Harm, harmful, in_environment

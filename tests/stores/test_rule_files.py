@@ -10,9 +10,9 @@ import yaml
 
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.feeds.open_feeds import open_list, open_rules
-from buckets.feeds.watched import LOOK_EVERY_S, WatchedFiles
-from buckets.rule_files.change_notes import ChangeNote, read_change_notes
+from buckets.feeds.feed import LOOK_EVERY_S, WatchedFiles
+from buckets.feeds.schema_book import open_list, open_rules
+from buckets.rule_files.flink_rules import ChangeNote, read_change_notes
 from buckets.rule_files.yaml_editor import change_files
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
 from buckets.rules.rule import Rule

@@ -2,8 +2,8 @@
 
 from deltalake import DeltaTable
 
-from buckets.checkpoint.terms import Terms
-from buckets.delta.data_file import DataFile, write_data_file
+from buckets.checkpoint.basis import Terms
+from buckets.delta.commits import DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable
 from buckets.delta.whole_table import make_table, open_table
 from buckets.engine.stages.accounting import BatchAccount

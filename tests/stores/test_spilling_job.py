@@ -14,7 +14,7 @@ from tests.stores.server import Store
 from tests.stores.test_job import in_store, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
-SCRIPT = "import buckets.spark.query as query; query.DRIVER_BYTES = 0; from buckets.cli.main import main; main()"
+SCRIPT = "import buckets.spark.query as query; query.DRIVER_BYTES = 0; from buckets.cli.commands import main; main()"
 
 
 class SpillingCommand(RunningCommand):

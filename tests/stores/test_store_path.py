@@ -13,26 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from buckets.archive.row_estimate import rows_about
+from buckets.archive.sources import rows_about
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.source_offsets import records_folder
 from buckets.config.job import load_job
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.source_files import modified_files, modified_ms, passed_over, readable_files
 from buckets.exit_codes import FAILED
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
-from buckets.kafka.port import free_port
+from buckets.kafka.server_properties import free_port
 from buckets.lists.list_file import load_list
-from buckets.monitor.file_watch import FileWatch
 from buckets.monitor.live import read_live
+from buckets.monitor.words import FileWatch
 from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.stores import retries
+from buckets.stores import known_folders
 from buckets.stores.known_folders import OWNED
-from buckets.stores.location import location
-from buckets.stores.opened_files import as_output
+from buckets.stores.location import as_output, location
 from buckets.stores.store_path import StoreAway, StoreError, StorePath, store_error, store_of
 from tests.spark.job_folder import JobFolder
 from tests.stores.server import KEYS, Harm, harmful, in_environment
@@ -222,7 +221,7 @@ def test_what_is_mistaken_is_said_at_once_as_the_store_says_it(
         monkeypatch.setenv(name, value)
     store_of.cache_clear()
     pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it is tried again"))
-    monkeypatch.setattr(retries, "time", pauses)
+    monkeypatch.setattr(known_folders, "time", pauses)
     with pytest.raises(StoreError) as refused:
         list(ask(path))
     store_of.cache_clear()

@@ -6,10 +6,10 @@ It has no Spark, no kills and no feeds, takes seconds, and says whether engine a
 import json
 from typing import Any
 
-from buckets.checkpoint.terms import Terms
+from buckets.checkpoint.basis import Terms
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
-from buckets.lists.entry import Entry
+from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.completeness import Stretches, joined

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.checkpoint.terms import Terms
-from buckets.lists.lists import Lists
+from buckets.checkpoint.source_offsets import spark_folder
+from buckets.lists.index import Lists
 from buckets.rules.rule_set import RuleSet
 from tests.walk.source import Line, Source
 

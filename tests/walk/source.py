@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.source_offsets import spark_folder
 from buckets.events.source_files import plain_path
 from tests.kafka.broker import TestBroker
 from tests.spark.job_folder import JobFolder

@@ -11,10 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from buckets.config.engine import EngineSettings
-from buckets.rules.feature import Feature, NamedFeature
+from buckets.rules.feature import Feature, NamedFeature, Window
 from buckets.rules.group import Group
 from buckets.rules.rule import Rule
-from buckets.rules.window import Window
 from tests.oracle import Event, Oracle, Outcome, fits, tiers_of, width_at
 from tests.walk.catalogue import counted_by
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
-from buckets.backfill.fill_status import read_fills
+from buckets.backfill.fill_chunks import read_fills
 from buckets.stores.location import location
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command, run_here

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from buckets.archive.history import History
-from buckets.archive.row_estimate import rows_about
+from buckets.archive.archiving import History
+from buckets.archive.sources import rows_about
 from buckets.cli.backtest.view import show_report
 from buckets.cli.console import Terminal, echo_report, report_text
 from buckets.cli.event_schema import SchemaOption, event_schema
@@ -25,15 +25,18 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
-from buckets.history.backtest.expectation import CheckedExpectation, check_expectation, parse_expectation
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
-from buckets.history.backtest.report import BacktestReport
-from buckets.history.backtest.report_json import report_json
-from buckets.history.backtest.sweep import parse_sweeps
-from buckets.history.backtest.variants import swept_rules
+from buckets.history.backtest.report import (
+    BacktestReport,
+    CheckedExpectation,
+    check_expectation,
+    parse_expectation,
+    report_json,
+)
+from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.history.scoring.scoring import ArchivePiece
-from buckets.outputs.rule_alerts import has_alerts
+from buckets.outputs.recorded_outputs import has_alerts
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
 from buckets.rules.policy import WHOLE_SHARE

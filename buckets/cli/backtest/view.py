@@ -6,10 +6,9 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable
 from buckets.cli.rules.compare import samples_table
-from buckets.history.backtest.expectation import CheckedExpectation
-from buckets.history.backtest.report import TITLES, BacktestReport, Figures
+from buckets.history.backtest.report import TITLES, BacktestReport, CheckedExpectation, Figures
 from buckets.moment import day_text, time_text
-from buckets.numbers.figures import decimal_text, money_text, percent_text
+from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Comparison
 from buckets.printable import key_words
 

@@ -1,22 +1,38 @@
-"""What `buckets demo-kafka` shows: alerts and figures while payments come, and what came of it all in the end."""
+"""What `buckets demo-kafka` shows: alerts and figures while payments come, and what came of it all in the end.
+
+What a demo has caught of the planted fraud, as a table.
+"""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich import box
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal
-from buckets.cli.demo.recall_table import recall_table
+from buckets.cli.console import Terminal, TextTable
 from buckets.clock import epoch_ms
 from buckets.duration import MINUTE_MS
+from buckets.generator.transactions import recall_rows
 from buckets.monitor.last_minute import named_quantiles
 from buckets.monitor.live import Live
 from buckets.monitor.words import pace_line, quantiles_text
-from buckets.outputs.alert_words import crossed
+from buckets.outputs.binary_messages import crossed
 from buckets.printable import key_words
+
+
+def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> TextTable:
+    """Return how many cases of each pattern were planted and caught."""
+    numbers = ("Planted", "Caught", "At once", "Others")
+    columns = ("Pattern", "Rule", *numbers)
+    table = TextTable("What was caught of the planted fraud", columns, numbers, whole=("Pattern", "Rule"))
+    table.box, table.padding = box.SIMPLE, (0, 1, 0, 0)
+    for row in recall_rows(truth, alerts):
+        table.add_row(*row)
+    return table
+
 
 SHOWN_A_SECOND = 2
 FIGURES_EVERY_S = 5.0

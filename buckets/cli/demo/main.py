@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from buckets.cli.console import Terminal, TextTable
+from buckets.cli.demo.demo_kafka_report import recall_table
 from buckets.cli.demo.folder import check_demo_folder, write_demo_conf
-from buckets.cli.demo.recall_table import recall_table
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.moment import moment_ms, time_text
-from buckets.numbers.figures import readable
-from buckets.outputs.reader import read_rows
+from buckets.numbers.fixed_point import readable
+from buckets.outputs.recorded_outputs import read_rows
 from buckets.resources import DEMO_RULES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.archive.history import History
+from buckets.archive.archiving import History
 from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.explain.page import page_of
 from buckets.cli.explain.view import show
@@ -16,7 +16,7 @@ from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.explanation import as_json as to_json
 from buckets.moment import parse_moment_ms
-from buckets.questions.explainer import explained_alert, explainer
+from buckets.questions.key_events import explained_alert, explainer
 from buckets.stores.location import location
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000

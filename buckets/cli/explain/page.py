@@ -1,7 +1,7 @@
 """An explanation as a page, with a chart of each window."""
 
 from buckets.history.explain.explanation import Explanation
-from buckets.history.explain.page_values import page_values
+from buckets.history.explain.words import page_values
 from buckets.pages.page import render
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
 from buckets.cli.console import echo
 from buckets.clock import epoch_ms
 from buckets.config.job import Job

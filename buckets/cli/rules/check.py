@@ -19,11 +19,9 @@ from buckets.errors import BucketsError
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
-from buckets.lint.event_summary import EventSummary
-from buckets.lint.finding import Finding
 from buckets.lint.lint import Report, codes, look, page
-from buckets.lint.subject import Subject
-from buckets.lists.lists import Lists
+from buckets.lint.subject import EventSummary, Finding, Subject
+from buckets.lists.index import Lists
 from buckets.preflight.configuration import faults_beside_rules
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files

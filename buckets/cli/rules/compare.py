@@ -6,16 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.changes.known_rules import check_known_rules
+from buckets.changes.versions import check_known_rules
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, time_text
-from buckets.numbers.figures import money_text, percent_text
+from buckets.numbers.fixed_point import money_text, percent_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison, compare, compared_columns
-from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
-from buckets.outputs.rule_alerts import has_alerts, rules_with_alerts
+from buckets.outputs.recorded_outputs import RAISED, Selection, has_alerts, output_rows, rules_with_alerts
 from buckets.printable import key_words
 from buckets.rules.revision import names
 from buckets.stores.location import location

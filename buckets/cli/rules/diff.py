@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from buckets.changes.versions import read_version
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson
 from buckets.clock import epoch_ms
@@ -19,10 +19,9 @@ from buckets.printable import capitalised
 from buckets.rule_files.differences import RuleDifference, rules_that_differ
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.change import changes_between
-from buckets.rules.group_changes import GroupChange, group_changes
-from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import revise
-from buckets.rules.rule_set import RuleSet, first_rule_set
+from buckets.rules.rule import policy_sentence
+from buckets.rules.rule_set import GroupChange, RuleSet, first_rule_set, group_changes
 from buckets.rules.warmth import rules_warmth
 
 One = Annotated[str, typer.Argument(metavar="ONE", help="A version of the rules, as in 3, or a rule file or folder.")]

@@ -21,10 +21,9 @@ from buckets.printable import one_line
 from buckets.rule_files.rule_tests import MOST_EVENTS
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
-from buckets.rule_tests.event_rows import EventRow, file_rows
+from buckets.rule_tests.given_events import EventRow, file_rows
+from buckets.rules.feature import Aggregation, Window
 from buckets.rules.rule import Rule
-from buckets.rules.short_form import Aggregation
-from buckets.rules.window import Window
 from buckets.validation import first_fault
 
 _USUAL_WINDOWS_MS = [

@@ -1,7 +1,7 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
 from buckets.changes.completion import read_completions
-from buckets.changes.listed_rule import listed_rule
+from buckets.changes.origin import listed_rule
 from buckets.cli.console import Listing
 from buckets.cli.options import AsJson
 from buckets.cli.rules.request import Conf, rules_of

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from buckets.changes.completion import expected_completion, read_completions
-from buckets.changes.trial import trial_words
+from buckets.changes.versions import trial_words
 from buckets.cli.console import echo
 from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.cli.rules.request import Conf, RuleId, rules_of

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.archive.archived_events import archived_events
-from buckets.archive.history import History
+from buckets.archive.archiving import History, archived_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, JobConf, To, range_ms
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
@@ -14,11 +13,10 @@ from buckets.cli.rules.quality_page import alerts_text, interval_text, quality_p
 from buckets.config.job import load_job
 from buckets.duration import spoken_duration
 from buckets.errors import BucketsError
-from buckets.numbers.figures import readable, short_percent_text
+from buckets.numbers.fixed_point import readable, short_percent_text
 from buckets.printable import one_line
 from buckets.rules.policy import WHOLE_SHARE, parse_share
-from buckets.verdicts.advice import Thresholds
-from buckets.verdicts.report import QualityReport, quality_report
+from buckets.verdicts.report import QualityReport, Thresholds, quality_report
 
 FraudTable = Annotated[
     Path | None,

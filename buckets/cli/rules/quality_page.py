@@ -2,12 +2,12 @@
 
 from buckets.duration import spoken_duration
 from buckets.moment import time_text
-from buckets.numbers.figures import readable, short_percent_text
+from buckets.numbers.fixed_point import readable, short_percent_text
 from buckets.pages.page import render
 from buckets.printable import one_line
 from buckets.verdicts.quality import RuleQuality
 from buckets.verdicts.report import QualityReport
-from buckets.verdicts.share_interval import ShareInterval
+from buckets.verdicts.verdict import ShareInterval
 
 
 def quality_page(report: QualityReport) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.cli.console import echo
 from buckets.config.job import Job
 

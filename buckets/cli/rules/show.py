@@ -10,7 +10,7 @@ from buckets.cli.options import SchemaFile
 from buckets.cli.rules.view import rule_words
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEMO_RULES
-from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_rules import load_rule_files
 
 

@@ -26,7 +26,7 @@ from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
 from buckets.printable import one_line
 from buckets.rules.change import RuleChange
-from buckets.rules.policies.snoozes import Snooze
+from buckets.rules.policies import Snooze
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 

@@ -10,9 +10,8 @@ from buckets.events.schema import EventSchema
 from buckets.moment import time_text
 from buckets.printable import capitalised
 from buckets.rule_files.differences import difference
-from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import Change, in_one_form
-from buckets.rules.rule import Rule
+from buckets.rules.rule import Rule, policy_sentence
 
 if TYPE_CHECKING:
     from buckets.changes.completion import Completion

@@ -11,8 +11,7 @@ from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.progress import StatusLine
 from buckets.config.job import Job, load_job
 from buckets.moment import iso_text
-from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
-from buckets.state_transfer.plan import CarryPlan, parse_names
+from buckets.state_transfer.export_manifest import KEYS, PAGES, CarryPlan, ExportManifest, parse_names
 from buckets.stores.location import in_file_system, location
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

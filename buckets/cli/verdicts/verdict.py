@@ -5,18 +5,17 @@ from typing import Annotated
 
 import typer
 
-from buckets.archive.archived_events import archived_events
+from buckets.archive.archiving import archived_events
 from buckets.changes.given_verdicts import write_verdicts
 from buckets.cli.console import echo
 from buckets.cli.options import key_of, login_name
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError, first_line
-from buckets.outputs.alert_ids import full_alert_id
+from buckets.outputs.recorded_outputs import full_alert_id
 from buckets.printable import counted, one_line, quoted
-from buckets.verdicts.completion import complete
-from buckets.verdicts.verdict import FINDINGS, Verdict
-from buckets.verdicts.written_verdict import VerdictLine, read_verdict_file, written_verdict
+from buckets.verdicts.confirmed import complete
+from buckets.verdicts.verdict import FINDINGS, Verdict, VerdictLine, read_verdict_file, written_verdict
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict.")

@@ -6,19 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.changes.known_rules import check_known_rules
+from buckets.changes.versions import check_known_rules
 from buckets.cli.console import Listing, TextTable, newest_of
 from buckets.cli.options import AsJson, JobConf
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import iso_text, time_text
-from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS
+from buckets.outputs.recorded_outputs import short_length
 from buckets.printable import key_words, one_line, short_line
-from buckets.verdicts.confirmed import job_verdicts
-from buckets.verdicts.findings import findings
-from buckets.verdicts.recorded_alerts import RecordedAlert, recorded_alerts
-from buckets.verdicts.verdict import Verdict
+from buckets.verdicts.confirmed import RecordedAlert, job_verdicts, recorded_alerts
+from buckets.verdicts.verdict import Verdict, findings
 
 Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
 Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]

@@ -2,19 +2,17 @@
 
 from typing import Any
 
-from buckets.console.site import Site
-from buckets.console.view import Asked, View
+from buckets.console.view import Asked, Site, View
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
-from buckets.history.explain.page_values import page_values
+from buckets.history.explain.words import page_values
 from buckets.moment import ANY_TIME, TimeRange
-from buckets.outputs.alert_ids import full_alert_id
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows
 from buckets.printable import quoted
-from buckets.questions.explainer import explainer, opened_history
+from buckets.questions.key_events import explainer, opened_history
 from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, value_text, why
-from buckets.questions.named_moment import named_moment_ms
+from buckets.questions.long_questions import named_moment_ms
 from buckets.verdicts.verdict import FINDINGS
 
 SHOWN_EVENTS = 1_000

@@ -6,12 +6,9 @@ from typing import Any
 from buckets.changes.given_verdicts import write_verdicts
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
-from buckets.console.site import Site
-from buckets.console.stream import PageChange
-from buckets.console.view import Asked, Onward, View, address, own_address, part
+from buckets.console.view import Asked, Onward, PageChange, Site, View, address, own_address, part
 from buckets.delta.commits import Commits
-from buckets.delta.query import is_table
-from buckets.delta.whole_table import open_table
+from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError, first_line
 from buckets.printable import counted
 from buckets.questions.listed_alerts import (
@@ -23,10 +20,9 @@ from buckets.questions.listed_alerts import (
     place_text,
     read_place,
 )
-from buckets.verdicts.completion import complete
-from buckets.verdicts.verdict import FINDINGS
+from buckets.verdicts.confirmed import complete
+from buckets.verdicts.verdict import FINDINGS, written_verdict
 from buckets.verdicts.verdict_table import verdict_table
-from buckets.verdicts.written_verdict import written_verdict
 
 SEVERITIES = ("low", "medium", "high", "critical")
 _MOST_AT_ONCE = 1_000

@@ -1,14 +1,13 @@
 """The page between asking for a change of rules and making it: what it does, and a reason."""
 
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.console.pages.plans import PLANS, ChangePlan, Signed, changed_words
 from buckets.console.view import Asked, Onward, View, seen_mark
 from buckets.errors import BucketsError
 from buckets.rule_files.differences import difference
 from buckets.rules.change import check_reason
-from buckets.rules.group_changes import group_changes
 from buckets.rules.revision import Change, in_one_form
-from buckets.rules.rule_set import first_rule_set
+from buckets.rules.rule_set import first_rule_set, group_changes
 
 _OWN_FIELDS = ("form_mark", "reason", "seen")
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from buckets.numbers.figures import short_percent_text
-from buckets.pages.axis import round_times
-from buckets.verdicts.share_interval import ShareInterval
+from buckets.numbers.fixed_point import short_percent_text
+from buckets.pages.page import round_times
+from buckets.verdicts.verdict import ShareInterval
 
 _WIDTH, _HEIGHT = 90, 22
 

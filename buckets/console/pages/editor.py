@@ -5,7 +5,7 @@ from typing import Any
 from buckets.changes.typed_rule import read_rule
 from buckets.console.pages.question import ask, check_archived
 from buckets.console.view import Asked, Onward, View
-from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 
 _NEW = """rules:

@@ -4,9 +4,8 @@ from buckets.config.job import kept_results
 from buckets.console.pages.alert import SHOWN_EVENTS
 from buckets.console.pages.drawings import timeline
 from buckets.console.view import Asked, View
-from buckets.outputs.rule_alerts import has_alerts
-from buckets.questions.explainer import explainer, opened_history
-from buckets.questions.key_events import KeyTest, key_events, nearness, rules_of_key
+from buckets.outputs.recorded_outputs import has_alerts
+from buckets.questions.key_events import KeyTest, explainer, key_events, nearness, opened_history, rules_of_key
 from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
 
 _EVENTS, _ALERTS, _RULES = 100, 20, 12

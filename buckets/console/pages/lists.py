@@ -12,7 +12,7 @@ from buckets.changes.list_entries import (
     read_values,
     remove_entry,
 )
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.console.view import Asked, Onward, View, address, seen_mark
 from buckets.errors import BucketsError
 from buckets.lists.list_file import read_moment_ms

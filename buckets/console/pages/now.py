@@ -3,21 +3,18 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from buckets.backfill.fill_status import read_fills
+from buckets.backfill.fill_chunks import read_fills
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.console.site import Site
-from buckets.console.stream import PageChange
-from buckets.console.view import Asked, View, part
-from buckets.monitor.last_hour import as_columns
+from buckets.console.view import Asked, PageChange, Site, View, part
+from buckets.monitor.last_minute import as_columns
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import FALLS_BEHIND, faults_of, pace_line, pace_state, quantiles_text, state_line
-from buckets.outputs.alert_words import crossed
+from buckets.outputs.binary_messages import crossed
 from buckets.outputs.columns import ALERTS
-from buckets.outputs.rule_alerts import alerts_by_day
+from buckets.outputs.recorded_outputs import alerts_by_day
 from buckets.printable import counted
-from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
-from buckets.questions.recorded_batches import recorded_line, totals
+from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, recorded_line, totals
 
 _LATEST = 10
 _DAYS = 30

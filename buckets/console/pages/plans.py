@@ -7,14 +7,12 @@ from datetime import UTC, datetime
 
 from buckets.changes.completion import expected_completion
 from buckets.changes.drafts import draft_of
-from buckets.changes.job_rules import JobRules
+from buckets.changes.origin import JobRules
 from buckets.changes.snoozing import Key, new_snooze, read_key, read_moment, rules_with_snoozes, with_ended, with_snooze
-from buckets.changes.trial import trial_words
 from buckets.changes.typed_rule import read_rule
-from buckets.changes.versions import read_version
-from buckets.config.console import Role
-from buckets.console.site import Site
-from buckets.console.view import address
+from buckets.changes.versions import read_version, trial_words
+from buckets.config.settings import Role
+from buckets.console.view import Site, address
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
 from buckets.printable import counted, key_words

@@ -9,12 +9,11 @@ from buckets.console.pages.plans import PLANS, actions
 from buckets.console.pages.rules import DAYS, days_of_rules
 from buckets.console.view import Asked, View
 from buckets.moment import moment_ms
-from buckets.outputs.rule_alerts import has_alerts
-from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts
-from buckets.questions.rule_precision import precisions
+from buckets.outputs.recorded_outputs import has_alerts
+from buckets.questions.listed_alerts import AlertFilter, given_findings, list_alerts, precisions
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rules.policy_words import policy_sentence
 from buckets.rules.release import stage, stage_meaning
+from buckets.rules.rule import policy_sentence
 
 _ALERTS = 10
 _CHANGES = 50

@@ -7,10 +7,10 @@ from buckets.config.job import kept_results
 from buckets.console.pages.drawings import bars, interval
 from buckets.console.view import Asked, View
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.rule_alerts import alerts_by_day
-from buckets.questions.rule_precision import precisions
-from buckets.rules.policy_words import policy_sentence
+from buckets.outputs.recorded_outputs import alerts_by_day
+from buckets.questions.listed_alerts import precisions
 from buckets.rules.release import stage
+from buckets.rules.rule import policy_sentence
 
 DAYS = 30
 

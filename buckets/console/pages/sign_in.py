@@ -5,8 +5,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from buckets.console.site import Site
-from buckets.console.view import View, shown
+from buckets.console.view import Site, View, shown
 
 
 def endpoint(site: Site) -> Callable[[Request], Response]:

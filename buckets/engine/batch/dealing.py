@@ -2,6 +2,8 @@
 
 A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them, in
 which a NUL is written `01 01` and a SOH `01 02`. All groups are dealt in one call.
+
+Rows by key.
 """
 
 from typing import NamedTuple
@@ -11,7 +13,7 @@ import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings, same_bytes
 from buckets.compiled import allocating, compiled, copy_bytes, leaf
-from buckets.numbers.crc32 import crc32
+from buckets.numbers.varint import crc32
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -281,3 +283,57 @@ def _number_events(rows, row_start, of_shards, event_start, local):
         for event in range(first, at):
             local[of_shards[event]] = _NONE
         event_start[shard + 1] = at
+
+
+@compiled
+def sort_by_code(codes, distinct):
+    """Return a stable counting sort.
+
+    Args:
+        codes: integers `(rows,)` in `[0, distinct)`.
+        distinct: how many codes there are.
+
+    Returns:
+        The rows in order of their codes, int64 `(rows,)`, and where each code's rows begin, int64 `(distinct + 1,)`.
+    """
+    start = np.zeros(distinct + 1, np.int64)
+    for row in range(codes.shape[0]):
+        start[codes[row] + 1] += 1
+    for code in range(distinct):
+        start[code + 1] += start[code]
+    next_row = start[:-1].copy()
+    order = np.empty(codes.shape[0], np.int64)
+    for row in range(codes.shape[0]):
+        order[next_row[codes[row]]] = row
+        next_row[codes[row]] += 1
+    return order, start
+
+
+@compiled
+def number_pairs(one, other):
+    """Number pairs of integers in the order in which they first occur.
+
+    Args:
+        one: int64 `(rows,)`, the first of each pair.
+        other: int64 `(rows,)`, the second.
+
+    Returns:
+        Each row's number, int64 `(rows,)`, and the row in which each number occurs first, int64.
+    """
+    rows = one.shape[0]
+    size = 1
+    while size < 2 * rows:
+        size *= 2
+    table, numbers, seen = np.full(size, -1, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64)
+    count = 0
+    for row in range(rows):
+        mixed = (np.uint64(other[row]) ^ (np.uint64(one[row]) << np.uint64(40))) * np.uint64(0xD6E8FEB86659FD93)
+        slot = np.int64(mixed >> np.uint64(32)) & (size - 1)
+        while table[slot] >= 0 and (one[seen[table[slot]]] != one[row] or other[seen[table[slot]]] != other[row]):
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            table[slot] = count
+            seen[count] = row
+            count += 1
+        numbers[row] = table[slot]
+    return numbers, seen[:count]

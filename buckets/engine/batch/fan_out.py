@@ -23,14 +23,13 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.dealing import Dealt, deal
-from buckets.engine.batch.event_table import attribute_column, measure_column, stored_table
 from buckets.engine.batch.key_partitions import seen_partitions
-from buckets.engine.batch.shard_events import ShardEvents
-from buckets.engine.batch.shard_payload import pack_shards, unpack_shard
-from buckets.engine.storage.text_column import strings_of
+from buckets.engine.batch.keyed_table import attribute_column, measure_column, stored_table
+from buckets.engine.batch.shard_events import ShardEvents, pack_shards, unpack_shard
+from buckets.engine.storage.shard_store import strings_of
 from buckets.events.arrivals import INGESTED, JUDGED, DeadLetter, EventColumns, parse, skipped_rows
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
 from buckets.rules.filter import matches
 from buckets.rules.group import Group
@@ -50,7 +49,7 @@ class ShardMessage:
 
     Attributes:
         shard: its number; `payload.PASSING` for what is not scored.
-        payload: as `shard_payload.pack_shards` or `payload.pack` writes it.
+        payload: as `shard_events.pack_shards` or `payload.pack` writes it.
     """
 
     shard: int

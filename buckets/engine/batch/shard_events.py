@@ -1,24 +1,171 @@
 """The events of a shard's share of a batch, each once, and the keys that they have in each group.
 
 Several pieces of arrivals become one here: in the order of arrival, each key once.
+
+What a piece of arrivals sends to a shard, as bytes.
+The events of a group as a table of their own, key by key, each key's events in the order of arrival.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings, concatenated, fixed
-from buckets.engine.batch.arrival_order import arrival, ascend
-from buckets.engine.batch.counting_sort import sort_by_code
-from buckets.engine.batch.events_by_key import EventsByKey
-from buckets.engine.batch.shard_payload import ShardPayload
-from buckets.engine.storage.shard_store import GROUP_BYTES
-from buckets.engine.storage.text_column import column_of, strings_of, texts_of
+from buckets.engine.batch.dead_letters import arrival, ascend, whole
+from buckets.engine.batch.dealing import Dealt, sort_by_code
+from buckets.engine.batch.payload import SHARD
+from buckets.engine.storage.shard_store import GROUP_BYTES, column_of, strings_of, texts_of
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+_ALIGNED = 8
+_SOURCES = b"sources"
+
+
+class ShardPayload(NamedTuple):
+    """What a piece of arrivals sends to a shard.
+
+    Attributes:
+        group_ids: the groups of which it has keys.
+        keys: int64 `(groups,)`, how many of each.
+        key_events: int32 `(keys,)`, how many events each key has.
+        key_bytes: int32 `(keys,)`, how many bytes each key has.
+        rows: int32, the row of each key's events.
+        key_data: uint8, the keys, one after the other.
+        events: the events in the order of arrival.
+    """
+
+    group_ids: Sequence[str]
+    keys: Int64s
+    key_events: Int32s
+    key_bytes: Int32s
+    rows: Int32s
+    key_data: npt.NDArray[np.uint8]
+    events: pa.Table
+
+
+def pack_shards(dealt: Dealt, group_ids: Sequence[str], events: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+    """Yield what each shard is sent that gets an event.
+
+    Args:
+        dealt: what goes where.
+        group_ids: the groups.
+        events: the events of all shards, as `dealt.events` names them; their column `source` is a dictionary.
+    """
+    source = events.column("source")
+    named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
+    plain = events.set_column(events.schema.get_field_index("source"), "source", source.indices)
+    plain = plain.replace_schema_metadata(named)
+    schema, identities = plain.schema.serialize().to_pybytes(), [bytes.fromhex(each) for each in group_ids]
+    starts = (dealt.key_start, dealt.data_start, dealt.row_start, dealt.event_start)
+    key_starts, data_starts, row_starts, event_starts = (start.tolist() for start in starts)
+    for shard, of_groups in enumerate(dealt.keys):
+        keys, rows = slice(*key_starts[shard : shard + 2]), slice(*row_starts[shard : shard + 2])
+        if keys.start == keys.stop:
+            continue
+        groups, first = np.flatnonzero(of_groups), event_starts[shard]
+        parts = (
+            b"".join([identities[group] for group in groups.tolist()]),
+            of_groups[groups],
+            dealt.key_events[keys],
+            dealt.key_bytes[keys],
+            dealt.rows[rows],
+            dealt.key_data[slice(*data_starts[shard : shard + 2])],
+            schema,
+            plain.slice(first, event_starts[shard + 1] - first).serialize(),
+        )
+        yield shard, _joined(parts)
+
+
+def _joined(parts: Sequence[Any]) -> bytes:
+    """Return parts one after the other, each with how many bytes it has before all of them."""
+    views = [memoryview(part).cast("B") if len(part) else memoryview(b"") for part in parts]
+    joined: list[bytes | memoryview] = [
+        SHARD.ljust(_ALIGNED, b"\0"),
+        np.array([len(view) for view in views], np.int64).tobytes(),
+    ]
+    for view in views:
+        joined += [view, bytes(-len(view) % _ALIGNED)]
+    return b"".join(joined)
+
+
+def unpack_shard(packed: bytes) -> ShardPayload:
+    """Return what `pack_shards` packed for one shard."""
+    lengths = np.frombuffer(packed, np.int64, 8, _ALIGNED).tolist()
+    at, begins = 9 * _ALIGNED, []
+    for length in lengths:
+        begins.append(at)
+        at += length + -length % _ALIGNED
+    identities = packed[begins[0] : begins[0] + lengths[0]]
+    kinds: list[Any] = [np.int64, np.int32, np.int32, np.int32, np.uint8]
+    arrays = [
+        np.frombuffer(packed, kind, length // np.dtype(kind).itemsize, begin)
+        for kind, length, begin in zip(kinds, lengths[1:6], begins[1:6], strict=True)
+    ]
+    schema, sources = _read_schema(packed[begins[6] : begins[6] + lengths[6]])
+    batch = pa.ipc.read_record_batch(pa.py_buffer(packed)[begins[7] :], schema)
+    at = schema.get_field_index("source")
+    named = batch.set_column(at, "source", pa.DictionaryArray.from_arrays(batch.column(at), sources))
+    keys, key_events, key_bytes, rows, key_data = arrays
+    events = pa.Table.from_batches([named.replace_schema_metadata()])
+    return ShardPayload(_identities(identities), keys, key_events, key_bytes, rows, key_data, events)
+
+
+@lru_cache(maxsize=256)
+def _identities(packed: bytes) -> Sequence[str]:
+    return [packed[at : at + _ALIGNED].hex() for at in range(0, len(packed), _ALIGNED)]
+
+
+@lru_cache(maxsize=64)
+def _read_schema(packed: bytes) -> tuple[pa.Schema, pa.Array]:
+    """Return the schema of events, and the names of their sources."""
+    schema = pa.ipc.read_schema(pa.py_buffer(packed))
+    return schema, pa.array(json.loads(schema.metadata[_SOURCES]), pa.string())
+
+
+class EventsByKey(NamedTuple):
+    """The events of a group, key by key, each key's in arrival order.
+
+    Attributes:
+        events: the events, without their keys.
+        codes: int64 `(events,)`, the index of each event's key.
+        key_start: int64 `(keys + 1,)`, where each key's events begin.
+        keys: the keys, Arrow string `(keys,)`.
+    """
+
+    events: pa.Table
+    codes: Int64s
+    key_start: Int64s
+    keys: pa.Array
+
+
+def by_key(tables: list[pa.Table]) -> EventsByKey:
+    """Return tables of one group as one table, key by key, each key's events in arrival order.
+
+    `fan_out` has made each of them so. Tables of pieces that came one after the other are sorted by key alone.
+    """
+    table = tables[0]
+    if len(tables) > 1:
+        table = pa.concat_tables(sorted(tables, key=_first_arrival)).unify_dictionaries().combine_chunks()
+    key = whole(table["key"])
+    codes, arrived = key.indices.to_numpy().astype(np.int64), arrival(table)
+    order, key_start = sort_by_code(codes, len(key.dictionary))
+    if not ascend(*(column[order] for column in (codes, *arrived))):
+        order = np.lexsort((*reversed(arrived), codes))
+    events = table.drop_columns(["key"])
+    if not ascend(order):
+        events, codes = events.take(pa.array(order)).combine_chunks(), codes[order]
+    return EventsByKey(events, codes, key_start, key.dictionary)
+
+
+def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
+    return table["source_order"][0].as_py(), table["source"][0].as_py(), table["position"][0].as_py()
 
 
 @dataclass(frozen=True)
@@ -54,7 +201,7 @@ class ShardEvents:
             keys = fixed(piece.key_data, _starts(piece.key_bytes))
             starts, rows = (_starts(piece.keys), _starts(piece.key_events)), piece.rows.astype(np.int64)
             return cls(piece.group_ids, *starts, keys, rows, piece.events)
-        return _merged(sorted(pieces, key=_first_arrival), group_ids)
+        return _merged(sorted(pieces, key=_shard_events_first_arrival), group_ids)
 
     @classmethod
     def of_group(cls, group_id: str, arrived: EventsByKey) -> "ShardEvents":
@@ -90,7 +237,7 @@ def _starts(lengths: npt.NDArray[np.integer]) -> Int64s:
     return start
 
 
-def _first_arrival(piece: ShardPayload) -> tuple[int, str, int]:
+def _shard_events_first_arrival(piece: ShardPayload) -> tuple[int, str, int]:
     events = piece.events
     return events["source_order"][0].as_py(), events["source"][0].as_py(), events["position"][0].as_py()
 

@@ -8,6 +8,8 @@ What policies remember of a key goes with its timeline. A key stays as long as i
 at which a policy needs that, the end of its last cooldown, however short its windows are. Only an event that is older
 than the shard's clock by more than the horizon can come to an evicted key within its cooldown, and what it finds says
 `warm: false`.
+
+Eviction of what policies remember outside the shards, of keys of rules that have features of several groups.
 """
 
 from collections import Counter
@@ -21,16 +23,16 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from buckets.byte_strings import ByteStrings, concatenated
+from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
-from buckets.engine.policies.policy_state import needed_until_ms
-from buckets.engine.storage.grouped_keys import GroupedKeys
-from buckets.engine.storage.shard_store import ShardStore
-from buckets.engine.storage.stored_heads import StoredHeads
-from buckets.engine.storage.text_column import column_of
-from buckets.kernel.keyed_events import no_events
+from buckets.engine.policies.policy_state import needed_until_ms, read_entry
+from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads, column_of, head_keys, strings_of
+from buckets.kernel.keyed_events import are_settled, no_events
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import PAGING, ScoredGroups, score
-from buckets.kernel.settled import are_settled
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
+from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
@@ -162,3 +164,60 @@ def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
     """Bring timelines to the horizon and the tiers that are in force."""
     nothing = no_events(stored.heads.size, len(plan.group.measures))
     stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))
+
+
+class PolicyEviction:
+    """The eviction that follows the cross-group stage of one batch."""
+
+    def __init__(self, store: ShardStore, rule_set: RuleSet, lateness_ms: int) -> None:
+        """Read the schedule.
+
+        Args:
+            store: what is remembered.
+            rule_set: the rules of the batch.
+            lateness_ms: the allowed lateness, which the horizon adds to the longest window.
+        """
+        self._store = store
+        self._groups = {group.group_id: group for group in rule_set.groups}
+        self._horizons_ms = {
+            group_id: group.longest_window_ms + lateness_ms for group_id, group in self._groups.items()
+        }
+        self._schedule = EvictionSchedule.load(store.schedule, store.heads)
+        self._events = 0
+
+    def note(self, table: KeyedTable, new_ms: Mapping[str, int]) -> None:
+        """Note the events of a group, and keys of which something is remembered now and was not before.
+
+        Args:
+            table: the events.
+            new_ms: by key, the time of the event that made the difference.
+        """
+        group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
+        np.maximum.at(clocks_ms, table.codes, table.column("time_ms"))
+        state_keys = strings_of(table.keys).with_prefix(bytes.fromhex(group_id))
+        self._schedule.clock.note([group_id], np.array([0, state_keys.size]), state_keys, clocks_ms)
+        self._events += len(table)
+        keys = GroupedKeys.of(group_id, ByteStrings.of(head_keys(group_id, new_ms)))
+        self._schedule.enter(keys, np.array([*new_ms.values()], np.int64), self._horizons_ms)
+
+    def end(self) -> None:
+        """Visit keys that are due, and write the schedule."""
+        due = self._schedule.take_due(self._store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
+        stored = self._store.policies.read(due.keys.state_keys)
+        needed_ms = np.full(due.keys.size, NO_CLOCK)
+        for group_id, of_group in due.keys.stretches():
+            if group_id in self._groups:
+                entries = stored.slice(of_group.start, of_group.stop).to_list()
+                needed_ms[of_group] = _needed_ms(self._groups[group_id], entries)
+        stays = self._schedule.enter_visited(due, needed_ms, self._horizons_ms)
+        self._store.policies.remove(due.keys.state_keys.take(np.flatnonzero(~stays)))
+        self._schedule.save(self._store.schedule, self._groups.keys())
+
+
+def _needed_ms(group: Group, stored: list[bytes]) -> Int64s:
+    """Return until when what is remembered of keys is needed, or when it changed last; NO_CLOCK where nothing is."""
+    entries = (read_entry(entry, group) for entry in stored)
+    return np.array(
+        [NO_CLOCK if entry is None else max(entry.latest_ms, entry.needed_until_ms(group)) for entry in entries],
+        np.int64,
+    )

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled, leaf
 from buckets.engine.storage.shard_store import GROUP_BYTES
-from buckets.numbers.crc32 import crc32
+from buckets.numbers.varint import crc32
 from buckets.read_only import read_only
 from buckets.timeline.head import NO_CLOCK
 

@@ -26,8 +26,7 @@ from buckets.engine.storage.shard_store import Entries
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import Scored
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
-from buckets.rules.policies.policy import AlertPolicy, FiredAt, KeyTexts, held_by, key_texts, quiet_until_ms
-from buckets.rules.policies.registry import HELD_BY
+from buckets.rules.policies import HELD_BY, AlertPolicy, FiredAt, KeyTexts, held_by, key_texts, quiet_until_ms
 from buckets.rules.policy import ALWAYS_MS, WHOLE_SHARE
 from buckets.rules.rule import Rule
 

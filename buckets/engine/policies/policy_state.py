@@ -2,9 +2,12 @@
 
 An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`, with what
 other policies remember after the four numbers, by their fields. It is by rule and not by version of a rule: a new
-version goes on where the old one was. An entry of another generation of its group is ignored, as the timelines of that
+version goes on where the old one was. An entry of another generation of its group is ignored, as the timelines of
+that
 generation are. Rules that the group does not have any more go with the next change; the entry goes when its key is
 evicted.
+
+When rules with `reset_on_alert` last fired, by key.
 """
 
 import json
@@ -17,9 +20,10 @@ import pyarrow as pa
 
 from buckets.engine.storage.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.score import NO_RESET
 from buckets.rules.group import Group
-from buckets.rules.policies.policy import quiet_until_ms
-from buckets.rules.policies.rule_state import NOTHING, RuleState
+from buckets.rules.policies import NOTHING, RuleState, quiet_until_ms
 from buckets.timeline.head import NO_CLOCK
 
 Int64s = npt.NDArray[np.int64]
@@ -156,3 +160,32 @@ class PolicyState:
         self._stored.update(self._changed)
         self._changed = {}
         return new
+
+
+def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
+    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never.
+
+    Args:
+        plan: the group's plan.
+        state: what policies remember; read where some rule is reset.
+        keys: how many keys there are.
+    """
+    reset_ms = np.full((keys, len(plan.resetting)), NO_RESET, np.int64)
+    if plan.resetting:
+        state.read(range(keys))
+    for column, rule in enumerate(plan.resetting):
+        rule_id = plan.rules[rule].rule_id
+        for key in range(keys):
+            last_ms = state.of(key, rule_id).reset_ms
+            if last_ms is not None:
+                reset_ms[key, column] = last_ms
+    return reset_ms
+
+
+def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms: Int64s) -> None:
+    """Let policies remember what has changed; both arrays are as `read_resets` gives them."""
+    if not plan.resetting:
+        return
+    for key, column in np.argwhere(before_ms != after_ms).tolist():
+        rule_id, last_ms = plan.rules[plan.resetting[column]].rule_id, int(after_ms[key, column])
+        state.put(key, rule_id, state.of(key, rule_id)._replace(reset_ms=last_ms), last_ms)

@@ -1,4 +1,8 @@
-"""What a rule with a condition found, as alerts and evaluations show it."""
+"""What a rule with a condition found, as alerts and evaluations show it.
+
+Evaluations.
+Where the kernel has found values beyond their limits, as alerts show it.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -8,17 +12,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.engine.policies.policies import Fired
 from buckets.engine.results.alerts import FiredRules
 from buckets.engine.results.rule_texts import JSON_FLAG, RuleTexts, term_end
 from buckets.engine.values.feature_rules import FeatureValues, Judged
+from buckets.engine.values.group_parts import ScoredGroup
+from buckets.engine.values.track_values import ROW_COLUMNS, number_columns, row_columns
+from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Value, possible_truths
-from buckets.expressions.interval import Interval, scaled_down
-from buckets.numbers.figures import readable
-from buckets.numbers.fixed_point import format_scaled
+from buckets.expressions.decimals import Interval, scaled_down
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.score import chosen_rows
+from buckets.numbers.fixed_point import format_scaled, readable
+from buckets.outputs.columns import EVALUATIONS, TIME, columns_of
 from buckets.printable import elements_shown, one_line
 from buckets.rules.condition import condition_fields
+from buckets.rules.rule import Rule, extra_digits
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -162,3 +174,186 @@ def _shown_field(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "missing" if value is None else one_line(str(value))
+
+
+def condition_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
+    """Return a rule with a condition at every event, in the columns that `expand_evaluations` gives."""
+    table, rows = judged.table, np.arange(len(judged.events))
+    taken = table.take(judged.events)
+    columns = {
+        "event_id": taken["event_id"],
+        "rule_id": pa.repeat(judged.rule.rule_id, len(rows)),
+        "rule_version": pa.repeat(pa.scalar(judged.rule.version, pa.int32()), len(rows)),
+        "ruleset_version": pa.repeat(ruleset_version, len(rows)),
+        "key": table.key_column(judged.events, judged.rule.group_by),
+        "event_time": taken["time_ms"].cast(TIME),
+        "exact": pa.array(all_exact(judged, rows)),
+        "warm": pa.array(all_warm(judged, rows)),
+        "fired": pa.array(judged.fired),
+        "terms": term_texts(judged, rows, RuleTexts.of(judged.rule)),
+    }
+    return _table(columns, table.schema, taken)
+
+
+def _table(found: dict[str, pa.Array], schema: EventSchema, origins: pa.Table) -> pa.Table:
+    """Return columns in their order, with nulls for those that are not there, and where each event came from."""
+    columns = columns_of(EVALUATIONS, schema.largest_scale)
+    known = {field.name: found.get(field.name, pa.nulls(len(origins), field.type)) for field in columns}
+    origin = {
+        "source": origins["source"].cast(pa.string()),
+        "source_order": origins["source_order"],
+        "position": origins["position"],
+    }
+    return pa.table(known | origin)
+
+
+def compact_evaluations(group: ScoredGroup) -> pa.Table:
+    """Return the results of rules in the short form: a row for an event, with its results as lists.
+
+    `expand_evaluations` makes them rows.
+    """
+    rows, are_short = group.scored.rows, np.array([rule.is_short for rule in group.plan.rules], np.bool_)
+    if not are_short.all():
+        rows = chosen_rows(rows, are_short[rows.rule])
+    starts = np.flatnonzero(np.diff(rows.event, prepend=-1))
+    events = rows.event[starts]
+    offsets = pa.array(np.append(starts, len(rows.event)).astype(np.int32))
+    taken = group.table.take(events)
+    columns = {
+        "rule": rows.rule,
+        "fired": rows.fired,
+        "warm": group.warm(rows.event, rows.rule),
+        **row_columns(rows),
+    }
+    return pa.table(
+        {
+            "event_id": taken["event_id"],
+            "key": group.table.key_column(events).dictionary_encode(),
+            "time_ms": taken["time_ms"],
+            "source": taken["source"],
+            "source_order": taken["source_order"],
+            "position": taken["position"],
+        }
+        | {name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in columns.items()}
+    )
+
+
+def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
+    """Expand compact evaluations into one row per event and rule, in the columns of the output `evaluations`.
+
+    There are three more columns, `source`, `source_order` and `position`, which say where the event came from.
+
+    Args:
+        compact: what `compact_evaluations` gave.
+        plan: the plan of its group.
+        schema: the event schema.
+        ruleset_version: version of the rule set that evaluated the events.
+    """
+    names = ["rule", "fired", "warm", *(name for name in ROW_COLUMNS if name in compact.column_names)]
+    lists = {name: compact[name].combine_chunks() for name in names}
+    flat = {name: pc.list_flatten(values) for name, values in lists.items()}
+    events, rules = pc.list_parent_indices(lists["rule"]), flat["rule"].to_numpy()
+    rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in ROW_COLUMNS}
+    rule_ids = pa.array([rule.rule_id for rule in plan.rules])
+    versions = pa.array([rule.version for rule in plan.rules], pa.int32())
+    columns = {
+        "event_id": compact["event_id"].take(events),
+        "rule_id": rule_ids.take(flat["rule"]),
+        "rule_version": versions.take(flat["rule"]),
+        "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
+        "key": compact["key"].cast(pa.string()).take(events),
+        "event_time": compact["time_ms"].cast(TIME).take(events),
+        **number_columns(plan, schema, rules, rows),
+        "warm": flat["warm"],
+        "fired": flat["fired"],
+    }
+    return _table(columns, schema, compact.select(["source", "source_order", "position"]).take(events))
+
+
+def fired_limits(group: ScoredGroup) -> Iterator[FiredRules]:
+    """Yield the rules whose limits the kernel has compared, at the events at which they fired.
+
+    Those in one form that name the fields of a key in one order are together; the short form names them as the group
+    does.
+    """
+    fired_at = np.flatnonzero(group.scored.rows.fired)
+    if not len(fired_at):
+        return
+    rows = chosen_rows(group.scored.rows, fired_at)
+    rules, alike = group.plan.rules, dict[tuple[bool, tuple[str, ...]], list[int]]()
+    for number in np.unique(rows.rule).tolist():
+        rule = rules[number]
+        alike.setdefault((rule.is_short, () if rule.is_short else rule.group_by), []).append(number)
+    for (_, key_order), numbers in alike.items():
+        of_rules = rows if len(alike) == 1 else chosen_rows(rows, np.flatnonzero(np.isin(rows.rule, numbers)))
+        fired = Fired(rules, of_rules.rule, of_rules.event, group.warm(of_rules.event, of_rules.rule))
+        yield FiredRules(group.table, fired, partial(_limit_results_columns, group, of_rules, fired), key_order)
+
+
+def _limit_results_columns(group: ScoredGroup, fired_rows: Rows, fired: Fired, chosen: Int64s) -> dict[str, pa.Array]:
+    """Return what alerts say of values, in the columns of the form in which their rules are written."""
+    plan, rows = group.plan, chosen_rows(fired_rows, chosen)
+    of_rule = {number: _OfRule.of(plan, number) for number in np.unique(rows.rule).tolist()}
+    of_rows = [of_rule[number] for number in rows.rule.tolist()]
+    values, is_short = _texts(of_rows, rows.whole, rows.micro), of_rows[0].rule.is_short
+    shown = [f'"{value}"' for value in values]
+    # The short form has never said whether a value may be NULL.
+    may_be_null = np.zeros(len(of_rows), np.bool_) if is_short else rows.count_lower == 0
+    counts, warm = rows.event_count.tolist(), fired.warm[chosen].tolist()
+    known = zip(of_rows, shown, _bounds(of_rows, rows), may_be_null.tolist(), counts, warm, strict=True)
+    named = zip(of_rows, values, strict=True)
+    found = {
+        "certain": pa.array(rows.certain),
+        "terms": pa.array([f"[{of.texts.term_starts[0]}{term_end(*rest)}]" for of, *rest in known]),
+        "condition": pa.array([of.texts.condition({of.feature: readable(value)}) for of, value in named]),
+    }
+    if not is_short:
+        return found | {"exact": pa.array(rows.exact)}
+    limits = [of.rule.limit for of in of_rows if of.rule.limit is not None]
+    return {
+        **found,
+        **number_columns(plan, group.table.schema, rows.rule, row_columns(rows)),
+        "operator": pa.array([limit.operator for limit in limits]),
+        "limit": pa.array([format(limit.value, "f") for limit in limits]),
+    }
+
+
+def _bounds(of_rows: Sequence["_OfRule"], rows: Rows) -> list[tuple[str, str] | None]:
+    """Return the bounds of values as texts, None of those that are exact."""
+    if rows.exact.all():
+        return [None] * len(of_rows)
+    lower = _texts(of_rows, rows.lower_whole, rows.lower_micro)
+    upper = _texts(of_rows, rows.upper_whole, rows.upper_micro)
+    ends = zip(rows.exact.tolist(), lower, upper, strict=True)
+    return [None if is_exact else (f'"{least}"', f'"{most}"') for is_exact, least, most in ends]
+
+
+def _texts(of_rows: Sequence["_OfRule"], whole: Int64s, micro: npt.NDArray[np.int32]) -> list[str]:
+    """Return values as decimals with the digits of their rules."""
+    numbers = zip(of_rows, whole.tolist(), micro.tolist(), strict=True)
+    return [format_scaled(one * of.factor + part, of.scale) for of, one, part in numbers]
+
+
+class _OfRule(NamedTuple):
+    """What all alerts of a rule share.
+
+    Attributes:
+        rule: the rule.
+        feature: the name of its feature.
+        texts: what they say alike.
+        factor: how many of the last digits of a value make one unit of what the kernel gives.
+        scale: the digits of a value after the point.
+    """
+
+    rule: Rule
+    feature: str
+    texts: RuleTexts
+    factor: int
+    scale: int
+
+    @classmethod
+    def of(cls, plan: GroupPlan, number: int) -> "_OfRule":
+        """Return that of a rule of a plan."""
+        rule = plan.rules[number]
+        (name,) = rule.features
+        return cls(rule, name, RuleTexts.of(rule), 10 ** extra_digits(rule), plan.value_scales[number])

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import judged_flags
-from buckets.engine.values.feature_columns import (
+from buckets.engine.batch.keyed_table import judged_flags
+from buckets.engine.values.feature_rules import (
     FEATURES,
     FIRED,
     POSITION,

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from buckets.duration import format_duration
 from buckets.rules.condition import condition_fields, condition_words
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import VALUE, NamedFeature, sentence_of
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule
-from buckets.rules.short_form import VALUE, sentence_of
 
 JSON_FLAG = {True: "true", False: "false"}
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.engine.values.duplicates import compare_duplicates
-from buckets.engine.values.scored_group import ScoredGroup
+from buckets.engine.values.group_parts import ScoredGroup
+from buckets.engine.values.track_values import compare_duplicates
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, TOO_LATE, UNJUDGED
 from buckets.outputs.columns import COLLISIONS, DUPLICATES, LATE_EVENTS, TIME, columns_of
 

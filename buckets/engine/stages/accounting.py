@@ -3,21 +3,35 @@
     events in = no key + filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
                 + skipped + unjudged
 
-*No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that are
-no events and not faulty, such as a deletion. *Unjudged* are events that would have been evaluated, of a topic that only
+*No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that
+are
+no events and not faulty, such as a deletion. *Unjudged* are events that would have been evaluated, of a topic that
+only
 fills timelines.
 
 The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
 of alerts have accounts too: what went into them is counted by `alert_stage`.
+
+What is counted of a batch for those who watch a job.
+What shards put out, cut into pieces each of which can be worked on by itself, whichever shards its rows come from.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from buckets.engine.stages.batch_facts import BatchFacts, facts_of
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.engine.batch import payload
+from buckets.engine.batch.key_partitions import Seen, joined_seen
 from buckets.kernel.outcome import (
     COLLISION_NOT_KEPT,
     DUPLICATE,
@@ -31,6 +45,81 @@ from buckets.kernel.outcome import (
 from buckets.rules.completeness import Stretch, Stretches, joined
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
+
+OVERFLOWED = "overflow"
+"""The reason of events that would take the sum of a rule past 64 bits."""
+
+
+class ShardMemory(NamedTuple):
+    """What a worker has of a shard in memory: its log, and what it remembers of the store besides."""
+
+    log_bytes: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """Counts of one batch.
+
+    Attributes:
+        rules: by output (`alerts`, `shadow_alerts`, `held_alerts`), how many rows each rule has in it.
+        dead_letters: events by what is wrong with them: the name of a field, `unreadable` or `overflow`.
+        skipped: messages that are neither events nor faulty, by a word that says why.
+        times: event times by what there is to say of them, as `conversion.EventTimes` counts them.
+        rounded: by measure, how many values of its events were rounded.
+        new_keys: by group, how many keys have a timeline that had none.
+        evicted_keys: by group, how many keys have none any more.
+        shards: by number, what a worker holds of the shards that had something to do.
+        partitions: by group, sampled keys and the partitions of the topic in which they were; empty of other sources.
+    """
+
+    rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    times: Mapping[str, int] = field(default_factory=dict)
+    rounded: Mapping[str, int] = field(default_factory=dict)
+    new_keys: Mapping[str, int] = field(default_factory=dict)
+    evicted_keys: Mapping[str, int] = field(default_factory=dict)
+    shards: Mapping[int, ShardMemory] = field(default_factory=dict)
+    partitions: Mapping[str, Seen] = field(default_factory=dict)
+
+
+def evicted_count(by_group: Mapping[str, int]) -> bytes:
+    """Return a count that says of which groups how many keys were evicted."""
+    return json.dumps({"evicted_keys": by_group}).encode()
+
+
+def shard_count(shard: int, held: ShardMemory) -> bytes:
+    """Return a count that says what a worker holds of a shard."""
+    return json.dumps({"shard": shard, "held": held}).encode()
+
+
+def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
+    """Add up what the stages of a batch have told.
+
+    Args:
+        counts: what they have told.
+        outcomes: by the identity of each group, how many events came to each outcome.
+    """
+    rules: dict[str, Counter[str]] = {}
+    dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
+    skipped, times, rounded, new_keys, evicted_keys = (Counter[str]() for _ in range(5))
+    for count in counts:
+        skipped.update(count.get("skipped", {}))
+        times.update(count.get("times", {}))
+        rounded.update(count.get("rounded", {}))
+        dead_letters.update(count.get("reasons", {}))
+        for output, by_rule in count.get("rules", {}).items():
+            rules.setdefault(output, Counter()).update(by_rule)
+        new_keys.update(count.get("new_keys", {}))
+        evicted_keys.update(count.get("evicted_keys", {}))
+        if "shard" in count:
+            shards[count["shard"]] = ShardMemory(*count["held"])
+    partitions = joined_seen(count["partitions"] for count in counts if "partitions" in count)
+    overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
+    if overflowed:
+        dead_letters[OVERFLOWED] += overflowed
+    return BatchFacts(rules, dead_letters, skipped, times, rounded, new_keys, evicted_keys, shards, partitions)
 
 
 @dataclass(frozen=True)
@@ -121,7 +210,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         batch_id: the batch.
         rule_set: its rules.
         counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), of `alert_stage` (alerts that arrived), and of
-            other stages what `batch_facts` knows.
+            other stages what `accounting` knows.
     """
     arrivals = malformed = skipped = rounded = 0
     arrived: list[Stretch] = []
@@ -222,3 +311,66 @@ def _account(
         unjudged=outcomes[UNJUDGED],
         rounded=rounded,
     )
+
+
+Int64s = npt.NDArray[np.int64]
+ARRIVAL = ("source_order", "source", "position")
+"""The order of arrival."""
+PIECES = 32
+"""How many pieces there are: more tasks than that cannot work on the results of a batch at once."""
+
+
+def cut_by_event(packed: bytes) -> list[bytes]:
+    """Cut a payload of parts into `PIECES`."""
+    table = payload.unpack(packed)
+    return _cut(table, event_numbers(table) % PIECES, packed[:1], payload.group_of(table))
+
+
+def cut_by_key(table: pa.Table) -> list[bytes]:
+    """Cut decoded rows of an output into `PIECES`."""
+    keys = pa.chunked_array(table["key"]).cast(pa.string()).combine_chunks().dictionary_encode()
+    hashes = [zlib.crc32((key or "").encode()) for key in [*keys.dictionary.to_pylist(), None]]
+    codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy(zero_copy_only=False)
+    return _cut(table, np.array(hashes, np.int64)[codes] % PIECES, payload.ROWS, "")
+
+
+def by_arrival(table: pa.Table, most_rows: int) -> Iterator[pa.Table]:
+    """Yield rows in the order of their events' arrival, some at once, and those of an event together.
+
+    Args:
+        table: decoded rows of an output.
+        most_rows: about so many come at once.
+    """
+    if len(table) <= most_rows:
+        yield table
+        return
+    ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in ARRIVAL]))
+    starts = np.flatnonzero(np.diff(event_numbers(ordered))) + 1
+    wanted = np.arange(most_rows, len(table), most_rows)
+    cuts = np.unique(np.append(starts, len(table))[np.searchsorted(starts, wanted)])
+    for start, end in pairwise([0, *cuts.tolist(), len(table)]):
+        if end > start:
+            yield ordered.slice(start, end - start)
+
+
+def event_numbers(table: pa.Table) -> Int64s:
+    """Return a number for each event, by where it stood; the same in all groups, and nearly always its own."""
+    orders, positions = (table[name].to_numpy() for name in ("source_order", "position"))
+    numbers: Int64s = orders * 1_000_003 + positions
+    return numbers
+
+
+def _cut(table: pa.Table, piece: Int64s, kind: bytes, group_id: str) -> list[bytes]:
+    order = np.argsort(piece, kind="stable")
+    start = np.searchsorted(piece[order], np.arange(PIECES + 1))
+    rows = (order[start[number] : start[number + 1]] for number in range(PIECES))
+    return [payload.pack(kind, compact(table.take(pa.array(of))), group_id) if len(of) else b"" for of in rows]
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """Return a table that was taken from a larger one, with dictionaries of what is left."""
+    for index, each in enumerate(table.schema):
+        if pa.types.is_dictionary(each.type):
+            column = table[each.name].cast(each.type.value_type).dictionary_encode()
+            table = table.set_column(index, each.name, column)
+    return table

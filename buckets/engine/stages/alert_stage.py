@@ -6,13 +6,18 @@ how the stream is cut. They go through the same stages as events, with one shard
 What comes out of these are alerts of the event that raised the alert.
 
 Alerts of rules over alerts, of rules on trial and alerts that are held back are not counted.
+
+The end of a batch, after its shards.
+The meeting of parts of some events, apart from the driver.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +25,10 @@ from buckets.config.engine import DuplicateSettings, EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.results.side_outputs import MAKERS
-from buckets.engine.stages.cross_group import PARTS
+from buckets.engine.stages.accounting import BatchAccount, account_batch, compact, event_numbers
+from buckets.engine.stages.cross_group import PARTS, meet
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_outputs, evaluation_rows
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
@@ -29,7 +36,8 @@ from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, fi
 from buckets.events.conversion import column_types
 from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.outputs import columns
-from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SEVERITY, alert_schema
+from buckets.outputs.columns import ALERTS
+from buckets.rules.feature import ALERT_ID, ALERT_RULE, ALERT_SEVERITY, alert_schema
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
@@ -152,3 +160,79 @@ def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Score
     raised_by = alerts["event_id"].take(pc.index_in(table["event_id"], alerts["alert_id"]))
     named = table.set_column(table.column_names.index("event_id"), "event_id", raised_by)
     return Produced(produced.output, produced.rows, payload.pack(payload.EVENTS, named, payload.group_of(table)))
+
+
+def complete_batch(
+    batch_id: int,
+    produced: Iterable[Produced],
+    scorer: Scorer,
+    rule_set: RuleSet,
+    stores: DriverStores,
+    is_thinned: bool = False,
+) -> tuple[list[Produced], BatchAccount]:
+    """Complete a batch.
+
+    Args:
+        batch_id: the batch.
+        produced: what the shards put out; of it counts, parts and, if there are rules over alerts, alerts are read.
+        scorer: the settings.
+        rule_set: the rules of the batch.
+        stores: what is kept outside the shards.
+        is_thinned: whether of the parts only those are left that `fired_parts` keeps, which has put out the evaluations
+            of their rules.
+
+    Returns:
+        What is put out besides, and what became of each event.
+    """
+    read: dict[str, list[bytes]] = {COUNTS: [], PARTS: [], ALERTS: []}
+    if not rule_set.alert_groups:
+        del read[ALERTS]
+
+    def note(several: Iterable[Produced]) -> list[Produced]:
+        noted = list(several)
+        for one in noted:
+            if one.output in read:
+                read[one.output].append(bytes(one.payload))
+        return noted
+
+    note(produced)
+    meeting = replace(scorer, evaluations=scorer.evaluations and not is_thinned)
+    besides = note(cross_group_outputs(meeting, read[PARTS], rule_set, stores.cross_group))
+    besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
+    return besides, account_batch(batch_id, rule_set, read[COUNTS])
+
+
+Int64s = npt.NDArray[np.int64]
+
+
+def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) -> Iterator[Produced]:
+    """Yield the evaluations of rules that span groups, and the parts of events at which one fires.
+
+    Where policies remember something, the latest event of each key stays too: the time of its key decides when that is
+    forgotten.
+
+    Args:
+        scorer: the settings.
+        payloads: of output `PARTS`, all that there are of some events.
+        rule_set: the rules of the batch.
+    """
+    kept: list[Int64s] = []
+    for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
+        numbers = event_numbers(judged.table.events)
+        kept.append(numbers[judged.events[judged.fired]])
+        if group.policies:
+            kept.append(numbers[_latest(judged.table)])
+        yield from (one for one in scorer.conditions(judged, rule_set.version) if one.rows)
+    wanted = np.unique(np.concatenate(kept)) if kept else np.empty(0, np.int64)
+    for packed in payloads:
+        table = payload.unpack(packed)
+        left = table.filter(pa.array(np.isin(event_numbers(table), wanted)))
+        if len(left):
+            yield Produced(PARTS, 0, payload.pack(packed[:1], compact(left), payload.group_of(table)))
+
+
+def _latest(table: KeyedTable) -> Int64s:
+    """Return for each key that occurs the event with the greatest time."""
+    order = np.lexsort((table.column("time_ms"), table.codes))
+    is_last = np.append(np.diff(table.codes[order]) != 0, True) if len(order) else np.empty(0, np.bool_)
+    return order[is_last]

@@ -17,15 +17,14 @@ import pyarrow.compute as pc
 from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch import payload
 from buckets.engine.batch.keyed_table import KeyedTable
-from buckets.engine.stages.pieces import ARRIVAL
+from buckets.engine.stages.accounting import ARRIVAL
 from buckets.engine.values.feature_rules import Judged, judge
-from buckets.engine.values.group_parts import ComputedPart, GroupParts, from_columns, joined, to_columns
-from buckets.engine.values.scored_group import ScoredGroup
+from buckets.engine.values.group_parts import ComputedPart, GroupParts, ScoredGroup, from_columns, joined, to_columns
 from buckets.engine.values.track_values import counts
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.rules.feature import Part
 from buckets.rules.group import Group
-from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules
 from buckets.rules.rule_set import RuleSet
 

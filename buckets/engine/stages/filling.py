@@ -23,13 +23,13 @@ import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.batch import payload
-from buckets.engine.batch.event_table import stored_table, without
-from buckets.engine.batch.events_by_key import EventsByKey, by_key
+from buckets.engine.batch.keyed_table import stored_table, without
+from buckets.engine.batch.shard_events import EventsByKey, by_key
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.events.arrivals import INGESTED
 from buckets.kernel.plan import GroupPlan
-from buckets.lists.lists import Lists
-from buckets.rules.fill import Fill, Filled, Piece, fill_identity
+from buckets.lists.index import Lists
+from buckets.rules.completeness import Fill, Filled, Piece, fill_identity
 
 FILLS = "fills"
 """The output that says how far a shard has come with a fill, as JSON."""

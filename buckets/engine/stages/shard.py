@@ -22,39 +22,33 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.event_table import with_own_fields
-from buckets.engine.batch.events_by_key import EventsByKey
-from buckets.engine.batch.keyed_table import KeyedTable
-from buckets.engine.batch.shard_events import ShardEvents
-from buckets.engine.batch.shard_payload import ShardPayload, unpack_shard
-from buckets.engine.eviction.eviction import Eviction
-from buckets.engine.eviction.policy_eviction import PolicyEviction
+from buckets.engine.batch.keyed_table import KeyedTable, with_own_fields
+from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
+from buckets.engine.eviction.eviction import Eviction, PolicyEviction
 from buckets.engine.policies.policies import AlertPolicies, Decided, in_effect
-from buckets.engine.policies.resets import keep_resets, read_resets
+from buckets.engine.policies.policy_state import keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
-from buckets.engine.results.condition_results import fired_conditions
-from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
-from buckets.engine.results.limit_results import fired_limits
-from buckets.engine.stages.batch_facts import evicted_count
+from buckets.engine.results.condition_results import (
+    compact_evaluations,
+    condition_evaluations,
+    expand_evaluations,
+    fired_conditions,
+    fired_limits,
+)
+from buckets.engine.stages.accounting import evicted_count
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.stages.shard_plans import GroupSet, shard_plans
-from buckets.engine.storage.grouped_keys import GroupedKeys
-from buckets.engine.storage.shard_store import ShardStore
-from buckets.engine.storage.stored_heads import StoredHeads
-from buckets.engine.values.feature_columns import FEATURES, judged_columns
-from buckets.engine.values.feature_rules import Judged, judge
-from buckets.engine.values.group_parts import group_parts
-from buckets.engine.values.limit_rules import judged_limits
-from buckets.engine.values.overflows import has_overflows, overflows
-from buckets.engine.values.scored_group import ScoredGroup
+from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads
+from buckets.engine.values.feature_rules import FEATURES, Judged, judge, judged_columns, judged_limits
+from buckets.engine.values.group_parts import ScoredGroup, group_parts, has_overflows, overflows
 from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import bundles
 from buckets.kernel.outcome import OUTCOMES
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import Scored, score_all
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet

@@ -9,19 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.batch.event_table import judged_flags
-from buckets.engine.batch.keyed_table import EventFields
+from buckets.engine.batch.keyed_table import EventFields, judged_flags
 from buckets.engine.batch.shard_events import ShardEvents
-from buckets.engine.storage.text_column import strings_of
+from buckets.engine.storage.shard_store import strings_of
 from buckets.engine.values.track_values import track_values
 from buckets.events.schema import EventSchema
 from buckets.kernel.group_plans import GroupPlans, join_plans
 from buckets.kernel.keyed_events import NO_TRACK, KeyedEvents
 from buckets.kernel.plan import GroupPlan, plan_group
-from buckets.lists.lists import Lists
+from buckets.lists.index import Lists
+from buckets.rules.feature import Track
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
-from buckets.rules.track import Track
 
 Int64s = npt.NDArray[np.int64]
 _KEPT = 8

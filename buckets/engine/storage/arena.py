@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings, fixed, same_bytes
 from buckets.compiled import compiled, copy_bytes, inlined, read_word
-from buckets.engine.storage.arena_memory import ArenaMemory, MemoryPart, PrivateMemory
+from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
 
 HASH, AT, KEY_BYTES, VALUE_BYTES, ROOM, PLACE, USED = range(7)
 """The columns of an entry. With one that is empty a row never lies in two lines of the processor's cache."""

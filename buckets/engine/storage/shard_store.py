@@ -5,19 +5,29 @@
     schedule   what `engine/eviction/schedule.py` writes
     policies   group and key                  -> what policies of rules remember (`policy_state`)
 
-A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All lie
+A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All
+lie
 in one map of Spark's, where the keys of all but heads begin with 8 bytes that are no group's identity. So do those of
 the log, in which the newest heads and policies and all of the schedule lie (`state.layer`).
+
+A map from bytes to bytes in an arena.
+The heads of some keys, as the store of their shard has them, and the pages that they refer to.
+Keys of several groups in columns.
+Columns of text, as Arrow has them, as byte strings for the kernels and the state, and back.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from buckets.byte_strings import ByteStrings, fixed
+from buckets.byte_strings import ByteStrings, concatenated, fixed
+from buckets.engine.storage.arena import PENDING, STORED, Arena
+from buckets.kernel.score import Scored, ScoredGroups
+from buckets.timeline.inspection import pages_of
 
 GROUP_BYTES = 8
 PAGE_BYTES = 4
@@ -184,3 +194,203 @@ def page_keys(heads: ByteStrings, numbers: npt.NDArray[np.int64]) -> ByteStrings
 def split_page_key(stored: bytes) -> tuple[bytes, int]:
     """Return where a page's head lies, and the page's number."""
     return stored[:-PAGE_BYTES], int.from_bytes(stored[-PAGE_BYTES:], "big")
+
+
+class ArenaEntries(InColumns):
+    """A map from bytes to bytes in an arena."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._arena = Arena()
+        self._removed = 0
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        return self._arena.values_of(self._arena.find(keys))
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
+        self._arena.put(keys, values, PENDING)
+        self._arena.settle_changes()
+        if self._arena.is_half_dead():
+            self._arena.compact()
+
+    def remove(self, keys: ByteStrings) -> None:
+        """Forget keys."""
+        self._arena.put(keys, ByteStrings.empties(keys.size), STORED)
+        self._removed += keys.size
+        if 2 * self._removed > self._arena.size:
+            # What was used neither in this epoch nor in the one before is left out.
+            self._arena.begin_epoch()
+            self._arena.begin_epoch()
+            self._arena.compact()
+            self._removed = 0
+
+    def list_keys(self) -> list[bytes]:
+        """Return all keys, in no particular order. Cost: O(entries)."""
+        return self._arena.keys_of(self._arena.outside_store()).to_list()
+
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StoredHeads:
+    """The heads of keys, read from a store.
+
+    Attributes:
+        store: the shard's state.
+        state_keys: where each head lies.
+        heads: the heads; empty for a key that is new.
+    """
+
+    store: ShardStore
+    state_keys: ByteStrings
+    heads: ByteStrings
+
+    @classmethod
+    def read(cls, store: ShardStore, state_keys: ByteStrings) -> "StoredHeads":
+        """Read heads, by where they lie."""
+        return cls(store, state_keys, store.heads.read(state_keys))
+
+    def take(self, indices: Int64s) -> "StoredHeads":
+        """Return those of some of the keys, in the order of their indices."""
+        return StoredHeads(self.store, self.state_keys.take(indices), self.heads.take(indices))
+
+    def slice(self, keys: slice) -> "StoredHeads":
+        """Return those of a stretch of the keys."""
+        if keys.start == 0 and keys.stop == self.heads.size:
+            return self
+        of_keys = self.state_keys.slice(keys.start, keys.stop), self.heads.slice(keys.start, keys.stop)
+        return StoredHeads(self.store, *of_keys)
+
+    def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Read pages.
+
+        Args:
+            wanted: for each page the index of its key, and its number.
+        """
+        return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
+
+    def write(self, scored: Scored | ScoredGroups) -> None:
+        """Write what has changed of the timelines.
+
+        Args:
+            scored: heads and pages as they are now.
+        """
+        changed = np.flatnonzero(scored.heads.differs_from(self.heads))
+        if len(changed) == self.heads.size:
+            self.store.heads.write(self.state_keys, scored.heads)
+        elif len(changed):
+            self.store.heads.write(self.state_keys.take(changed), scored.heads.take(changed))
+        if not scored.pages:
+            return
+        keys = self._page_keys(*_columns([(page.key, page.number) for page in scored.pages]))
+        pages = [(key, page.data) for key, page in zip(keys.to_list(), scored.pages, strict=True)]
+        self.store.pages.put([(key, data) for key, data in pages if data is not None])
+        self.store.pages.remove(ByteStrings.of([key for key, data in pages if data is None]))
+
+    def remove(self) -> None:
+        """Remove the timelines."""
+        keys, numbers = pages_of(self.heads)
+        if len(numbers):
+            self.store.pages.remove(self._page_keys(keys, numbers))
+        self.store.heads.remove(self.state_keys.take(np.flatnonzero(self.heads.lengths)))
+
+    def _page_keys(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
+        """Return where pages lie, each given as the index of its key, and its number."""
+        return page_keys(self.state_keys.take(keys), numbers)
+
+
+def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
+    """Return the keys of pages and their numbers."""
+    keys, numbers = np.array(pages, np.int64).reshape(-1, 2).T
+    return keys, numbers
+
+
+@dataclass(frozen=True)
+class GroupedKeys:
+    """Keys of some groups.
+
+    Attributes:
+        group_ids: the groups.
+        groups: int64 `(keys,)`, the group of each key, as its index in `group_ids`.
+        state_keys: where their heads lie.
+    """
+
+    group_ids: Sequence[str]
+    groups: Int64s
+    state_keys: ByteStrings
+
+    @classmethod
+    def of(cls, group_id: str, state_keys: ByteStrings) -> "GroupedKeys":
+        """Return keys of one group."""
+        return cls([group_id], np.zeros(state_keys.size, np.int64), state_keys)
+
+    @classmethod
+    def of_groups(cls, group_ids: Sequence[str], groups: Int64s, keys: ByteStrings) -> "GroupedKeys":
+        """Return keys of several groups; `groups` are as below, and the keys in UTF-8."""
+        identities = np.frombuffer(bytes.fromhex("".join(group_ids)), np.uint8).reshape(len(group_ids), -1)
+        prefixes = fixed(identities[groups].ravel(), np.arange(len(groups) + 1) * identities.shape[1])
+        return cls(group_ids, groups, prefixes.followed_by(keys))
+
+    @classmethod
+    def joined(cls, parts: Sequence["GroupedKeys"]) -> "GroupedKeys":
+        """Return keys of several places, at least one, one after the other."""
+        group_ids = dict.fromkeys(group_id for part in parts for group_id in part.group_ids)
+        numbers = {group_id: number for number, group_id in enumerate(group_ids)}
+        groups = np.concatenate([part.each(numbers, 0) for part in parts])
+        return cls([*numbers], groups, concatenated([part.state_keys for part in parts]))
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.groups)
+
+    def take(self, indices: Int64s) -> "GroupedKeys":
+        """Return some of them, in the order of their indices."""
+        return GroupedKeys(self.group_ids, self.groups[indices], self.state_keys.take(indices))
+
+    def between(self, first: int, end: int, keys: slice) -> "GroupedKeys":
+        """Return the keys of groups `[first, end)`, and where they are."""
+        state_keys = self.state_keys.slice(keys.start, keys.stop)
+        return GroupedKeys(self.group_ids[first:end], self.groups[keys] - first, state_keys)
+
+    def each(self, of_groups: Mapping[str, int], otherwise: int) -> Int64s:
+        """Return a number of the group of each key, int64 `(keys,)`; `otherwise` where a group has none."""
+        return np.array([of_groups.get(group_id, otherwise) for group_id in self.group_ids], np.int64)[self.groups]
+
+    def stretches(self) -> Iterator[tuple[str, slice]]:
+        """Yield each group that has keys, with where these are; keys must stand group by group, as `group_ids` do."""
+        ends = np.searchsorted(self.groups, np.arange(len(self.group_ids) + 1)).tolist()
+        for index, group_id in enumerate(self.group_ids):
+            if ends[index] < ends[index + 1]:
+                yield group_id, slice(ends[index], ends[index + 1])
+
+
+def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
+    """Return the texts of a column, in UTF-8, without a copy where it is in one piece.
+
+    It may have many pieces: Arrow has no piece of text with more than 2 GB.
+    """
+    pieces = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return concatenated([_strings_of(piece) for piece in pieces if len(piece)] or [ByteStrings.of([])])
+
+
+def column_of(strings: ByteStrings) -> pa.Array:
+    """Return byte strings as a column of Arrow, without a copy."""
+    buffers = [None, pa.py_buffer(strings.start), pa.py_buffer(strings.data)]
+    return pa.Array.from_buffers(pa.large_binary(), strings.size, buffers)
+
+
+def texts_of(strings: ByteStrings) -> pa.Array:
+    """Return byte strings in UTF-8, of no more than 2 GB, as a column of text."""
+    buffers = [None, pa.py_buffer(strings.start.astype(np.int32)), pa.py_buffer(strings.data)]
+    return pa.Array.from_buffers(pa.string(), strings.size, buffers)
+
+
+def _strings_of(piece: pa.Array) -> ByteStrings:
+    _, offsets, data = piece.buffers()
+    start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return fixed(text[start[0] : start[-1]], start - start[0])

@@ -1,25 +1,35 @@
-"""Rules with features at events: their features from the parts that groups have computed, and their condition."""
+"""Rules with features at events: their features from the parts that groups have computed, and their condition.
+
+Rules with limits at events, as the kernel has computed them, in the form of `feature_rules`.
+What rules have computed at events as columns, one a feature, without any text in between.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.aggregate import Values
+from buckets.aggregates.component import COMPUTED, Computed, joined
 from buckets.engine.batch.keyed_table import KeyedTable
-from buckets.engine.values.group_parts import ComputedPart
+from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
 from buckets.engine.values.track_values import counts, has_value, numbers_of
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
 from buckets.expressions.decimals import Numbers
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.score import chosen_rows
+from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
 from buckets.rules.condition import FeatureColumn, holds
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
-from buckets.rules.part import Part
-from buckets.rules.prepared import PreparedRule, PreparedRules
-from buckets.rules.rule import Rule
+from buckets.rules.prepared import PreparedRule, PreparedRules, Template
+from buckets.rules.rule import Rule, extra_digits
 from buckets.rules.sql_filter import readable_columns
-from buckets.rules.template import Template
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -248,3 +258,119 @@ def _column(feature: FeatureValues) -> FeatureColumn:
         return pa.array(values.scaled == 1, mask=~values.valid)
     largest = max(abs(int(values.scaled.min())), abs(int(values.scaled.max()))) if len(values.scaled) else 0
     return Numbers(values.scaled, values.scale, largest, values.valid)
+
+
+def judged_limits(group: ScoredGroup) -> Iterator[Judged]:
+    """Return the rules with limits of a group, each at the events at which it was evaluated."""
+    rows, plan = group.scored.rows, group.plan
+    order = np.argsort(rows.rule, kind="stable")
+    starts = np.searchsorted(rows.rule[order], np.arange(len(plan.rules) + 1)).tolist()
+    for rule, scale, (start, end) in zip(plan.rules, plan.value_scales, pairwise(starts), strict=True):
+        if start < end:
+            chosen, (named,) = chosen_rows(rows, order[start:end]), rule.named_features()
+            values = _values(chosen, scale, extra_digits(rule))
+            warm = group.warm(chosen.event, chosen.rule)
+            features = {named.name: FeatureValues(named, values, chosen.event_count, warm)}
+            yield Judged(rule, group.table, chosen.event, features, chosen.fired)
+
+
+def _values(rows: Rows, scale: int, digits: int) -> Values:
+    """Return the values of one rule.
+
+    Args:
+        rows: its rows.
+        scale: digits of its values after the point.
+        digits: how many of them the kernel gives as millionths.
+    """
+    scaled = lower = upper = joined(rows.whole, rows.micro, digits)
+    if not rows.exact.all():
+        lower = joined(rows.lower_whole, rows.lower_micro, digits)
+        upper = joined(rows.upper_whole, rows.upper_micro, digits)
+    return Values(scaled, scale, rows.event_count > 0, lower, upper, rows.count_lower == 0, rows.exact)
+
+
+FEATURES = "features"
+"""The output that carries features as columns, a table for a rule and a shard."""
+RULE, POSITION, FIRED = "rule_id", "position", "fired"
+_NO_EVENTS = np.empty(0, np.int64)
+
+
+def value_column(name: str) -> str:
+    """Return the column of a feature's values."""
+    return f"value:{name}"
+
+
+def exact_column(name: str) -> str:
+    """Return the column that says whether its values are exact."""
+    return f"exact:{name}"
+
+
+def warm_column(name: str) -> str:
+    """Return the column that says whether all that its window needs has been kept."""
+    return f"warm:{name}"
+
+
+def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
+    """Return the features of a rule, with the types of their columns.
+
+    Booleans are bool; numbers without digits after the point int64; others decimals with room for 38 digits.
+    """
+    return {named.name: _type_of(named, schema) for named in rule.named_features()}
+
+
+def _number_type(scale: int) -> pa.DataType:
+    return pa.decimal128(MOST_DIGITS, scale) if scale else pa.int64()
+
+
+def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
+    """Return the type of a feature: what its aggregate makes of no events has the same digits."""
+    aggregate = named.feature.aggregate
+    if aggregate.is_boolean:
+        return pa.bool_()
+    measure = schema.measures.get(named.feature.of or "")
+    nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
+    computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
+    return _number_type(aggregate.finalize(computed, _OfNoEvents(0 if measure is None else measure.scale)).scale)
+
+
+class _OfNoEvents:
+    """What no events say themselves."""
+
+    times_ms, value = _NO_EVENTS, _NO_EVENTS
+    counts = has_value = _NO_EVENTS.astype(np.bool_)
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+
+
+def judged_columns(judged: Judged) -> pa.Table:
+    """Return a rule at the events at which it was evaluated.
+
+    Columns are those of every table of output `FEATURES`: `rule_id`, `position` and `fired`; and for each feature its
+    values, whether these are exact, and whether they are warm.
+
+    Raises:
+        BucketsError: a value has more digits than a decimal has room for.
+    """
+    types = feature_types(judged.rule, judged.table.schema)
+    columns: dict[str, pa.Array] = {}
+    for name, of in judged.features.items():
+        columns[value_column(name)] = _feature_columns_values(judged.rule, name, of.values, types[name])
+        columns |= {exact_column(name): pa.array(of.values.exact), warm_column(name): pa.array(of.warm)}
+    positions = judged.table.column(POSITION)[judged.events]
+    rule_ids = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [judged.rule.rule_id])
+    return pa.table({RULE: rule_ids, POSITION: pa.array(positions), FIRED: pa.array(judged.fired), **columns})
+
+
+def _feature_columns_values(rule: Rule, name: str, values: Values, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_decimal(kind):
+        numbers = values.scaled == 1 if pa.types.is_boolean(kind) else values.scaled
+        return pa.array(numbers, kind, mask=~values.valid)
+    try:
+        return decimals_of(values.scaled, values.valid, kind)
+    except OverflowError:
+        message = (
+            f"feature {rule.rule_id}.{name}: has a value of more than {MOST_DIGITS} digits, for which a column has no "
+            "room; leave the feature out, or take stddev for a variance"
+        )
+        raise BucketsError(message) from None

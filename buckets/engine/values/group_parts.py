@@ -1,7 +1,12 @@
-"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
+"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'.
 
-from collections.abc import Sequence
+The scored events of one group and shard, and what several outputs take from them.
+Events with which the sum of a rule would pass 64 bits; they become dead letters.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,11 +14,51 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.component import COMPUTED, Computed
-from buckets.engine.values.scored_group import ScoredGroup
+from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.events.arrivals import DeadLetter, shortened
+from buckets.kernel.outcome import OVERFLOW
+from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.rules.part import Part
+from buckets.kernel.score import Scored
+from buckets.rules.feature import Part
 
 Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """The scored events of one group and shard.
+
+    Attributes:
+        plan: the group's plan.
+        ruleset_version: version of the rule set that evaluated the events.
+        table: the events, key by key, each key's in arrival order.
+        scored: outcomes and rows.
+    """
+
+    plan: GroupPlan
+    ruleset_version: int
+    table: KeyedTable
+    scored: Scored
+
+    @cached_property
+    def clocks_ms(self) -> Int64s:
+        """To which time the clock of its key has come with each event."""
+        return np.maximum(self.table.column("time_ms"), self.scored.outcomes.clock_ms)
+
+    def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
+        """Return whether the windows of rules at events reach no further back than what has been kept for rule and key.
+
+        Args:
+            events: indices of events.
+            rules: for each of them the index of a rule, or of a part.
+        """
+        times_ms, plan = self.table.times_ms(events), self.plan
+        step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
+        since_ms = np.maximum(plan.complete_since_ms[rules, step], self.scored.since_ms[self.table.codes[events]])
+        return times_ms - plan.reach_ms[rules] >= since_ms
+
+
 Flags = npt.NDArray[np.bool_]
 _VALUES = ("whole", "micro", "event_count")
 """What is told of a part all of whose values are known."""
@@ -134,3 +179,52 @@ def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
     ]
     there, warm = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("there", "warm"))
     return ComputedPart(Computed(*columns), there, warm)
+
+
+def has_overflows(group: ScoredGroup) -> bool:
+    """Return whether there is such an event."""
+    return bool(len(group.scored.beyond.rule) or (group.scored.outcomes.code == OVERFLOW).any())
+
+
+def overflows(group: ScoredGroup) -> list[DeadLetter]:
+    """Return a dead letter for each such event and sum: which rule has no result, and whether the group has any.
+
+    A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs.
+    """
+    outcomes, beyond = group.scored.outcomes, group.scored.beyond
+    refused = np.flatnonzero(outcomes.code == OVERFLOW)
+    left_out = f"so group {group.plan.group.name!r} leaves it out"
+    reasons = [(event, _sum(group.plan, index), left_out) for event, index in _pairs(refused, outcomes.rule[refused])]
+    on_trial = "so this rule, which is on trial, has no result for it"
+    reasons += [(event, _sum(group.plan, index), on_trial) for event, index in _pairs(beyond.event, beyond.rule)]
+    different = list(dict.fromkeys(reasons))
+    events = np.array([event for event, *_ in different], np.int64)
+    taken = group.table.take(events)
+    texts = group.table.event_texts(taken)
+    sources = taken["source"].cast(pa.string()).to_pylist()
+    orders, positions = taken["source_order"].to_pylist(), taken["position"].to_pylist()
+    return [
+        DeadLetter(source, order, position, f"{sum_of_rule}, {consequence}", shortened(text))
+        for (_, sum_of_rule, consequence), source, order, position, text in zip(
+            different, sources, orders, positions, texts, strict=True
+        )
+    ]
+
+
+def _pairs(events: npt.NDArray[np.int64], rules: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+    return zip(events.tolist(), rules.tolist(), strict=True)
+
+
+def _sum(plan: GroupPlan, index: int) -> str:
+    """Return of which field the sum of a rule or part is, and of which rules; parts are numbered after the rules."""
+    parts_from, fields = len(plan.rules), plan.group.fields
+    rule = plan.rules[index] if index < parts_from else None
+    if rule is not None and rule.is_short:
+        return _would_pass(rule.measure, f"rule {rule.rule_id!r}")
+    part = plan.parts[index - parts_from] if rule is None else rule.parts(fields)[0]
+    owners = [repr(owner.rule_id) for owner in plan.group.rules if part in owner.parts(fields)]
+    return _would_pass(None if part.column is None else part.column.of, f"a feature of rule {', '.join(owners)}")
+
+
+def _would_pass(field: str | None, owner: str) -> str:
+    return f"{field}: with this event the sum of {owner} would pass 64 bits"

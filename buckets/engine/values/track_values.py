@@ -1,18 +1,31 @@
-"""What a timeline keeps of events: a column of integers for each track of their group."""
+"""What a timeline keeps of events: a column of integers for each track of their group.
+
+How duplicates differ from the events that had arrived, as far as the timeline says what those were.
+The values of rules with limits, which the kernel gives as integers, as the columns of outputs.
+"""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.aggregates.component import ColumnKind
 from buckets.engine.batch.keyed_table import EventFields
-from buckets.rules.feature import field_kind
+from buckets.engine.values.group_parts import ScoredGroup
+from buckets.events.schema import EventSchema
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.numbers.decimal128 import decimals
+from buckets.numbers.fixed_point import INT64_MAX, format_scaled
+from buckets.outputs.output import value_type
+from buckets.rules.completeness import as_arrays
+from buckets.rules.feature import Track, field_kind
 from buckets.rules.filter import Filter, matches, needed_fields
-from buckets.rules.track import Track
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -133,3 +146,166 @@ _SQUARES: dict[ColumnKind, Callable[[Int64s], Int64s]] = {
     "square_2": _word(2),
     "square_3": _word(3),
 }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A duplicate beside the event that had arrived.
+
+    Attributes:
+        fields: those that could be compared.
+        other: of these the ones that differ, as the event had them that had arrived; without those that are not known.
+        own: the same fields as the duplicate has them.
+    """
+
+    fields: list[str]
+    other: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a timeline keeps of a field: the columns of its values, and whether these are the values themselves."""
+
+    field: str
+    columns: list[int]
+    tracks: list[Track]
+    is_value: bool
+
+
+def compare_duplicates(group: ScoredGroup, events: Int64s) -> list[Compared]:
+    """Compare duplicates with the events that had arrived.
+
+    Args:
+        group: the scored events of a group.
+        events: int64, which of them are duplicates.
+    """
+    schema, other_ms = group.table.schema, group.scored.outcomes.other_ms[events]
+    times_ms, time = group.table.times_ms(events), group.table.schema.event_time.field
+    found = [
+        Compared([time]) if other == own else Compared([time], {time: other}, {time: own})
+        for other, own in zip(other_ms.tolist(), times_ms.tolist(), strict=True)
+    ]
+    for kept in _kept(group):
+        other, own = group.scored.outcomes.other_values[events][:, kept.columns], _values(group, kept, events)
+        is_known, differs = _complete(group, kept, times_ms) <= other_ms, (other != own).any(axis=(1, 2))
+        values = group.table.fields([kept.field], events)[kept.field].to_pylist()
+        for row in np.flatnonzero(is_known).tolist():
+            found[row].fields.append(kept.field)
+            if differs[row]:
+                found[row].own[kept.field] = _shown(values[row], kept.field, schema)
+                least, greatest = other[row, 0].tolist()
+                if kept.is_value or least > greatest:
+                    value = None if least > greatest else least
+                    found[row].other[kept.field] = _shown(value, kept.field, schema)
+    return found
+
+
+def _kept(group: ScoredGroup) -> Iterator[_Kept]:
+    """Yield the fields of which a timeline keeps a value or a digest of each event, in the order of its columns."""
+    schema, measures, tracks = group.table.schema, group.plan.group.measures, group.plan.group.derived_tracks
+    plain: dict[str, dict[str, tuple[int, Track]]] = {}
+    for column, track_name in enumerate(measures):
+        track = tracks.get(track_name)
+        if track is not None and track.of is not None and not track.where:
+            plain.setdefault(track.of, {})[track.kind] = column, track
+    for name, kinds in plain.items():
+        is_text = field_kind(name, schema) == "string"
+        if "value" in kinds and not is_text:
+            column, track = kinds["value"]
+            yield _Kept(name, [column], [track], True)
+        elif {"digest_high", "digest_low"} <= kinds.keys():
+            halves = [kinds["digest_high"], kinds["digest_low"]]
+            yield _Kept(name, [column for column, _ in halves], [track for _, track in halves], not is_text)
+
+
+def _values(group: ScoredGroup, kept: _Kept, events: Int64s) -> Int64s:
+    """Return what a timeline would keep of events: int64 `(events, columns, 2)`, the least and the greatest value."""
+    table = group.table
+    chosen = EventFields(table.schema, table.events, table.lists, table.rows_of(events))
+    values, nulls = track_values(dict(enumerate(kept.tracks)), chosen, len(kept.tracks))
+    both = np.stack([values, values], axis=-1)
+    both[nulls] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    return np.swapaxes(both, 0, 1)
+
+
+def _complete(group: ScoredGroup, kept: _Kept, times_ms: Int64s) -> Int64s:
+    """Return since when the columns of a field are complete, for events at these times."""
+    known = group.plan.group.completeness(*(track.name for track in kept.tracks))
+    from_ms, since_ms = as_arrays([known])
+    complete_ms: Int64s = since_ms[0][np.searchsorted(from_ms, times_ms, side="right") - 1]
+    return complete_ms
+
+
+def _shown(value: Any, name: str, schema: EventSchema) -> Any:
+    """Return a value as events in JSON have it; a boolean may be the number that a timeline keeps of it."""
+    if value is None or name not in schema.measures:
+        return bool(value) if value is not None and schema.attributes[name] == "boolean" else value
+    return format_scaled(value, schema.measures[name].scale)
+
+
+_MOST_OF_FACTOR = 18
+_VALUES = ("whole", "micro", "event_count")
+_BOUNDS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact", "count_lower", "count_upper")
+RowColumns = Mapping[str, npt.NDArray[Any]]
+"""What some rows say of values: `_VALUES`, and `_BOUNDS` only where some window is uncertain."""
+ROW_COLUMNS = (*_VALUES, *_BOUNDS)
+
+
+def row_columns(rows: Rows) -> RowColumns:
+    """Return what rows say of values."""
+    is_known = rows.exact.all() and np.array_equal(rows.count_lower, rows.count_upper)
+    return {name: getattr(rows, name) for name in (_VALUES if is_known else ROW_COLUMNS)}
+
+
+def number_columns(
+    plan: GroupPlan, schema: EventSchema, rules: npt.NDArray[np.int32], rows: RowColumns
+) -> dict[str, pa.Array]:
+    """Return value, bounds and counts as outputs have them; a value of no events is NULL.
+
+    Args:
+        plan: the plan of the rules' group.
+        schema: the event schema.
+        rules: for each row the index of its rule.
+        rows: what the rows say.
+    """
+    kind = value_type(schema.largest_scale)
+    scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
+    # How many of the last digits of a decimal make one unit of a rule's values: of small ones more than 64 bits say.
+    digits = np.array([kind.scale - scale for scale in scales], np.int64)[rules]
+    beyond, factors = _powers(digits - _MOST_OF_FACTOR), _powers(np.minimum(digits, _MOST_OF_FACTOR))
+    count = count_lower = count_upper = rows["event_count"]
+    value = lower = upper = decimals(_times(rows["whole"], beyond), rows["micro"], factors, kind)
+    exact = np.ones(len(rules), np.bool_)
+    if "exact" in rows:
+        count_lower, count_upper, exact = rows["count_lower"], rows["count_upper"], rows["exact"]
+        lower = decimals(_times(rows["lower_whole"], beyond), rows["lower_micro"], factors, kind)
+        upper = decimals(_times(rows["upper_whole"], beyond), rows["upper_micro"], factors, kind)
+    return {
+        "value": _null_without_events(value, count),
+        "lower": _null_without_events(lower, count_upper),
+        "upper": _null_without_events(upper, count_upper),
+        "exact": pa.array(exact),
+        "count": pa.array(count),
+        "count_lower": pa.array(count_lower),
+        "count_upper": pa.array(count_upper),
+    }
+
+
+def _powers(digits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.power(np.int64(10), np.maximum(digits, 0))
+
+
+def _times(whole: npt.NDArray[np.int64], factors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return counts and scores times what is missing of their factors; an event schema has no other scale so small."""
+    if not len(factors) or factors.max() == 1:
+        return whole
+    if (np.abs(whole) > INT64_MAX // factors).any():
+        message = "a count or a score has more digits than a column of values has room for"
+        raise OverflowError(message)
+    return whole * factors
+
+
+def _null_without_events(values: pa.Array, events: npt.NDArray[np.int64]) -> pa.Array:
+    is_null = events == 0
+    return pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values) if is_null.any() else values

@@ -24,8 +24,8 @@ import fastavro
 from fastavro import _read_py as in_python
 
 from buckets.errors import first_line
+from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.decoded import SchemaError
-from buckets.events.text_lines import BYTE_ORDER_MARK
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 DEEPEST = 100

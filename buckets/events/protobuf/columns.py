@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from buckets.events.moment_text import Faults
+from buckets.events.clock_times import Faults
 from buckets.events.protobuf import wanted
 from buckets.events.protobuf.wanted import WantedField, Way
 from buckets.events.schema import EventSchema

@@ -19,8 +19,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from buckets.errors import BucketsError, first_line
+from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.decoded import SchemaError
-from buckets.events.text_lines import BYTE_ORDER_MARK
 from buckets.extras import check_format
 from buckets.printable import short_line
 from buckets.validation import did_you_mean

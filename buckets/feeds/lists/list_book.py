@@ -3,14 +3,13 @@
 import threading
 from collections.abc import Callable, Mapping
 
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
-from buckets.checkpoint.topic_position import TopicPosition
+from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.errors import BucketsError, kind_and_line
 from buckets.feeds.feed import ListFeed, ListRead
-from buckets.lists.difference import difference
-from buckets.lists.entry import Changes
-from buckets.lists.index import ListIndex
+from buckets.lists.base import Changes
+from buckets.lists.index import ListIndex, difference
 
 LOOK_EVERY_S = 0.2
 

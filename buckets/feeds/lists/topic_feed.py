@@ -12,7 +12,7 @@ from buckets.errors import first_line
 from buckets.feeds.feed import ListRead
 from buckets.feeds.watched_topic import WatchedTopic
 from buckets.kafka.follower import TopicMessage
-from buckets.lists.entry import Entry
+from buckets.lists.base import Entry
 from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
 
 MOST_FAULTS = 20

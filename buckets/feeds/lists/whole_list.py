@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from buckets.checkpoint.topic_position import TopicPosition
-from buckets.delta.query import query
-from buckets.delta.whole_table import open_named
+from buckets.checkpoint.topic_generations import TopicPosition
+from buckets.delta.whole_table import open_named, query
 from buckets.errors import BucketsError
-from buckets.feeds.feed import ListRead
-from buckets.feeds.watched import Watched, WatchedFiles, WatchedTable
+from buckets.feeds.feed import ListRead, Watched, WatchedFiles, WatchedTable
 from buckets.lists.base import ListBase
 from buckets.lists.list_file import base_of, read_list
 

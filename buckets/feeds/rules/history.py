@@ -13,12 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from buckets.checkpoint.owned_folder import OWNER
+from buckets.checkpoint.record_files import OWNER
 from buckets.checkpoint.rule_versions import RuleVersions, Version
 from buckets.config.job import Job, kept_results
-from buckets.delta.numbered_append import append_new
-from buckets.delta.query import query
-from buckets.delta.whole_table import make_table, open_table
+from buckets.delta.kept_table import append_new
+from buckets.delta.whole_table import make_table, open_table, query
 from buckets.errors import BucketsError, first_line
 from buckets.rules.rule import Rule
 

@@ -3,42 +3,43 @@
 pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Totals
 
 A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
+
+A backtest of a table of events, for people who write Python.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 
-from buckets.checkpoint.terms import Terms
-from buckets.config.engine import EngineSettings
-from buckets.config.raw_windows import check_raw_windows, raw_window_fault
+from buckets.checkpoint.basis import Terms
+from buckets.config.engine import EngineSettings, check_raw_windows, raw_window_fault
 from buckets.duration import DAY_MS, format_duration
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import Amounts
-from buckets.history.backtest.expectation import Known
-from buckets.history.backtest.fraud_events import FraudEvents
-from buckets.history.backtest.pieces import BacktestScoring
+from buckets.history.backtest.confirmed_fraud import Amounts, FraudEvents, given_fraud
+from buckets.history.backtest.pieces import BacktestScoring, check_needed_lists, table_pieces
 from buckets.history.backtest.raised_alerts import RaisedAlerts
-from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
+from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
+from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.backtest.totals import Totals
-from buckets.history.backtest.variants import NO_SWEEP, SweptRules
 from buckets.history.scoring.scoring import ArchivePiece, score_pieces
-from buckets.lists.index import ListIndex
-from buckets.moment import ANY_TIME, TimeRange, short_time_text
-from buckets.numbers.figures import decimal_text
+from buckets.lists.index import NO_LISTS, ListIndex, Lists
+from buckets.moment import ANY_TIME, TimeRange, moment_ms, short_time_text
+from buckets.numbers.fixed_point import decimal_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import Comparison, Event, Sample, compare_events, compared_columns, sample_of
 from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
+from buckets.rules.flink_message import check_against_schema
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
-from buckets.rules.rule_faults import check_against_schema
 
 _Recorded = dict[tuple[str, str], dict[Event, Sample]]
 """By rule and output, the events with a recorded alert."""
@@ -274,3 +275,50 @@ class Backtest:
                 f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
                 "those with at least 5 % of the events of a usual day"
             )
+
+
+def backtest(
+    events: pa.Table,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+    *,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    amount: str | None = None,
+    fraud: Mapping[str, Decimal | float | str | None] | None = None,
+    sweeps: Iterable[str] | str = (),
+) -> BacktestReport:
+    """Say what rules would have raised on a table of events.
+
+    Args:
+        events: one row an event, in arrival order, as for `evaluate`.
+        rules: the rules.
+        schema: the event schema.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into.
+        begin: the first event time that is reported; without a zone it is in UTC; None for any.
+        end: the first event time that is not reported any more.
+        amount: the measure that is the amount of an event; the first one if None.
+        fraud: by id, the events that were fraud, with their amounts; None for an event's own amount. A float counts by
+            its shortest text.
+        sweeps: other numbers that are tried, as in `limit=1000..10000:10`; one, or several.
+
+    Raises:
+        BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, or no event is in the range.
+    """
+    chosen = tuple(rules)
+    asked = Backtest(
+        rules=chosen,
+        schema=schema,
+        engine=EngineSettings() if engine is None else engine,
+        lists=lists,
+        span=TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end))),
+        measure=next(iter(schema.measures), None) if amount is None else amount,
+        confirmed=None if fraud is None else given_fraud(fraud),
+        swept=swept_rules(parse_sweeps([sweeps] if isinstance(sweeps, str) else sweeps, chosen), chosen),
+    )
+    asked.check()
+    check_needed_lists(asked.scoring.needed_lists, (), "lists")
+    return asked.run(table_pieces(events, asked.scoring))

@@ -15,18 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
-from buckets.archive.arrival_rows import archived_and_rounded
-from buckets.archive.event_table import open_events
-from buckets.archive.history import History
-from buckets.checkpoint.terms import Terms
-from buckets.delta.query import is_between, moments_ms
-from buckets.delta.whole_table import open_table
+from buckets.archive.archiving import History, archived_and_rounded
+from buckets.archive.delta_source import open_events
+from buckets.checkpoint.basis import Terms
+from buckets.delta.whole_table import is_between, moments_ms, open_table
 from buckets.errors import BucketsError
+from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.table_rows import table_arrivals
 from buckets.history.scoring.scoring import ArchivePiece
-from buckets.lists.index import ListIndex
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.moment import TimeRange
 from buckets.rules.rule_set import RuleSet
 

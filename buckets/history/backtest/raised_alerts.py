@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL
-from buckets.delta.query import inside, moments_ms
+from buckets.delta.whole_table import inside, moments_ms
 from buckets.engine.batch.dead_letters import bad_rows
 from buckets.engine.policies.policies import is_in_share
 from buckets.events import conversion
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.counted_days import CountedDays
+from buckets.history.backtest.page import CountedDays
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.moment import TimeRange
 from buckets.outputs.columns import DEAD_LETTERS, VARIANT_OUTPUTS

@@ -2,28 +2,82 @@
 
 limit=1000..10000:10             ten limits from 1,000 to 10,000
 payer-24h.window=1h,6h,24h       three windows of the rule payer-24h
-spike.when.payments=5..20:4      four numbers instead of the one that the condition compares with the feature `payments`
+spike.when.payments=5..20:4      four numbers instead of the one that the condition compares with the feature
+`payments`
 spike.recent.window=1h,2h        two windows of the feature `recent`
 payer-24h.cooldown=none,1h,6h    three cooldowns
 
 Several sweeps are tried in all their combinations, see `variants`.
+
+The number that a condition compares a feature with, as 10 in `payments >= 10`.
+Variants.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from math import prod
+from typing import Any
+
+from pydantic import ValidationError
 
 from buckets.duration import format_duration, parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.expressions.expression import digits_after_point
-from buckets.history.backtest.condition_number import number_fault
+from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import in_quotes
 from buckets.rules.revision import names
-from buckets.rules.rule import Rule
+from buckets.rules.rule import VARIANT_MARK, Rule
+from buckets.validation import first_fault
+
+
+def number_fault(when: str, feature: str) -> str | None:
+    """Say why it is not clear which number is meant; None if it is."""
+    from buckets.expressions.parser import parse_expression
+
+    count = sum(1 for _ in _comparisons(parse_expression(when), feature))
+    if count == 1:
+        return None
+    how_often = "with no number" if not count else f"{count:,} times with a number"
+    return f"the condition compares {feature} {how_often}; sweep one that is compared with one, as in {feature} > 5"
+
+
+def with_number(when: str, feature: str, number: Decimal) -> str:
+    """Return a condition with another number instead of that one."""
+    from buckets.expressions.expression import to_sql
+    from buckets.expressions.parser import parse_expression
+
+    expression = parse_expression(when)
+    (old,) = _comparisons(expression, feature)
+    literal = Expression("number", value=number)
+    operands = tuple(literal if _is_number(operand) else operand for operand in old.operands)
+    return to_sql(_replaced(expression, old, replace(old, operands=operands)))
+
+
+def _comparisons(expression: Expression, feature: str) -> Iterator[Expression]:
+    """Return the comparisons of a feature with a number as it is written."""
+    operands = expression.operands
+    has_feature = any(operand.operator == "field" and operand.value == feature for operand in operands)
+    if expression.operator in COMPARISONS and has_feature and any(map(_is_number, operands)):
+        yield expression
+    for operand in operands:
+        yield from _comparisons(operand, feature)
+
+
+def _is_number(expression: Expression) -> bool:
+    if expression.operator == "negate":
+        return _is_number(expression.operands[0])
+    return expression.operator == "number"
+
+
+def _replaced(expression: Expression, old: Expression, new: Expression) -> Expression:
+    if expression is old:
+        return new
+    return replace(expression, operands=tuple(_replaced(operand, old, new) for operand in expression.operands))
+
 
 MOST_VARIANTS = 1000
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -190,3 +244,87 @@ def _durations(first: str, last: str, steps: int) -> Iterator[str]:
     begin, end = parse_duration_ms(first), parse_duration_ms(last)
     gap = Fraction(end - begin, steps - 1)
     return (format_duration(round(begin + gap * step)) for step in range(steps))
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One value of each sweep, in their order, and the variants whose alerts are together those of the combination."""
+
+    values: tuple[str, ...]
+    rules: tuple[str, ...]
+    is_as_written: bool
+
+
+@dataclass(frozen=True)
+class SweptRules:
+    """What is tried beside the rules.
+
+    Attributes:
+        sweeps: what was asked for.
+        rules: the variants, each with an id of its own.
+        written: by the id of a variant, the rule that it is one of.
+        combinations: all of them, the last sweep changing fastest.
+    """
+
+    sweeps: tuple[Sweep, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    written: Mapping[str, Rule] = field(default_factory=dict)
+    combinations: tuple[Combination, ...] = ()
+
+
+NO_SWEEP = SweptRules()
+
+
+def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
+    """Make the variants that sweeps ask for.
+
+    Raises:
+        BucketsError: a value does not make a valid rule.
+    """
+    by_id = {rule.rule_id: rule for rule in rules}
+    swept = [by_id[rule_id] for rule_id in dict.fromkeys(sweep.rule_id for sweep in sweeps)]
+    variants: dict[tuple[str, tuple[str, ...]], Rule] = {}
+    combinations = []
+    for values in product(*(sweep.values for sweep in sweeps)) if sweeps else ():
+        of_values, is_as_written = [], True
+        for rule in swept:
+            own = [(s, value) for s, value in zip(sweeps, values, strict=True) if s.rule_id == rule.rule_id]
+            identity = rule.rule_id, tuple(value for _, value in own)
+            if identity not in variants:
+                variants[identity] = _variant(rule, own, len(variants))
+            of_values.append(variants[identity].rule_id)
+            kept = {"rule_id": rule.rule_id, "state": rule.state, "rollout": rule.rollout}
+            is_as_written &= variants[identity].model_copy(update=kept) == rule
+        combinations.append(Combination(values, tuple(of_values), is_as_written))
+    written = {variant.rule_id: by_id[rule_id] for (rule_id, _), variant in variants.items()}
+    return SweptRules(tuple(sweeps), tuple(variants.values()), written, tuple(combinations))
+
+
+def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> Rule:
+    """Give a rule other values: on trial, for all keys, and with an id that no rule of a person has."""
+    data = rule.model_dump(by_alias=True, mode="json")
+    for sweep, value in changes:
+        _change(data, sweep.parameter, value)
+        try:
+            Rule.model_validate(data)
+        except ValidationError as error:
+            message = f"sweep {sweep.name}={value}: {first_fault(error)[1]}"
+            raise BucketsError(message) from None
+    return Rule.model_validate(data | {"rule_id": f"{VARIANT_MARK}{number}", "state": "SHADOW", "rollout": "100%"})
+
+
+def _change(data: dict[str, Any], parameter: str, value: str) -> None:
+    """Put a value into a rule as it is written."""
+    head, _, last = parameter.rpartition(".")
+    if parameter == "limit":
+        data["limit"] = data["limit"] | {"value": value}
+    elif parameter == "cooldown":
+        data.pop("cooldown", None)
+        data |= {} if value == NONE else {"cooldown": value}
+    elif head == "when":
+        data["when"] = with_number(data["when"], last, Decimal(value))
+    elif head:
+        feature = data["features"][head]
+        data["features"] = data["features"] | {head: feature | {"window": feature["window"] | {"length": value}}}
+    else:
+        data["window"] = data["window"] | {"length": value}

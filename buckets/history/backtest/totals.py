@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.duration import DAY_MS
-from buckets.history.backtest.fraud_events import FraudEvent, FraudEvents
+from buckets.history.backtest.confirmed_fraud import FraudEvent, FraudEvents
 from buckets.history.backtest.raised_alerts import AlertsOfRule, RaisedAlerts
 from buckets.history.backtest.report import Figures, FraudFigures, KeyCount
 from buckets.moment import TimeRange

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive import archive
-from buckets.delta.query import moments_ms
+from buckets.delta.whole_table import moments_ms
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
 

@@ -1,4 +1,7 @@
-"""The condition of a rule in its parts: which of them hold, and how far each comparison is from the other side."""
+"""The condition of a rule in its parts: which of them hold, and how far each comparison is from the other side.
+
+What a rule computes.
+"""
 
 import operator as operators
 from collections.abc import Callable, Mapping
@@ -7,16 +10,19 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal
 
+from buckets.aggregates.aggregate import Aggregate
 from buckets.aggregates.plain import PlainValue
 from buckets.expressions.certainty import Truths, Value, possible_number, possible_truths
+from buckets.expressions.decimals import Interval
 from buckets.expressions.expression import COMPARISONS, Expression
-from buckets.expressions.interval import Interval
 from buckets.expressions.wording import in_words, value_in_words
 from buckets.history.explain.explanation import ConditionPart, Truth
-from buckets.lists.lists import ListsAt
-from buckets.numbers.figures import readable
+from buckets.lists.index import ListsAt
+from buckets.numbers.fixed_point import readable
 from buckets.printable import elements_shown, one_line
-from buckets.rules.short_form import Limit
+from buckets.rules.feature import Limit, NamedFeature, Window
+from buckets.rules.filter import Filter
+from buckets.rules.rule import Rule
 from buckets.rules.sql_filter import SqlFilter
 
 _VERBS: Final = {
@@ -138,3 +144,54 @@ def _truth(truths: Truths) -> Truth:
         return "uncertain"
     (truth,) = truths
     return "unknown" if truth is None else "true" if truth else "false"
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What is computed: a feature.
+
+    Attributes:
+        name: of the feature.
+        aggregate: what computes it.
+        of: the field; None where only events are counted.
+        window: over which.
+        fields: by which fields its group groups.
+        group_where: the filter of its group.
+        where: which events of the group it counts.
+        phrase: it in English.
+        tracks: what its timeline keeps for it, by name.
+    """
+
+    name: str
+    aggregate: Aggregate
+    of: str | None
+    window: Window
+    fields: tuple[str, ...]
+    group_where: Filter
+    where: Filter
+    phrase: str
+    tracks: tuple[str, ...]
+
+    def start_ms(self, time_ms: int) -> int:
+        """Return the first time that is in the window of an event."""
+        return time_ms - self.window.reach_ms
+
+
+def computations(rule: Rule) -> list[Computation]:
+    """Return what a rule computes, in its order."""
+    return [_computation(rule, named) for named in rule.named_features()]
+
+
+def _computation(rule: Rule, named: NamedFeature) -> Computation:
+    feature = named.feature
+    return Computation(
+        name=named.name,
+        aggregate=feature.aggregate,
+        of=None if feature.aggregate.by_value else feature.of,
+        window=feature.window,
+        fields=tuple(named.fields),
+        group_where=named.group_where,
+        where=named.counted,
+        phrase=rule.phrase(named),
+        tracks=tuple(dict.fromkeys(track.name for _, part in named.parts() for track in part.tracks)),
+    )

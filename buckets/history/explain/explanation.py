@@ -1,11 +1,16 @@
-"""An explanation: what is known of a rule at an event, and whether it can be computed again from what arrived."""
+"""An explanation: what is known of a rule at an event, and whether it can be computed again from what arrived.
+
+A value that is computed again, beside the recorded one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+from buckets.aggregates.plain import PlainValue
 from buckets.moment import iso_text
+from buckets.numbers.fixed_point import readable
 
 RuleOutcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
 Truth = Literal["true", "false", "unknown", "uncertain"]
@@ -271,3 +276,52 @@ def _as_json(name: str, value: Any) -> tuple[str, Any]:
     if not name.endswith("_ms"):
         return name, as_json(value)
     return name.removesuffix("_ms"), None if value is None else iso_text(value)
+
+
+def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
+    """Compare a value that is computed again with the recorded one."""
+    if recorded is None:
+        return ValueComparison(None, None, "no value is recorded to compare it with")
+    again = plain.shown
+    equal = _same(again, recorded.value)
+    words = _words(again)
+    if equal:
+        return ValueComparison(
+            True, None if recorded.exact else True, f"computed again: {words}, equal to the last digit"
+        )
+    if recorded.exact and recorded.warm:
+        sentence = f"computed again: {words}, and {_words(recorded.value)} is recorded: they differ"
+        return ValueComparison(False, None, sentence, is_fault=True)
+    if not recorded.exact:
+        within = _is_within(again, recorded)
+        bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
+        lies = "within the recorded bounds" if within else "outside the recorded bounds"
+        sentence = f"computed again: {words}, {lies} {bounds} (of {_words(recorded.value)})"
+        return ValueComparison(False, within, sentence, is_fault=recorded.warm and not within)
+    sentence = (
+        f"computed again from all that arrived: {words}; {_words(recorded.value)} is recorded, whose window was not "
+        "complete"
+    )
+    return ValueComparison(False, None, sentence)
+
+
+def _same(again: Decimal | bool | None, recorded: str | bool | None) -> bool:
+    if again is None or recorded is None or isinstance(again, bool) or isinstance(recorded, bool):
+        return again is recorded or (again == recorded and isinstance(again, bool) == isinstance(recorded, bool))
+    return again == Decimal(recorded)
+
+
+def _is_within(again: Decimal | bool | None, recorded: RecordedValue) -> bool:
+    if again is None:
+        return True
+    if isinstance(again, bool):
+        return again in (recorded.lower, recorded.upper)
+    return Decimal(str(recorded.lower)) <= again <= Decimal(str(recorded.upper))
+
+
+def _words(value: Decimal | str | bool | None) -> str:
+    if value is None:
+        return "no value"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return readable(value)

@@ -13,18 +13,18 @@ import pyarrow as pa
 from buckets.archive import archive as archived
 from buckets.archive.archive import OWN_COLUMNS, Archive
 from buckets.archive.recorded_batches import RecordedBatches
+from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.checkpoint.terms import Terms
-from buckets.delta.query import is_in, quoted_column, sql_moment, sql_text
+from buckets.delta.whole_table import is_in, quoted_column, sql_moment, sql_text
 from buckets.events.schema import EventSchema
 from buckets.history.explain.arrivals import Arrivals, Flags, archived_arrivals
-from buckets.lists.lists import Lists
+from buckets.lists.index import Lists
 from buckets.numbers.decimal128 import MOST_DIGITS
 from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
-from buckets.rules.fill import Fill
+from buckets.rules.completeness import Fill
 from buckets.rules.filter import Filter, filter_lists, matches
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet

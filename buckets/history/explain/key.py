@@ -1,28 +1,195 @@
-"""What has arrived of one key of a group, and what became of each arrival up to an event."""
+"""What has arrived of one key of a group, and what became of each arrival up to an event.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+The keys of an event scored again by the engine in memory, where what is asked is recorded nowhere.
+Alerts as events, for rules that count alerts.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
 from buckets.config.precision import JobPrecision
-from buckets.delta.query import is_between, quoted_column, sql_moment
-from buckets.history.explain.alerts import alert_arrivals
+from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql_text
+from buckets.events.conversion import column_types
+from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.history.explain.arrivals import Arrivals, Int64s
 from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
 from buckets.history.explain.history_lookup import Past, is_value
-from buckets.history.explain.scoring import score_again
 from buckets.moment import TimeRange
-from buckets.outputs.columns import DEAD_LETTERS
-from buckets.rules.alert_schema import Counted
-from buckets.rules.fill import Fill
+from buckets.numbers.fixed_point import to_scaled
+from buckets.outputs.columns import ALERTS, DEAD_LETTERS
+from buckets.outputs.recorded_outputs import Row, Selection, rows_of
+from buckets.rules.completeness import Fill
+from buckets.rules.feature import ALERT_RULE, ALERT_SEVERITY, Counted, alert_schema
 from buckets.rules.filter import Filter
 from buckets.rules.group import Group, group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+
+if TYPE_CHECKING:
+    from buckets.history.scoring.scoring import ArchivePiece
+
+
+_NEVER = -1
+"""The generation of a group that is not there yet: what it takes in counts for no later one."""
+
+
+def score_again(
+    past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None, outputs: Iterable[str]
+) -> dict[str, list[Row]]:
+    """Score the keys of an event in some groups, and return the rows of some outputs.
+
+    Args:
+        past: the past.
+        target: the event, alone.
+        groups: the groups, as they were in its batch.
+        from_ms: the first event time that is scored; None for all.
+        outputs: those that are wanted.
+    """
+    from buckets.history.scoring.scoring import score_pieces
+
+    by_output: dict[str, list[Row]] = {output: [] for output in outputs}
+    for scored in score_pieces(_pieces(past, target, groups, from_ms), evaluations=True):
+        for output, rows in by_output.items():
+            rows += rows_of(scored.table(output), Path(output))
+    return by_output
+
+
+def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[ArchivePiece]":
+    """Read what has arrived of some keys up to an event, batch by batch."""
+    from buckets.history.scoring.scoring import ArchivePiece
+
+    schema, columns, batch_id = target.schema, target.columns(), int(target.batches[0])
+    keys = [
+        " and ".join(is_value(schema, field, columns[field][0].as_py()) for field in group.fields) or "true"
+        for group in groups
+    ]
+    tests = [f"({') or ('.join(keys)})", f'"{ARRIVAL}" <= {target.numbers[0]}']
+    tests += is_between(schema.event_time.field, TimeRange(from_ms))
+    rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
+    batches = rows[BATCH].to_numpy()
+    starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()
+    known = [(group, past.fill_of(group, batch_id)) for group in groups]
+    fills = [(group, fill) for group, fill in known if fill is not None]
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        batch_id = int(batches[start])
+        rule_set = _rules(past, batch_id, fills) if fills else past.rule_set(batch_id)
+        yield ArchivePiece(rows.slice(start, end - start), rule_set, past.terms(batch_id), past.lists(batch_id))
+
+
+def _rules(past: Past, batch_id: int, fills: Sequence[tuple[Group, Fill]]) -> RuleSet:
+    """Return the rules of a batch as if what was filled in had been there from the beginning."""
+    begun = max(past.begun_with(fill) for _, fill in fills)
+    rule_set = past.rule_set(max(batch_id, begun))
+    then = {group.group_id: group.generation for group in past.rule_set(batch_id).groups}
+    filled = {group.group_id: (group.timelines, fill) for group, fill in fills}
+    groups = []
+    for group in rule_set.groups:
+        if group.group_id in filled:
+            timelines, fill = filled[group.group_id]
+            group = replace(group, timelines=timelines, complete=dict.fromkeys(group.complete, fill.complete))
+        elif batch_id < begun:
+            group = replace(group, generation=then.get(group.group_id, _NEVER))
+        groups.append(group)
+    return replace(rule_set, groups=tuple(groups), fills=())
+
+
+RANKS = 1 << 20
+"""More than a rule set has rules: alerts of one event count in the order of the rules."""
+
+
+class _AlertArrival(NamedTuple):
+    """An alert as an arrival: one element of each column of `Arrivals`."""
+
+    number: int
+    batch: int
+    fields: Mapping[str, Any]
+    origin: tuple[str, int, int]
+    ingested_ms: int | None
+
+
+def alert_arrivals(past: Past, batch_id: int, from_ms: int | None, key: Mapping[str, Any]) -> Arrivals:
+    """Return the alerts on events that have a key, from a time on.
+
+    Args:
+        past: the past.
+        batch_id: the batch by whose event schema they are read.
+        from_ms: the first event time.
+        key: the fields of the key.
+    """
+    tests = [
+        f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
+        for field, value in key.items()
+        if isinstance(value, str) and not field.startswith("alert_")
+    ]
+    return as_arrivals(past, batch_id, past.results(ALERTS, Selection({}, TimeRange(from_ms), tests)), key)
+
+
+def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
+    """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
+    schema = past.terms(batch_id).event_schema
+    of_alerts = alert_schema(schema)
+    came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
+    alerts: list[_AlertArrival] = []
+    for row in rows:
+        arrivals = came.get((row["event_id"], row["event_time"]))
+        if arrivals is None:
+            continue
+        came_at = arrivals.row_of(row["source"], row["position"])
+        batch = int(arrivals.batches[came_at])
+        rules = past.rule_set(batch).rules
+        rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
+        if rank is None or rules[rank].on != "events":
+            continue
+        event = {name: row["event"].get(then) for name, then in _named_in(past, schema, batch)}
+        fields = _fields(event, schema) | {"": row["alert_id"], schema.event_time.field: row["event_time"]}
+        fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
+        fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
+        if key is not None and any(fields.get(field) != value for field, value in key.items()):
+            continue
+        number = int(arrivals.numbers[came_at]) * RANKS + rank
+        origin, ingested_ms = arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()
+        alerts.append(_AlertArrival(number, batch, fields, origin, ingested_ms))
+    alerts.sort(key=lambda alert: alert.number)
+    return _table(alerts, of_alerts)
+
+
+def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str, str | None]]:
+    """Return the fields of an event schema, each with what it was called in a batch."""
+    names = past.archive.names
+    return [(field, names.name_in(names.epoch_of(batch_id), field)) for field in schema.field_names]
+
+
+def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
+    fields = {name: event.get(name) for name in (*schema.attributes, *schema.arrays)}
+    for name, measure in schema.measures.items():
+        value = event.get(name)
+        fields[name] = None if value is None else to_scaled(str(value), measure.scale)
+    return fields
+
+
+def _table(alerts: list[_AlertArrival], schema: EventSchema) -> Arrivals:
+    rows = [alert.fields for alert in alerts]
+    fields = {name: pa.array([row[name] for row in rows], kind) for name, kind in column_types(schema).items()}
+    fields |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in schema.measures}
+    return Arrivals(
+        schema=schema,
+        numbers=np.array([alert.number for alert in alerts], np.int64),
+        batches=np.array([alert.batch for alert in alerts], np.int64),
+        times_ms=np.array([row[schema.event_time.field] for row in rows], np.int64),
+        ids=pa.array([row[""] for row in rows], pa.string()),
+        origins=[alert.origin for alert in alerts],
+        ingested_ms=pa.array([alert.ingested_ms for alert in alerts], pa.int64()),
+        fields=fields,
+    )
+
 
 _LARGE = 2.0**62
 """Sums of less than that are far from passing 64 bits."""

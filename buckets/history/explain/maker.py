@@ -13,30 +13,32 @@ from buckets.archive.archive import BATCH, FAULT, POSITION, SOURCE
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value
 from buckets.history.explain import obstacle
-from buckets.history.explain.alerts import RANKS, as_arrivals
-from buckets.history.explain.computation import Computation, computations
-from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
+from buckets.history.explain.condition import Computation, KnownValues, computations, explain_condition, explain_test
 from buckets.history.explain.explanation import ConditionPart, Explanation, Reason, RecordedValue, RuleOutcome
 from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
-from buckets.history.explain.policy import FiredThen, fired_before, holding_reasons, in_share, not_for_alerts
-from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explain.scoring import score_again
-from buckets.history.explain.subject import (
+from buckets.history.explain.key import RANKS, KeyHistory, Target, as_arrivals, find_group, follow_key, score_again
+from buckets.history.explain.policy import (
+    FiredThen,
+    RecordedResult,
     alert_that_raised,
     arrivals_of_event,
     event_of_alert,
     event_then,
+    find_recorded,
+    fired_before,
+    holding_reasons,
+    in_share,
+    not_for_alerts,
+    recorded_alert,
     rule_then,
     warmth_of,
 )
 from buckets.history.explain.window import Recomputed, explain_window, outside_of_group
-from buckets.lists.lists import ListsAt
+from buckets.lists.index import ListsAt
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
-from buckets.rules.group import Group
-from buckets.rules.kernel_limit import kernel_limit
+from buckets.rules.group import Group, kernel_limit
 from buckets.rules.rule import Rule, extra_digits
 
 

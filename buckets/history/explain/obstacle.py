@@ -7,13 +7,12 @@ import numpy as np
 from buckets.checkpoint.topic_generations import topic_of
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.expressions.interval import scaled_down
-from buckets.history.explain.computation import Computation
-from buckets.history.explain.condition import KnownValues, explain_condition, shown
+from buckets.expressions.decimals import scaled_down
+from buckets.history.explain.condition import Computation, KnownValues, explain_condition, shown
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, required_fields
-from buckets.lists.lists import ListsAt
+from buckets.lists.index import ListsAt
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.printable import quoted

@@ -8,17 +8,16 @@ import pyarrow.compute as pc
 
 from buckets.archive import archive
 from buckets.archive.archive import by_batch
-from buckets.archive.arrival_rows import arrivals_of
-from buckets.archive.history import History
+from buckets.archive.archiving import History, arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.engine.results.feature_table import FeatureTable, numbered
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import POSITION, SOURCE
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
 

@@ -2,6 +2,8 @@
 
 Rows that are equal in all columns are found by grouping both sides at once, a column at a time. Only what is left is
 looked at row by row, paired by what a row is about.
+
+Keys that the job and a replay have evicted at other moments, and the differences that follow from that.
 """
 
 import json
@@ -14,7 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
+from buckets.rules.rule import Rule
 
 ComparedRow = dict[str, Any]
 DifferenceKind = Literal["recorded_only", "replayed_only", "different"]
@@ -135,3 +139,30 @@ def _is_same(one: Any, other: Any) -> bool:
         return bool(json.loads(one) == json.loads(other))
     except ValueError:
         return False
+
+
+class ColdKeys:
+    """The rules and keys of which a row differs that says `warm: false`."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._keys: set[tuple[str, str]] = set()
+
+    def note(self, differences: Iterable[RowDifference]) -> None:
+        """Take differences into account."""
+        cold_rows = (difference.row for difference in differences if difference.is_cold)
+        self._keys.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
+
+    def note_evaluations(self, evaluations: pa.Table, missing: set[tuple[str, str, str]]) -> None:
+        """Note which missing alerts (rule, event, key) are of windows that were incomplete when scored again."""
+        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
+        self._keys.update((row["rule_id"], row["key"]) for row in cold.to_pylist() if tuple(row.values()) in missing)
+
+    def explain(self, difference: RowDifference, rule: Rule | None) -> bool:
+        """Return whether a difference follows from an eviction; `rule` is that of the row, None if there was none."""
+        if difference.is_cold or not self._keys or rule is None:
+            return difference.is_cold
+        if rule.on == "alerts":
+            return True
+        goes_by_alerts = difference.output != columns.EVALUATIONS or rule.reset_on_alert
+        return goes_by_alerts and (difference.row["rule_id"], difference.row["key"]) in self._keys

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from buckets.audit.tables import Table, audit_tables
 from buckets.config.job import Job, results_folder
-from buckets.delta.query import inside, is_table, moments_ms
+from buckets.delta.whole_table import inside, is_table, moments_ms
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.moment import ANY_TIME, TimeRange

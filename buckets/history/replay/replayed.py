@@ -1,14 +1,157 @@
-"""What a replay has found: how much was compared, what differs, and what of that is of eviction alone."""
+"""What a replay has found: how much was compared, what differs, and what of that is of eviction alone.
 
+The fills of a job whose archive is scored again.
+An archive in pieces that are scored in one go.
+What a replay has found, in words.
+"""
+
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from buckets.history.replay.cold_keys import ColdKeys
-from buckets.history.replay.differences import KINDS, DifferenceKind, RowDifference
-from buckets.history.replay.pieces import CutAs
+import numpy as np
+import pyarrow as pa
+
+from buckets.archive.archive import BATCH, SOURCE_ORDER, by_batch
+from buckets.archive.archiving import History
+from buckets.archive.recorded_batches import RecordedBatches
+from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
+from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
+from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.cuts import Cut
+from buckets.engine.stages.filling import FillSources
+from buckets.history.replay.differences import KINDS, ColdKeys, DifferenceKind, RowDifference
+from buckets.history.scoring.scoring import ArchivePiece
+from buckets.lists.index import Lists
+from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
+from buckets.rules.completeness import Fill
 from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+
+EVERYTHING = 2**62
+
+
+class ReplayedFills:
+    """The history of a job's fills, made once more."""
+
+    def __init__(self, history: History, folder: Path) -> None:
+        """Make nothing yet; chunks lie meanwhile in a folder that is empty, and not the job's checkpoint."""
+        self._history, self._folder = history, folder
+
+    def sources_of(self, rule_set: RuleSet, cut: Cut) -> Callable[[int], FillSources]:
+        """Return what a batch takes of each of its fills, by shard."""
+        ready = {fill.number: self._chunks(fill) for fill in rule_set.fills}
+        lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), self._history.job.checkpoint
+        return lambda shard: {
+            number: ChunkFeed(chunks, checkpoint, shard, total, total, EVERYTHING, lists)
+            for number, (chunks, total) in ready.items()
+        }
+
+    def _chunks(self, fill: Fill) -> tuple[FillChunks, int]:
+        """Return the chunks of a fill, all written, and how many they are."""
+        chunks = FillChunks(self._folder, fill.number)
+        total = chunks.total()
+        if total is not None:
+            return chunks, total
+        total, end = 0, rows_of_fill(self._history, fill)
+        for chunk in () if end is None else chunks_of_fill(self._history, fill, 0, end):
+            chunks.write(total, chunk)
+            total += 1
+        chunks.finish(total)
+        return chunks, total
+
+
+CutAs = Literal["recorded", "joined"]
+JOINED_ROWS = 500_000
+"""Batches are joined until they have so many rows."""
+
+
+def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
+    """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one."""
+    pinned = _Pinned(history.recorded, fills)
+    parts: list[_Part] = []
+    for batch_id, rows in by_batch(history.archive.tables()):
+        if batch_id > last_batch:
+            break
+        part = _Part(batch_id, rows, pinned.lists_of(batch_id))
+        if parts and not _goes_on(parts, part, pinned, cut_as):
+            yield pinned.piece(parts)
+            parts = []
+        parts.append(part)
+    if parts:
+        yield pinned.piece(parts)
+
+
+class _Part(NamedTuple):
+    """Rows of one batch, or of a stretch of it, and its lists."""
+
+    batch_id: int
+    rows: pa.Table
+    lists: Lists
+
+
+def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs) -> bool:
+    """Return whether a part belongs to the piece of those before it."""
+    before = parts[-1]
+    if part.batch_id == before.batch_id or cut_as == "recorded":
+        return part.batch_id == before.batch_id
+    is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
+    return is_alike and sum(len(earlier.rows) for earlier in parts) < JOINED_ROWS
+
+
+class _Pinned:
+    """What each batch is scored with; lists of the same versions are the same object."""
+
+    def __init__(self, recorded: RecordedBatches, fills: ReplayedFills) -> None:
+        self._recorded, self._fills = recorded, fills
+        self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
+        self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
+        self._latest: tuple[Cut, Lists] | None = None
+
+    def lists_of(self, batch_id: int) -> Lists:
+        """Return the lists of a batch that is no earlier than the one asked for before."""
+        cut = self._cuts[batch_id]
+        if self._latest is None or self._latest[0].lists != cut.lists:
+            self._latest = cut, self._recorded.lists(cut)
+        return self._latest[1]
+
+    def is_alike(self, one: int, other: int) -> bool:
+        """Return whether two batches have the same rules and terms."""
+        same_rules = self._cuts[one].ruleset_version == self._cuts[other].ruleset_version
+        return same_rules and self._recorded.terms(one) is self._recorded.terms(other)
+
+    def _terms(self, batch_id: int) -> Terms:
+        """Return the terms of a batch, with as many shards as the last one has: timelines stay where they are.
+
+        What comes out does not depend on shards.
+        """
+        terms = self._recorded.terms(batch_id)
+        if terms.engine.shards == self._shards:
+            return terms
+        return terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
+
+    def piece(self, parts: list[_Part]) -> ArchivePiece:
+        """Return parts as one piece."""
+        first, last = parts[0].batch_id, parts[-1].batch_id
+        rows = pa.concat_tables([part.rows for part in parts])
+        rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
+        terms, lists = self._terms(last), parts[-1].lists
+        sources_of = self._fills.sources_of(rule_set, self._cuts[last])
+        if first == last:
+            return ArchivePiece(rows, rule_set, terms, lists, (first, last), sources_of=sources_of)
+        orders = rows[SOURCE_ORDER].to_numpy()
+        is_next = np.ones(len(rows), np.bool_)
+        is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(orders) != 0)
+        number = pa.array(np.cumsum(is_next) - 1)
+        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
+        return ArchivePiece(rows, rule_set, terms, lists, (first, last), orders[is_next], sources_of)
+
 
 KEPT = 10_000
 """The most differences that are kept; all are counted."""
@@ -86,3 +229,50 @@ class Replayed:
     def _keep(self, differences: list[RowDifference]) -> None:
         self.of_output.update(difference.output for difference in differences)
         self.differences += differences[: KEPT - len(self.differences)]
+
+
+_KINDS = {
+    "recorded_only": "recorded, did not come out again",
+    "replayed_only": "came out, is not recorded",
+    "different": "came out with other fields",
+}
+
+
+def difference_words(difference: RowDifference) -> str:
+    """Return what differs in a row: a line of what it is about, and one for each field that is another."""
+    row = difference.row
+    time = time_text(moment_ms(row["event_time"]))
+    about = f"event {row['event_id']} ({time})"
+    if "rule_id" in row:
+        result = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
+        about = f"{result} of rule {row['rule_id']} at {about}"
+    text = f"{difference.output}: {about}: {_KINDS[difference.kind]}"
+    recorded, replayed = difference.recorded or {}, difference.replayed or {}
+    for name in difference.fields:
+        text += f"\n  {name}: recorded {_shown(recorded[name])}, came out {_shown(replayed[name])}"
+    return text
+
+
+def conclusion(replayed: Replayed, output_kind: str) -> list[str]:
+    """Return what follows from a replay of a job with a kind of output, line by line."""
+    cut = "batch by batch" if replayed.cut_as == "recorded" else "small batches joined"
+    lines = [f"{replayed.events:,} arrivals of {replayed.batches:,} batches were scored, {cut}"]
+    if replayed.eviction:
+        lines.append(
+            f"{replayed.eviction:,} of the differences are of windows that were not complete (warm: false), or follow "
+            "from those: a replay with joined batches, or of a job with a backfill or an import, evicts idle keys at "
+            "another moment"
+        )
+    if output_kind == "kafka" and replayed.counts["replayed_only"]:
+        lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
+    if replayed.not_compared is not None:
+        lines.append(f"batches up to {replayed.not_compared:,} are written, and not all of them are archived")
+    lines.append("equal: all that is recorded came out again, and nothing else" if replayed.is_equal else "not equal")
+    return lines
+
+
+def _shown(value: Any) -> Any:
+    """Return a value of a row as text shows it."""
+    if isinstance(value, datetime):
+        return iso_text(moment_ms(value))
+    return format(value, "f") if isinstance(value, Decimal) else value

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.archive.arrival_rows import arrivals_of
-from buckets.checkpoint.terms import Terms
+from buckets.archive.archiving import arrivals_of
+from buckets.checkpoint.basis import Terms
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.filling import NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
-from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import SOURCE_ORDER
 from buckets.history.scoring.shard_processes import ParallelJob
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 

@@ -16,7 +16,7 @@ from buckets.engine.stages.in_memory import InMemoryJob, Pending, SourcesOf
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 
 _Share = Mapping[int, tuple[Sequence[bytes], FillSources]]

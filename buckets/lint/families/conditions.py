@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from buckets.expressions.expression import Expression
-from buckets.lint.conditions import parts_of, shown
-from buckets.lint.finding import Code, Finding
-from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold
-from buckets.lint.subject import Subject
+from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold, parts_of, shown
+from buckets.lint.subject import Code, Finding, Subject
+from buckets.rules.feature import VALUE
 from buckets.rules.rule import Rule
-from buckets.rules.short_form import VALUE
 
 NEVER = Code(
     "B101",

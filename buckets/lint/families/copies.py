@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 
 from buckets.aggregates.operation import AVG
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import Expression
-from buckets.expressions.normal_form import normalise
-from buckets.lint.conditions import filter_condition
-from buckets.lint.finding import Code, Finding
-from buckets.lint.logic import Facts, given, may_hold, negation, truths
-from buckets.lint.subject import Subject
+from buckets.expressions.expression import Expression, normalise
+from buckets.lint.logic import Facts, filter_condition, given, may_hold, negation, truths
+from buckets.lint.subject import Code, Finding, Subject
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_identity
-from buckets.rules.kernel_limit import kernel_limit
+from buckets.rules.group import kernel_limit
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import POLICY_FIELDS, Rule
 

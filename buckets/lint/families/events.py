@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-from buckets.lint.event_summary import EventSummary
 from buckets.lint.families.groupings import FEWEST, groupings_of
-from buckets.lint.finding import Code, Finding, Needs
-from buckets.lint.subject import Subject
+from buckets.lint.subject import Code, EventSummary, Finding, Needs, Subject
 from buckets.printable import short_line
 from buckets.rules.rule import Rule
 

@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from buckets.expressions.expression import Expression
-from buckets.lint.conditions import filter_condition, parts_of, shown
-from buckets.lint.facts import event_facts
-from buckets.lint.finding import Code, Finding
-from buckets.lint.logic import Facts, always_holds, may_hold, never_false
-from buckets.lint.subject import FilterAt, Subject
+from buckets.lint.logic import Facts, always_holds, filter_condition, may_hold, never_false, parts_of, shown
+from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
 
 IMPOSSIBLE = Code(
     "B104", "error", "a filter that no event can pass", "no event can pass{culprits}; {so}: mend the filter"

@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 from math import prod
 
-from buckets.lint.conditions import filter_condition
-from buckets.lint.facts import event_facts
-from buckets.lint.finding import Code, Finding
-from buckets.lint.logic import given
-from buckets.lint.subject import Subject
+from buckets.lint.logic import filter_condition, given
+from buckets.lint.subject import Code, Finding, Subject, event_facts
 from buckets.rules.filter import Filter
 from buckets.rules.rule import Rule
 

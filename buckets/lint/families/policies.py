@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from buckets.lint.finding import Code, Finding
-from buckets.lint.subject import Subject
+from buckets.lint.subject import Code, Finding, Subject
 from buckets.moment import minute_text, moment_ms
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from buckets.config.raw_windows import raw_window_fault
+from buckets.config.engine import raw_window_fault
 from buckets.duration import format_duration
-from buckets.lint.finding import Code, Finding
-from buckets.lint.subject import Subject
+from buckets.lint.subject import Code, Finding, Subject
 from buckets.moment import moment_ms
 from buckets.rules.rule import Rule
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from buckets.engine.stages.batch_facts import BatchFacts, ShardMemory
+from buckets.engine.stages.accounting import BatchFacts, ShardMemory
 from buckets.monitor.audit_status import AuditStatus
-from buckets.monitor.live_status import LiveStatus
+from buckets.monitor.live import LiveStatus
 from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.rules.rule_set import first_rule_set

@@ -6,14 +6,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from buckets.console.activity import Activity
-from buckets.engine.stages.batch_facts import BatchFacts
+from buckets.engine.stages.accounting import BatchFacts
 from buckets.metrics.alert_rules import Limits, alert_rules
-from buckets.metrics.audit_metrics import AUDIT
-from buckets.metrics.console_metrics import CONSOLE
-from buckets.metrics.family import exposition
-from buckets.metrics.job_metrics import BUILD, JOB, job_exposition
-from buckets.monitor.job_counts import MOST_GROUPS, MOST_RULES, JobCounts
+from buckets.metrics.job_metrics import AUDIT, BUILD, CONSOLE, JOB, exposition, job_exposition
 from buckets.monitor.live import read_live
+from buckets.monitor.query_news import MOST_GROUPS, MOST_RULES, JobCounts
 from buckets.outputs.columns import ALERTS
 from buckets.resources import resource
 from tests.core.done_batches import batch

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from buckets.clock import epoch_ms
-from buckets.config.metrics import MetricsSettings
+from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
-from buckets.kafka.port import free_port
-from buckets.metrics.endpoint import metrics_endpoint
-from buckets.metrics.health import alive, ready
+from buckets.kafka.server_properties import free_port
+from buckets.metrics.endpoint import alive, metrics_endpoint, ready
 from buckets.monitor.query_news import QueryNews
 from tests.core.metrics.statuses import BATCH, audit_status, job_status
 from tests.prometheus import get

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.size.amounts import State, batch_amounts, different, is_paged
-from buckets.size.constants import FITTED, read_constants
-from buckets.size.forecast import Forecast, forecast
-from buckets.size.words import ADVICE, LIMIT_WORDS, TERM_WORDS
+from buckets.size.constants import FITTED, State, batch_amounts, different, is_paged, read_constants
+from buckets.size.forecast import ADVICE, LIMIT_WORDS, TERM_WORDS, Forecast, forecast
 from buckets.size.workload import Cluster, Width, Workload
 from tests.core.size.workloads import CONSTANTS, DAY_MS, HOUR_MS, STORED, grouping, groupings, workload, workloads
 from tests.laws import examples

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.size.forecast import amount_text, size_text
 from buckets.size.numbers import MOST, parse_keys, parse_number
-from buckets.size.words import amount_text, size_text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,358 @@
+"""What policies remember of a rule and a key, from one alert to the next.
+
+A policy.
+`snoozes`.
+`reset_on_alert`.
+`require_warm`.
+`cooldown`.
+All policies.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from buckets.duration import format_duration
+from buckets.events.schema import AttributeType, EventSchema
+from buckets.moment import Moment, brief_time_text, exact_time_text, moment_ms
+from buckets.printable import one_line, short_line
+
+
+class RuleState(NamedTuple):
+    """What is remembered of a rule and key.
+
+    Attributes:
+        alert_ms: the greatest time of an event that made an alert, in ms; None where none did, or nothing asks for it.
+        held_back: how many alerts have been held back since the last one.
+        reset_ms: when counting started again, in ms; None where it never did.
+        held_ms: the greatest time of an event whose alert has been held back since the last one; None where none was.
+        others: what policies remember that have no attribute here, by the fields of their rules; values of JSON.
+    """
+
+    alert_ms: int | None = None
+    held_back: int = 0
+    reset_ms: int | None = None
+    held_ms: int | None = None
+    others: Mapping[str, Any] = MappingProxyType({})
+
+    def at(self, clock_ms: int, quiet_ms: int | None, window_ms: int) -> "RuleState":
+        """Return the state as it counts when the clock of the key has come to a time.
+
+        What was held back is forgotten once it, and the time until which the rule is quiet, are older than the longest
+        window of the group. Later than that the key may be evicted, sooner or later as batches come, and this must make
+        no difference.
+
+        Args:
+            clock_ms: the clock of the key.
+            quiet_ms: until when the policies of the rule need the state; None where they do not.
+            window_ms: the longest window of the group.
+        """
+        if self.held_ms is None:
+            return self
+        last_ms = self.held_ms if quiet_ms is None else max(self.held_ms, quiet_ms)
+        return self._replace(held_back=0, held_ms=None) if clock_ms > last_ms + window_ms else self
+
+    def to_json(self) -> list[Any]:
+        """Return the state as `RuleState(*values)` takes it; four numbers where nothing else is remembered."""
+        return [*self] if self.others else [*self[:4]]
+
+
+NOTHING = RuleState()
+
+
+KeyTexts = tuple[str, ...]
+"""The values of a key's fields as text, in the order of the names of the fields."""
+Setting = TypeVar("Setting")
+"""What the field of a rule says."""
+
+
+class FiredAt(NamedTuple):
+    """An event at which a rule fired.
+
+    Attributes:
+        time_ms: when it happened.
+        is_warm: whether no window of the rule can lack something.
+        key: gives its key.
+    """
+
+    time_ms: int
+    is_warm: bool
+    key: Callable[[], KeyTexts]
+
+
+class EarlierAlerts(Protocol):
+    """The alerts of a rule and key that came out before an event, as they are recorded."""
+
+    @property
+    def origin(self) -> str:
+        """What is to be said of where they are from, after the name of one; empty where they are recorded."""
+
+    def since(self, from_ms: int | None) -> Sequence[Mapping[str, Any]]:
+        """Return those from a time on, None for all, as rows of `alerts`."""
+
+
+@dataclass(frozen=True)
+class AlertPolicy(Generic[Setting]):
+    """What a rule says in one field; a policy overrides what it needs.
+
+    Attributes:
+        written: the value of the field.
+        field: its name.
+        held_by: what results name where this held an alert back; None where it never does.
+        depends_on_alerts: whether an alert may depend on those of the rule and key before it.
+    """
+
+    written: Setting
+    field: ClassVar[str]
+    held_by: ClassVar[str | None] = None
+    depends_on_alerts: ClassVar[bool] = False
+
+    def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
+        """Decide whether an alert is held back."""
+        return False
+
+    def remember(self, state: RuleState, time_ms: int) -> RuleState:
+        """Return what is remembered once an alert has come out."""
+        return state
+
+    def quiet_until_ms(self, state: RuleState) -> int | None:
+        """Return until when the policy needs what is remembered, which keeps the key; None for not at all."""
+        return None
+
+    def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
+        """Say what holds an alert back; nothing where this does not."""
+        yield from ()
+
+    def words(self, group_by: Sequence[str]) -> Iterator[str]:
+        """Say in English what the policy asks for, in sentences without capital and full stop."""
+        yield from ()
+
+    def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Return the texts that people have written into the field, each with its place in it."""
+        yield from ()
+
+    def faults(self, group_by: Sequence[str], schema: EventSchema) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Return what does not fit the rule and the event schema, each with its place in the field."""
+        yield from ()
+
+
+def quiet_until_ms(policies: Iterable[AlertPolicy[Any]], state: RuleState) -> int | None:
+    """Return until when the last of some policies needs what is remembered, in ms; None where none does."""
+    last_ms = None
+    for policy in policies:
+        end_ms = policy.quiet_until_ms(state)
+        if end_ms is not None and (last_ms is None or end_ms > last_ms):
+            last_ms = end_ms
+    return last_ms
+
+
+def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleState) -> str | None:
+    """Return what holds an alert back: the first policy that does; None where none does."""
+    for policy in policies:
+        if policy.holds_back(fired, state):
+            return policy.held_by
+    return None
+
+
+def key_texts(key: Mapping[str, str | int | bool]) -> KeyTexts:
+    """Return the values of a key as text: numbers may have been written so, as in YAML."""
+    return tuple(_value_text(key[field]) for field in sorted(key))
+
+
+def _value_text(value: str | int | bool) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+MOST_SNOOZES = 1000
+MOST_SNOOZES_TOLD = 3
+"""So many snoozes are told one by one; of the others there is only the number."""
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+
+class Snooze(BaseModel):
+    """A time in which alerts of a rule, or of one of its keys, are held back.
+
+    Attributes:
+        key: the values of the rule's grouping fields; None for all keys.
+        start: from which event time on; None: from any.
+        until: the first event time at which it is over.
+        reason: why.
+        author: who asked for it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    key: dict[str, str | int | bool] | None = Field(default=None, min_length=1)
+    start: Moment | None = Field(default=None, alias="from")
+    until: Moment
+    reason: str = Field(min_length=1, max_length=2000)
+    author: str = Field(default="", max_length=2000)
+
+
+class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
+    """Holds back alerts of some times."""
+
+    field = "snoozes"
+    held_by = "snooze"
+
+    @cached_property
+    def _times_ms(self) -> dict[KeyTexts | None, list[tuple[int | None, int, int]]]:
+        """From when and until when, None for ever since, and the index of the snooze, by key; None for all keys."""
+        times_ms: dict[KeyTexts | None, list[tuple[int | None, int, int]]] = {}
+        for number, snooze in enumerate(self.written):
+            start_ms = None if snooze.start is None else moment_ms(snooze.start)
+            key = None if snooze.key is None else key_texts(snooze.key)
+            times_ms.setdefault(key, []).append((start_ms, moment_ms(snooze.until), number))
+        return times_ms
+
+    def _in_force(self, fired: FiredAt) -> Iterator[int]:
+        """Return the indices of the snoozes that hold the time and the key of an event."""
+        for start_ms, end_ms, number in (*self._times_ms.get(None, ()), *self._times_ms.get(fired.key(), ())):
+            if (start_ms is None or start_ms <= fired.time_ms) and fired.time_ms < end_ms:
+                yield number
+
+    def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
+        """Return whether one of them is in force."""
+        return next(self._in_force(fired), None) is not None
+
+    def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
+        """Say of each that is in force who asked for it, and why."""
+        for number in sorted(self._in_force(fired)):
+            snooze = self.written[number]
+            by = f", by {snooze.author}" if snooze.author else ""
+            until = exact_time_text(moment_ms(snooze.until))
+            yield f"snoozed for {_keys(snooze)} until {until}{by}: {snooze.reason}"
+
+    def words(self, group_by: Sequence[str]) -> Iterator[str]:
+        """Say for whom and until when, of the first few."""
+        for snooze in self.written[:MOST_SNOOZES_TOLD]:
+            start = f"from {brief_time_text(moment_ms(snooze.start))} " if snooze.start is not None else ""
+            until = brief_time_text(moment_ms(snooze.until))
+            yield one_line(f"snoozed for {_keys(snooze)} {start}until {until} ({snooze.reason})")
+        more = len(self.written) - MOST_SNOOZES_TOLD
+        if more > 0:
+            yield f"{more:,} more {'snooze' if more == 1 else 'snoozes'}"
+
+    def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Return reasons and authors."""
+        for index, snooze in enumerate(self.written):
+            yield (str(index), "reason"), snooze.reason
+            yield (str(index), "author"), snooze.author
+
+    def faults(self, group_by: Sequence[str], schema: EventSchema) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Return what keeps values from being keys of the rule."""
+        for index, snooze in enumerate(self.written):
+            fault = None if snooze.key is None else key_fault(snooze.key, group_by, schema)
+            if fault is not None:
+                yield (str(index), "key"), fault
+
+
+def _keys(snooze: Snooze) -> str:
+    return ", ".join(f"{field} {value}" for field, value in (snooze.key or {}).items()) or "all keys"
+
+
+def key_fault(key: Mapping[str, str | int | bool], group_by: Sequence[str], schema: EventSchema) -> str | None:
+    """Return what keeps values from being a key of a rule, if anything."""
+    if set(key) != set(group_by):
+        wanted = ", ".join(group_by) or "no field, so leave the key out"
+        return f"names {short_line(', '.join(key))}, and the rule groups by {wanted}; name exactly these"
+    for field, value in key.items():
+        kind = schema.attributes.get(field)
+        if kind is not None and not _is_of_kind(value, kind):
+            return f"{field}: {short_line(repr(value))} is no {_KINDS[kind]}; write {_EXAMPLES[kind]}"
+    return None
+
+
+_KINDS: dict[AttributeType, str] = {"string": "text", "long": "whole number of 64 bits", "boolean": "boolean"}
+_EXAMPLES: dict[AttributeType, str] = {"string": '"p-17"', "long": "17", "boolean": "true or false"}
+
+
+def _is_of_kind(value: str | int | bool, kind: AttributeType) -> bool:
+    """Return whether a value is of a kind; in YAML numbers and booleans are text."""
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "boolean":
+        return isinstance(value, bool) or value in ("true", "false")
+    is_whole = not isinstance(value, bool) and _WHOLE.fullmatch(str(value)) is not None
+    return is_whole and -(2**63) <= int(value) < 2**63
+
+
+class ResetOnAlert(AlertPolicy[bool]):
+    """Lets a rule count only events that are later than its last alert."""
+
+    field = "reset_on_alert"
+    depends_on_alerts = True
+
+    def words(self, group_by: Sequence[str]) -> Iterator[str]:
+        """Say what an alert does."""
+        yield "counts from the start again after an alert"
+
+
+class RequireWarm(AlertPolicy[bool]):
+    """Holds back alerts whose windows may lack something."""
+
+    field = "require_warm"
+    held_by = "warm"
+
+    def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
+        """Return whether a window may lack something."""
+        return not fired.is_warm
+
+    def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
+        """Say that a window was not complete."""
+        if not fired.is_warm:
+            yield "require_warm: a window of it was not complete"
+
+    def words(self, group_by: Sequence[str]) -> Iterator[str]:
+        """Say for what alerts wait."""
+        yield "no alert before its windows are complete"
+
+
+class Cooldown(AlertPolicy[int]):
+    """Holds back alerts earlier than the greatest time of an alert of the key and so many ms."""
+
+    field = "cooldown"
+    held_by = "cooldown"
+    depends_on_alerts = True
+
+    def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
+        """Return whether an alert came out shortly before, or later by its time."""
+        return state.alert_ms is not None and fired.time_ms < state.alert_ms + self.written
+
+    def remember(self, state: RuleState, time_ms: int) -> RuleState:
+        """Remember the greatest time."""
+        return state._replace(alert_ms=time_ms if state.alert_ms is None else max(state.alert_ms, time_ms))
+
+    def quiet_until_ms(self, state: RuleState) -> int | None:
+        """Return when the cooldown is over; None where none has begun."""
+        return None if state.alert_ms is None else state.alert_ms + self.written
+
+    def explain(self, fired: FiredAt, earlier: EarlierAlerts) -> Iterator[str]:
+        """Name the alert that began the cooldown."""
+        alerts = earlier.since(fired.time_ms - self.written + 1)
+        if alerts:
+            latest = max(alerts, key=lambda alert: alert["event_time"])
+            ends = exact_time_text(latest["event_time"] + self.written)
+            alert = f"alert {latest['alert_id']} at {exact_time_text(latest['event_time'])}{earlier.origin}"
+            yield f"cooldown of {format_duration(self.written)} until {ends}, because of {alert}"
+
+    def words(self, group_by: Sequence[str]) -> Iterator[str]:
+        """Say how many alerts there are in which time."""
+        per = f" per {' and '.join(group_by)}" if group_by else ""
+        yield f"at most one alert{per} in {format_duration(self.written)}"
+
+
+POLICIES: tuple[type[AlertPolicy[Any]], ...] = (RequireWarm, Snoozes, Cooldown, ResetOnAlert)
+"""In the order in which they decide: the first that holds an alert back is named."""
+HELD_BY = tuple(policy.held_by for policy in POLICIES if policy.held_by is not None)
+"""What can hold an alert back, as results name it."""
+
+
+def policies_of(rule: object) -> tuple[AlertPolicy[Any], ...]:
+    """Return the policies whose fields say something in a rule, in the order in which they decide."""
+    return tuple(policy(getattr(rule, policy.field)) for policy in POLICIES if getattr(rule, policy.field))
