@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import UNKNOWN, Cut
+from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.engine import EngineSettings
@@ -169,9 +169,8 @@ class RecordedBatches:
     """The records of a checkpoint, for good.
 
     Attributes:
-        cuts: of the batches that are written, by number, without those of earlier releases.
-        before: the last batch before them: of an earlier release, which wrote no cuts, or before the first one that
-            could be archived; None where there is none.
+        cuts: of the batches that are written, by number.
+        before: the last batch before them, which could not be archived; None where there is none.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -181,13 +180,10 @@ class RecordedBatches:
             BucketsError: there are none.
         """
         self._checkpoint = Checkpoint(checkpoint)
-        cuts = self._checkpoint.cuts.read()
-        self.cuts = [cut for cut in cuts if cut.ruleset_version != UNKNOWN]
-        self.before = next((cut for cut in cuts if cut.ruleset_version == UNKNOWN), None)
+        self.cuts = self._checkpoint.cuts.read()
+        self.before: Cut | None = None
         if not self.cuts:
-            message = (
-                f"checkpoint {checkpoint} has no record of a batch of this release yet; let the job score a first one"
-            )
+            message = f"checkpoint {checkpoint} has no record of a batch yet; let the job score a first one"
             raise BucketsError(message)
         terms = self._checkpoint.batches.all_terms()
         self._terms_from, self._terms = list(terms), list(terms.values())

@@ -151,7 +151,7 @@ def _kept(generations: Sequence[TopicGeneration], known: Sequence[TopicGeneratio
 
     Args:
         generations: those that the job has read.
-        known: those that the audit has read; none of an audit of an earlier release.
+        known: those that the audit has read.
         of_topic: from where its first batch has read the topic, and how far its last one.
     """
     kept = {
@@ -232,7 +232,7 @@ def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table
 
 
 def _is_of(topic_range: _TopicRange, table: DeltaTable) -> str:
-    """Return the condition on messages of a generation; those that an earlier release has kept have no id."""
+    """Return the condition on messages of a generation."""
     is_topic = f"topic = {sql_text(topic_range.topic)}"
     if not topic_range.topic_id or all(field.name != TOPIC_ID for field in table.schema().fields):
         return is_topic

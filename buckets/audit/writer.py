@@ -175,9 +175,8 @@ def kept_messages(table: DeltaTable, folder: Path, where: str, beside: Collectio
         columns[KEY] = _bytes_of(rows, "key")
     if HEADERS in beside:
         columns[HEADERS] = rows["headers"].cast(HEADERS_TYPE)
-    if STAMPED in beside:  # A table of an earlier release does not say it.
-        is_known = TIMESTAMP_TYPE in there
-        columns[STAMPED] = rows[TIMESTAMP_TYPE] if is_known else pa.nulls(len(rows), pa.int32())
+    if STAMPED in beside:
+        columns[STAMPED] = rows[TIMESTAMP_TYPE]
     return pa.table(columns).combine_chunks()
 
 

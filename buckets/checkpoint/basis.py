@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
-from buckets.config.precision import Precision
 from buckets.config.source import KINDS, KeyFormat
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
@@ -20,10 +19,8 @@ from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.timeline.codec import CODEC_VERSION
 
-FORMAT = 4
-"""Since 2 the newest of the state lies in logs, where releases that know only 1 would not see it; since 3 records have
-checksums, which those that know only 2 take for damage; since 4 Spark may know shards by other numbers than their own,
-by which those that know only 3 would not find them, and records of batches have what lay beside them before."""
+FORMAT = 1
+"""Of all that a checkpoint holds."""
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
 _DUPLICATES = "engine.duplicates"
@@ -87,8 +84,7 @@ class Basis:
             return f"was made with engine.allowed_lateness {before}, not {after}"
         if not is_same_source(written["source"], self.source):
             return f"was made for source {written['source']}, not {now['source']}"
-        # Earlier releases did not write this, and files that they did not read have not been listed.
-        subfolders = written.get("subfolders", self.subfolders)
+        subfolders = written["subfolders"]
         if subfolders != self.subfolders:
             before, after = (str(is_read).lower() for is_read in (subfolders, self.subfolders))
             return f"was made with source.subfolders {before}, not {after}"
@@ -122,21 +118,18 @@ class Basis:
             *self.settings_changed(written),
             *self._schema_changes(EventSchema.model_validate(written["event_schema"])),
         ]
-        if written["format"] < FORMAT:
-            goes = f"the checkpoint goes from format {written['format']} to {FORMAT}"
-            changes.insert(0, f"{goes}, which earlier releases do not read")
         return "; ".join(changes) or None
 
     def settings_changed(self, written: dict[str, Any]) -> Iterator[str]:
         """Yield a text for each change of settings that may change under a checkpoint."""
         yield from self._precision_changes(written)
-        yield from self._policy_changes(written.get("policies"))
-        before = set(written.get("unjudged", ()))
+        yield from self._policy_changes(written["policies"])
+        before = set(written["unjudged"])
         for topic in sorted(before.symmetric_difference(self.unjudged)):
             yield f"topic {topic} is {'judged' if topic in before else 'not judged'} from now on"
 
     def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
-        before = written.get("precision", {"all groups": Precision().describe()})
+        before = written["precision"]
         now = self.engine.precision.descriptions()
         changes = "; ".join(
             f"{name}: {_until_now(before.get(name, 'as all groups'), now.get(name, 'as all groups'))}"
@@ -147,12 +140,9 @@ class Basis:
             what_stays = "what lies in buckets stays as coarse as it is, and bounds take it so"
             yield f"precision has changed ({changes}); {what_stays}"
 
-    def _policy_changes(self, before: dict[str, str] | None) -> Iterator[str]:
-        """Yield a text for each policy that has changed; an earlier release did not write them."""
+    def _policy_changes(self, before: dict[str, str]) -> Iterator[str]:
+        """Yield a text for each policy that has changed."""
         now = self._policies()
-        if before is None:
-            return
-        before = {_NULLS: "strict", _DUPLICATES: "time"} | before  # as releases were that did not write it
         for name in {**before, **now}:
             earlier, later = (policies.get(name, policies[_EDGE]) for policies in (before, now))
             if earlier != later:
@@ -208,22 +198,18 @@ def check_release(written: Any) -> None:
     """See that this release can read what a checkpoint was made from.
 
     Raises:
-        BucketsError: a later release wrote it.
+        BucketsError: another release wrote it.
         ValueError: nothing that any release writes.
     """
     if not isinstance(written, dict):
         message = "it is no object"
         raise ValueError(message)
-    _check_types(written, int, "format")
-    if written["format"] > FORMAT:
-        message = f"has format {written['format']}, and this release reads 1 to {FORMAT}"
-        raise BucketsError(message)
-    # Codec 1 was not written down.
-    codec = {"codec": 1} | written
-    _check_types(codec, int, "codec", "shards", "allowed_lateness_ms")
-    if codec["codec"] > CODEC_VERSION:
-        message = f"was written by codec version {codec['codec']}, and this release reads 1 to {CODEC_VERSION}"
-        raise BucketsError(message)
+    _check_types(written, int, "format", "codec")
+    for name, known in (("format", FORMAT), ("codec", CODEC_VERSION)):
+        if written[name] != known:
+            message = f"has {name} {written[name]}, and this release reads {name} {known}"
+            raise BucketsError(message)
+    _check_types(written, int, "shards", "allowed_lateness_ms")
     _check_types(written, str, "id", "source")
     EventSchema.model_validate(written.get("event_schema"))
 
@@ -248,7 +234,7 @@ class Terms(BaseModel):
         evaluations: whether there is a result for every event and rule, fired or not.
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
-        isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
+        isolation: which messages of topics are read; None of other sources.
         unjudged: the topics whose events only fill timelines.
         protobuf: by what values and keys in Protobuf are read, beside their own schemas; None of all others.
         key_format: how the keys of messages are written.
@@ -289,20 +275,6 @@ class Terms(BaseModel):
             key_format=job.key_format,
             unjudged=settings.source.unjudged,
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _strict_before(cls, written: Any) -> Any:
-        """Take terms of earlier releases as strict: they did not write what is done with nulls."""
-        engine = written.get("engine") if isinstance(written, dict) else None
-        return written | {"engine": {"nulls": "strict"} | engine} if isinstance(engine, dict) else written
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without keys that are text, and topics to fill from if there are none: earlier releases know neither."""
-        usual = {name for name in ("key_format", "unjudged") if getattr(self, name) == Terms.model_fields[name].default}
-        written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if name not in usual}
 
     def conflict(self, begun: "Terms") -> str | None:
         """Return why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""

@@ -117,10 +117,10 @@ class BatchRecord:
         lists: by name, the version of each list that it sees.
         fills: by number, how far each fill had come with it; empty until it has run.
         driver: the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is
-            none; None until it has run, and of earlier releases.
-        terms: the number of its terms; None of earlier releases.
+            none; None until it has run.
+        terms: the number of its terms.
         beside: the records of which there is one that were there when this was written.
-        intake: what it has taken from its source; None until it has run, and of earlier releases.
+        intake: what it has taken from its source; None until it has run.
     """
 
     ruleset_version: int
@@ -252,8 +252,6 @@ class BatchRecords:
                 number = self._terms.newest(batch_id - 1)
                 self._terms.write(batch_id, record | {_BEFORE: _NONE if number is None else number})
             return now
-        if before is None:  # An earlier release wrote none.
-            return now
         begun = Terms.model_validate(before)
         conflict = now.conflict(begun)
         if conflict:
@@ -283,8 +281,7 @@ class BatchRecords:
                     "go on with the release that wrote them"
                 )
                 raise BucketsError(message) from None
-            # Earlier releases did not write which ones came before.
-            number = self._terms.newest(number - 1) if before is None else None if before == _NONE else before
+            number = None if before == _NONE else before
         return dict(sorted(terms.items()))
 
     def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
@@ -299,16 +296,16 @@ class BatchRecords:
             raise self._terms.missing(record.terms)
 
 
-def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
-    """Return terms as they are written, and the number of those before them; None of those of earlier releases."""
-    before = written.pop(_BEFORE, None)
+def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return terms as they are written, and the number of those before them."""
+    before: int = written.pop(_BEFORE)
     return written, before
 
 
 def _read(written: dict[str, Any]) -> BatchRecord:
     return BatchRecord(
         ruleset_version=written["ruleset_version"],
-        arrived=_arrived(written),
+        arrived=tuple(Stretch(*stretch) for stretch in written["arrived"]),
         done=written["done"],
         lists=written.get("lists", {}),
         fills={int(number): Filled(*filled) for number, filled in written.get("fills", {}).items()},
@@ -324,11 +321,3 @@ def _intake(written: dict[str, Any] | None) -> Intake | None:
         return None
     span = written.get("span")
     return Intake(written["end"], None if span is None else (span[0], span[1]), written.get("greatest"))
-
-
-def _arrived(written: dict[str, Any]) -> Stretches:
-    if "arrived" in written:
-        return tuple(Stretch(*stretch) for stretch in written["arrived"])
-    # Earlier releases wrote only the greatest event time.
-    clock_ms = written["clock_ms"]
-    return () if clock_ms is None else (Stretch(clock_ms, clock_ms),)

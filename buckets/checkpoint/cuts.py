@@ -26,8 +26,6 @@ from buckets.files import append_whole, write_whole
 _PER_FILE = 10_000
 _TOGETHER = 100
 """Of how many batches lines are written at a time; a divisor of `_PER_FILE`, and fewer than records are kept."""
-UNKNOWN = 0
-"""The version of the rules of a batch that an earlier release has scored."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Cut:
 
     Attributes:
         batch_id: the batch.
-        ruleset_version: the version of the rules that scored it; `UNKNOWN` of the last batch of an earlier release.
+        ruleset_version: the version of the rules that scored it.
         end: how far the source had been read with it, as Spark writes it, as JSON.
         lists: by name, the version of each list that it saw.
         span: the least and the greatest `source_order` of its events; None where it holds no event.
@@ -68,9 +66,6 @@ class Cuts:
         if file.exists():
             # The first line feed ends what a crash has left of a line.
             append_whole(file, b"\n" + _lines(cuts))
-        elif batch_id and not self._lines.numbers():
-            unknown = Cut(batch_id - 1, UNKNOWN, source_end(self._checkpoint, batch_id - 1))
-            write_whole(file, _lines([unknown, *cuts]))
         else:
             write_whole(file, _lines(cuts))
 
@@ -100,10 +95,10 @@ class Cuts:
         return [cut for cut in cuts if cut is not None]
 
     def _check(self, cuts: Sequence[Cut]) -> None:
-        """See that the cut of each batch is there, from the first of the job or of this release to the last one."""
+        """See that the cut of each batch is there, from the first of the job to the last one."""
         if not self._lines.folder.exists():
             return
-        if not cuts or (cuts[0].batch_id and cuts[0].ruleset_version != UNKNOWN):
+        if not cuts or cuts[0].batch_id:
             raise self._damage(0 if not cuts else cuts[0].batch_id - 1)
         for before, cut in itertools.pairwise(cuts):
             if cut.batch_id != before.batch_id + 1:
@@ -124,7 +119,7 @@ def source_end(checkpoint: Path, batch_id: int) -> str:
 
 
 def _of_record(batch_id: int, record: BatchRecord) -> Cut | None:
-    """Return the cut of a recorded batch; None of one of an earlier release, which has written its line."""
+    """Return the cut of a recorded batch; None where nothing is known of its intake."""
     intake = record.intake
     return None if intake is None else Cut(batch_id, record.ruleset_version, intake.end, record.lists, intake.span)
 
@@ -232,21 +227,10 @@ class ArrivalOrder:
 
 def _kept(checkpoint: Path) -> _Kept:
     """Return the newest batch that has run, and the greatest order before it and with it."""
-    files, batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
-    of_earlier_release = files.read_if_there(files.folder / "arrival_order.json", _arrival_order_read) or (
-        None,
-        None,
-        None,
-    )
+    batches = BatchRecords(checkpoint)
     newest = batches.newest_done()
     record = None if newest is None else batches.record(newest)
     if newest is None or record is None or record.intake is None:
-        return of_earlier_release
+        return None, None, None
     before = batches.record(newest - 1)
-    if before is None or before.intake is None:
-        return newest, of_earlier_release[2], record.intake.greatest
-    return newest, before.intake.greatest, record.intake.greatest
-
-
-def _arrival_order_read(record: dict[str, int | None]) -> _Kept:
-    return record["batch_id"], record["before"], record["greatest"]
+    return newest, None if before is None or before.intake is None else before.intake.greatest, record.intake.greatest

@@ -141,8 +141,7 @@ class DriverState:
         with self._records.reading(file):
             data = file.read_bytes()
             checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
-            # Earlier releases left the name of the file out.
-            if checksum not in (_checksum(body, file.name), _checksum(body, "")):
+            if checksum != _checksum(body, file.name):
                 raise ValueError(OTHER_CHECKSUM)
             table = pa.ipc.open_stream(body).read_all()
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)

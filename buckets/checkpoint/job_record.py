@@ -68,8 +68,7 @@ class Imports:
 
 
 def _read(record: Any) -> list[Import]:
-    # Earlier releases wrote the list alone.
-    return [Import(**made) for made in (record if isinstance(record, list) else record["imports"])]
+    return [Import(**made) for made in record["imports"]]
 
 
 _INDENT = 1
@@ -142,22 +141,16 @@ class JobRecord:
         return self._own().get("life")
 
     @property
-    def partitions(self) -> int | None:
-        """Over how many partitions of Spark the shards are spread; None: as their numbers fall, as once they did."""
-        return self._own().get("partitions")
+    def partitions(self) -> int:
+        """Over how many partitions of Spark the shards of a job that has begun are spread."""
+        return int(self._read()["partitions"])
 
-    def spread(self, partitions: int) -> int | None:
-        """Spread the shards of a checkpoint in which no batch has begun; in any other they stay where they are.
-
-        Args:
-            partitions: how many partitions Spark has.
-
-        Returns:
-            `partitions` of the record from now on.
-        """
-        if self.partitions is None and BatchRecords(self._checkpoint).newest() is None:
-            self._records.write(self._file, {**self._read(), "partitions": partitions}, _INDENT)
-        return self.partitions
+    def spread(self, partitions: int) -> int:
+        """Return over how many partitions shards are spread: `partitions` at the first start, then what that chose."""
+        written = self._read()
+        if "partitions" not in written:
+            self._records.write(self._file, {**written, "partitions": partitions}, _INDENT)
+        return int(written.get("partitions", partitions))
 
     def check_import_ended(self) -> None:
         """See that no import into the checkpoint was broken off; this record is what it writes last.

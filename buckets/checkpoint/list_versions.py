@@ -25,7 +25,7 @@ from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.stores.location import local_copy
 
 _WHOLE = "whole_crc32"
-"""Of the file that a version is whole in; earlier releases wrote none."""
+"""Of the file that a version is whole in."""
 LONGEST_CHAIN = 500
 """So many versions may follow each other before a new base is made."""
 

@@ -28,8 +28,6 @@ _FIELD = "checksum"
 _BEFORE, _AFTER = b'{"checksum": "', b'"'
 _DIGITS = 16
 _HEAD = len(_BEFORE) + _DIGITS + len(_AFTER)
-_SURE = len(_BEFORE) - 3
-"""Where so many bytes of `_BEFORE` are, it was written, and damaged since; no record of earlier releases begins so."""
 _MAGIC = b"BUCKETS1"
 OTHER_CHECKSUM = "its checksum is another one"
 
@@ -42,17 +40,15 @@ def seal_json(record: Mapping[str, Any], indent: int | None = None, place: str =
 
 
 def unseal_json(data: bytes, place: str = "") -> Any:
-    """Return the object that `seal_json` was given for this place, or whatever JSON an earlier release wrote.
+    """Return the object that `seal_json` was given for this place.
 
     Raises:
         ValueError: these are other bytes than were written, or no JSON.
     """
-    alike = sum(one == other for one, other in zip(data, _BEFORE, strict=False))
-    if alike >= _SURE and data[:_HEAD] != _head(data[_HEAD:], place):
+    if data[:_HEAD] != _head(data[_HEAD:], place):
         raise ValueError(OTHER_CHECKSUM)
     record = json.loads(data)
-    if alike == len(_BEFORE):
-        del record[_FIELD]
+    del record[_FIELD]
     return record
 
 
@@ -61,17 +57,13 @@ def seal_bytes(body: bytes, place: str = "") -> bytes:
     return _MAGIC + _digest(body, place).encode() + body
 
 
-def unseal_bytes(data: bytes | memoryview, plain: bytes = b"", place: str = "") -> memoryview:
+def unseal_bytes(data: bytes | memoryview, place: str = "") -> memoryview:
     """Return the bytes that `seal_bytes` was given for this place, without a copy.
-
-    All that an earlier release wrote begins with `plain`, and is returned as it is; there is none where that is empty.
 
     Raises:
         ValueError: these are other bytes.
     """
     view = memoryview(data).cast("B")
-    if plain and bytes(view[: len(plain)]) == plain:
-        return view
     start = len(_MAGIC) + _DIGITS
     if bytes(view[:start]) != _MAGIC + _digest(view[start:], place).encode():
         raise ValueError(OTHER_CHECKSUM)
@@ -89,8 +81,6 @@ def _digest(body: bytes | memoryview, place: str) -> str:
 
 
 _Made = TypeVar("_Made")
-_ARROW = b"ARROW1"
-"""With what Arrow's files begin, which earlier releases wrote without a checksum."""
 _WRONG = (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException)
 """What is raised by reading a file that is gone, or that nobody has written so."""
 MISSING = "it is missing"
@@ -163,7 +153,7 @@ class RecordFiles:
         """
         with self.reading(file):
             with pa.memory_map(str(local_copy(file))) as mapped:
-                body = unseal_bytes(mapped.read_buffer(), _ARROW, self._place(file))
+                body = unseal_bytes(mapped.read_buffer(), self._place(file))
             return pa.ipc.open_file(pa.py_buffer(body)).read_all()
 
     def _place(self, file: Path) -> str:

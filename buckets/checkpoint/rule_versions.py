@@ -25,7 +25,7 @@ _SIDES = ("before", "after")
 
 @dataclass(frozen=True)
 class Version:
-    """How a version of the rules came to be; None where an earlier release did not write it down.
+    """How a version of the rules came to be.
 
     Attributes:
         version: the rule set's number.

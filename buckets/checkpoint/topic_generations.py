@@ -29,10 +29,8 @@ class TopicPosition(NamedTuple):
 
     @classmethod
     def read(cls, written: Any) -> "TopicPosition | None":
-        """Read a position: a list, or an offset alone of an earlier release."""
-        if written is None:
-            return None
-        return cls(written) if isinstance(written, int) else cls(*written)
+        """Read a position; None where none is written."""
+        return None if written is None else cls(*written)
 
 
 def is_another(known: str, now: str) -> bool:
@@ -77,7 +75,7 @@ class TopicGenerations:
         self._file = self._records.folder / "topics.json"
 
     def of(self, topic: str) -> tuple[TopicGeneration, ...]:
-        """Return the generations of a topic, oldest first; empty where an earlier release has read it."""
+        """Return the generations of a topic, oldest first; empty where it has not been read."""
         return self._read().get(topic, ())
 
     def renewed(self, ids: Mapping[str, str]) -> list[str]:
@@ -117,7 +115,7 @@ class TopicGenerations:
             raise NewTopic(message)
 
     def adopt(self, ids: Mapping[str, str], first_batch: int = 0) -> None:
-        """Take over the ids of topics of which none is known, as of a new checkpoint or of an earlier release.
+        """Take over the ids of topics of which none is known, as of a new checkpoint.
 
         One that was gone and is there again is another generation, and is read from its beginning.
 

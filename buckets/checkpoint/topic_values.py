@@ -47,7 +47,7 @@ class WriterSchema:
         kind: as registries name it: AVRO, JSON or PROTOBUF.
         text: as it is written.
         references: schemas whose types it names, each after those that it names itself.
-        names: the names by which they are imported; none in records of earlier releases.
+        names: the names by which they are imported.
     """
 
     kind: str

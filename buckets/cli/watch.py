@@ -148,8 +148,8 @@ def webhook_words(data: Status) -> str:
 
 
 def _alerts(totals: dict[str, int]) -> str:
-    """Say how many alerts came out, and how many were held back, which earlier releases do not count."""
-    held = totals.get("held_alerts", 0)
+    """Say how many alerts came out, and how many were held back."""
+    held = totals["held_alerts"]
     return f"{totals['alerts']:,} alerts" + (f" ({held:,} held back)" if held else "")
 
 

@@ -130,7 +130,6 @@ class OutputSettings(TableSettings):
         evaluations: whether there is a row for every event and rule, fired or not.
         format: how messages in topics are written: `json`, or `avro` or `protobuf` with their schemas in a registry.
         webhook: where alerts go over HTTP besides; left out: nowhere.
-        message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
 
     kind: Literal["delta", "kafka"] = "delta"
@@ -139,7 +138,6 @@ class OutputSettings(TableSettings):
     evaluations: bool = False
     format: Literal["json", "avro", "protobuf"] = "json"
     webhook: WebhookSettings | None = None
-    message_version: int = Field(default=2, ge=1, le=2)
 
     @model_validator(mode="after")
     def _tables_are_kept(self) -> "OutputSettings":
@@ -152,9 +150,6 @@ class OutputSettings(TableSettings):
     def _format_of_messages(self) -> "OutputSettings":
         if self.format != "json" and self.kind != "kafka":
             message = f"format: {self.format} is one of messages, and goes with `kind: kafka`; leave it out"
-            raise ValueError(message)
-        if self.format != "json" and self.message_version == 1:
-            message = f"message_version: 1 is one of JSON, and not of {self.format}; leave it out"
             raise ValueError(message)
         return self
 

@@ -204,7 +204,7 @@ def score_all(
         version, group = heads.data[heads.start[key]], np.searchsorted(events.group_start, key, side="right") - 1
         message = (
             f"state of group {plans[group].group.name!r} was written by codec version {version}, and this release "
-            f"reads 1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+            f"reads version {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
     events = events.with_arrays(read_only)

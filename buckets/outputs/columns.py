@@ -82,13 +82,13 @@ _REPEATS_OF_ALERTS = ("day", "event_time")
 """The id of an alert does not say where its transaction came from, but when it was."""
 
 
-def _alerts(name: str, contract: str, *more: pa.Field, in_all_releases: bool = False) -> Output:
+def _alerts(name: str, contract: str, *more: pa.Field) -> Output:
     published = Published(contract, checks.OF_ALERTS, identity="alert_id", repeats_share=_REPEATS_OF_ALERTS)
-    return Output(name, (*_ALERT, *more, *_POSITION), published, ("alert_id",), in_all_releases)
+    return Output(name, (*_ALERT, *more, *_POSITION), published, ("alert_id",))
 
 
 OUTPUTS = (
-    _alerts(ALERTS, "alert-v2", in_all_releases=True),
+    _alerts(ALERTS, "alert-v2"),
     _alerts(SHADOW_ALERTS, "alert-v2"),
     _alerts(HELD_ALERTS, "held-alert-v1", pa.field("held_by", pa.string()), pa.field("state", pa.string())),
     Output(
@@ -140,7 +140,6 @@ OUTPUTS = (
                 ),
             ),
         ),
-        in_all_releases=True,
     ),
     Output(
         COLLISIONS,
@@ -157,7 +156,6 @@ OUTPUTS = (
             "collision-v1",
             (Check("two_events", "event_id <> other_event_id", lambda row: row["event_id"] != row["other_event_id"]),),
         ),
-        in_all_releases=True,
     ),
     Output(
         DUPLICATES,
@@ -173,14 +171,12 @@ OUTPUTS = (
             *_POSITION,
         ),
         Published("duplicate-v1"),
-        in_all_releases=True,
     ),
     Output(
         DEAD_LETTERS,
         DEAD_LETTER_COLUMNS,
         # A dead letter has no time of its own, and may be sent again on another day.
         Published("dead-letter-v1", repeats_share=("position",)),
-        in_all_releases=True,
     ),
 )
 """The outputs of scoring, which are decoded from payloads."""

@@ -89,12 +89,6 @@ def _plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     yield from table.to_pylist()
 
 
-NEWEST_VERSION = 2
-"""Newest version of the schemas of alerts and evaluations; it goes up when a field goes or changes its meaning."""
-OTHER_VERSION = 1
-"""That of the other outputs."""
-_NEW = ("terms", "condition", "severity", "tags", "score", "held_back")
-"""Fields that messages of version 1 lack."""
 ID = "id"
 
 
@@ -131,16 +125,13 @@ class ShownRow:
 class Messages:
     """Writes rows of outputs as messages."""
 
-    def __init__(self, rule_set: RuleSet, schema: EventSchema, version: int = NEWEST_VERSION) -> None:
+    def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
         """Write results of a rule set.
 
         Args:
             rule_set: the rules that were in force.
             schema: the event schema.
-            version: of alerts and evaluations, 1 or 2. Those of rules with features have no form in version 1, and are
-                written in version 2.
         """
-        self._version = version
         self._lines = JsonLines(rule_set, schema)
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
@@ -174,13 +165,10 @@ class Messages:
 
     def _versioned(self, output: str, shown: dict[str, Any]) -> dict[str, Any]:
         """Return a row with the version of its schema."""
-        if PUBLISHED[output].version == OTHER_VERSION:
-            return {"version": OTHER_VERSION} | shown
-        if self._version == 1 and shown["value"] is not None:
-            return {"version": 1} | {name: value for name, value in shown.items() if name not in _NEW}
-        if shown["value"] is None and shown["count"] == 0:
+        version = PUBLISHED[output].version
+        if version > 1 and shown["value"] is None and shown["count"] == 0:
             shown |= {"count": None}  # as the schema has it: of a NULL, no count
-        return {"version": NEWEST_VERSION} | shown
+        return {"version": version} | shown
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:

@@ -77,14 +77,12 @@ class Output:
         published: how its rows go out as messages; None where it has no topic.
         identity: columns that tell its rows apart, by which a replay pairs them with recorded ones; a replay leaves an
             output without any out.
-        in_all_releases: whether every release has made its table; others may be missing in the folder of an older job.
     """
 
     name: str
     columns: Iterable[pa.Field]
     published: Published | None = None
     identity: tuple[str, ...] = ()
-    in_all_releases: bool = False
 
     def columns_for(self, largest_scale: int) -> pa.Schema:
         """Return its columns with the digits that values of an event schema have."""

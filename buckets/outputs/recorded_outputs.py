@@ -102,7 +102,7 @@ def output_rows(
         output: the output, such as `alerts`.
         columns: which columns are wanted; None for all.
         selection: which rows.
-        optional: which of the columns are None where an earlier release has written the output without them.
+        optional: which of the columns are None where the output was written without them.
 
     Yields:
         Dictionaries: keys, events and terms as objects, times in ms since the epoch. Values are decimals in tables and

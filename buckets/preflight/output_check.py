@@ -10,10 +10,7 @@ from buckets.delta.whole_table import is_made, last_number, open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
-from buckets.outputs.columns import ALERTS, BATCHES, OUTPUTS, TABLES
-
-_OF_ALL_RELEASES = (*(output.name for output in OUTPUTS if output.in_all_releases), BATCHES)
-"""Tables that every release has made; others may be missing in the folder of an older job."""
+from buckets.outputs.columns import ALERTS, BATCHES, EVALUATIONS, TABLES
 
 
 def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> None:
@@ -37,7 +34,7 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
     """See that a folder holds the tables that batches have filled, up to the newest batch that has ended."""
     for name in TABLES:
         table = folder / name
-        if not is_made(table) and (name in _OF_ALL_RELEASES or table.exists()):
+        if not is_made(table) and (name != EVALUATIONS or table.exists()):
             message = (
                 f"output.path {folder} does not hold the table {name} that checkpoint {checkpoint} has filled; put it "
                 "back, or name a new checkpoint and a new output folder"

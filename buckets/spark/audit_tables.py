@@ -1,10 +1,9 @@
-"""An audit's tables, as Spark makes them: with constraints, and upgraded where an earlier release made them."""
+"""An audit's tables, as Spark makes them: with constraints."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
@@ -13,11 +12,10 @@ from buckets.audit.tables import DAY, Column, Table
 from buckets.audit.writer import AT_ONCE
 from buckets.config.settings import AuditSettings
 from buckets.delta.upkeep import retention
-from buckets.delta.whole_table import add_missing_columns, constraints_of, is_same_sql, strict_columns
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
-    """Make tables that are not there yet, constraints in the same commit, and upgrade the others.
+    """Make tables that are not there yet, constraints in the same commit.
 
     Args:
         spark: the session.
@@ -25,12 +23,7 @@ def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSetting
         settings: of the audit; they say for how long old versions are kept.
         tables: the tables.
     """
-    missing: list[Table] = []
-    for table in tables:
-        if folder.has_table(table.name):
-            _upgrade_table(spark, table, _location(folder, table))
-        else:
-            missing.append(table)
+    missing = [table for table in tables if not folder.has_table(table.name)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda table: _make_table(spark, table, _location(folder, table), settings), missing))
 
@@ -64,19 +57,3 @@ def _quoted(location: Path) -> str:
 def _literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def _upgrade_table(spark: SparkSession, table: Table, location: Path) -> None:
-    """Bring a table that an earlier release has made to the columns and constraints of this one."""
-    columns = [pa.field(column.name, column.type, column.nullable) for column in table.columns]
-    add_missing_columns(location, pa.schema(columns))
-    there, quoted = constraints_of(location), _quoted(location)
-    for name in strict_columns(location, pa.schema(columns)):
-        spark.sql(f"ALTER TABLE {quoted} ALTER COLUMN {name} DROP NOT NULL")
-    for check in table.checks:
-        if is_same_sql(there.get(check.name), check.sql):
-            continue
-        if check.name in there:
-            spark.sql(f"ALTER TABLE {quoted} DROP CONSTRAINT {check.name}")
-        # By Spark, which keeps the text but for blanks: delta-rs rewrites it, so that it would differ at every start.
-        spark.sql(f"ALTER TABLE {quoted} ADD CONSTRAINT {check.name} CHECK ({check.sql})")

@@ -13,7 +13,7 @@ from buckets.checkpoint.basis import Terms
 from buckets.delta.commits import DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable, WriteApart
 from buckets.delta.upkeep import Upkeep
-from buckets.delta.whole_table import add_missing_columns, make_table
+from buckets.delta.whole_table import make_table
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
@@ -67,10 +67,9 @@ class DeltaSink:
         return f"{self._identity}-{name}"
 
     def prepare(self, terms: Terms) -> None:
-        """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
+        """Make the tables that are not there yet, so that every output can be read at once."""
         for name, schema in table_columns(terms).items():
             make_table(self._folder / name, schema)
-            add_missing_columns(self._folder / name, schema)
             if self._upkeep is not None:
                 self._upkeep.prepare(self._folder / name)
 

@@ -100,7 +100,7 @@ class KafkaSink:
         binary = None
         if self._binary is not None:
             binary = BinaryOutput(self._binary.written_in, self._binary.schemas.prefix(output))
-        messages = Messages(batch.rule_set, batch.terms.event_schema, self._output.message_version)
+        messages = Messages(batch.rule_set, batch.terms.event_schema)
         return OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
 
 

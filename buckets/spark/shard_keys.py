@@ -26,16 +26,13 @@ class ShardKeys:
     keys: tuple[int, ...]
 
     @classmethod
-    def of(cls, shards: int, partitions: int | None) -> Self:
+    def of(cls, shards: int, partitions: int) -> Self:
         """Choose the numbers of shards.
 
         Args:
             shards: how many there are.
-            partitions: over how many partitions they are spread, evenly; None: each has its own number, as in
-                checkpoints of earlier releases.
+            partitions: over how many partitions they are spread, evenly.
         """
-        if partitions is None:
-            return cls(tuple(range(shards)))
         chosen, first = np.full(shards, -1), 0
         while (open_shards := np.flatnonzero(chosen < 0)).size:
             numbers = np.arange(first, first + _TRIED)

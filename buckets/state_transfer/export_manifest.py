@@ -92,8 +92,8 @@ class ExportManifest(BaseModel):
             raise BucketsError(message)
         try:
             written = json.loads(file.read_bytes())
-            if written["format"] > FORMAT:
-                message = f"has format {written['format']}, and this release reads 1 to {FORMAT}"
+            if written["format"] != FORMAT:
+                message = f"has format {written['format']}, and this release reads format {FORMAT}"
                 raise BucketsError(message)
             manifest = cls.model_validate(written)
             check_release(manifest.job)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-CODEC_VERSION: Final = 4
+CODEC_VERSION: Final = 1

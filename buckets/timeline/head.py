@@ -1,6 +1,6 @@
 """A head as bytes: what is kept of a key beside its pages, and what is read of it first.
 
-Layout of version 4, integers as varints:
+Layout, integers as varints:
 
     version (1 byte) · clock_ms (signed) · generation · next page number · pages · columns
         · flags: 1 if it is complete since some time only, 2 if some of the newest cells has an event without a value
@@ -14,11 +14,6 @@ Layout of version 4, integers as varints:
 *Since when* is written for a key that came when some of its earlier events may have been evicted (see `eviction`), as
 long as a window can reach that far back.
 
-Version 3 has no events without a value. Version 2 does not say either since when. A timeline of version 1 is:
-version · columns (1 byte) · clock_ms (signed) · cells · raw cells as in a page, the first time signed. It is read as
-a
-head without pages. All are written as version 4.
-
 The directory of a timeline.
 """
 
@@ -27,16 +22,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import allocating, inlined, leaf
+from buckets.compiled import allocating, leaf
 from buckets.numbers import varint
 from buckets.timeline.codec import CODEC_VERSION
 from buckets.timeline.page import (
     COLUMN_BYTES,
     FIXED_BYTES,
-    read_cells,
     read_counts,
     read_extremes,
-    read_raw,
     write_extremes,
 )
 from buckets.timeline.timeline import NO_ID, Timeline, push
@@ -172,9 +165,9 @@ class HeadFields(NamedTuple):
 @leaf
 def read_entry_count(data, start, end):
     """Return how many pages a head has; UNKNOWN_VERSION where it cannot be read."""
-    if end <= start or data[start] == 1:
+    if end <= start:
         return np.int64(0)
-    if data[start] < 2 or data[start] > CODEC_VERSION:
+    if data[start] != CODEC_VERSION:
         return np.int64(UNKNOWN_VERSION)
     _, at = varint.read_signed(data, start + 1)
     _, at = varint.read(data, at)
@@ -196,26 +189,21 @@ def read_head(data, start, end, directory: Directory, key):
 
     Returns:
         The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where
-        it always was), its generation (0 where that was not written), the next page number, where its newest cells
+        it always was), its generation, the next page number, where its newest cells
         stand, how many they are, and whether one of them has an event without a value.
     """
-    since_ms, flags = np.int64(FROM_THE_BEGINNING), np.int64(0)
+    since_ms = np.int64(FROM_THE_BEGINNING)
     if end <= start:
         return np.int64(NO_CLOCK), since_ms, np.int64(0), np.int64(0), start, np.int64(0), False
-    if data[start] == 1:
-        clock_ms, at = varint.read_signed(data, start + 2)
-        cells, _ = varint.read_count(data, at)
-        return clock_ms, since_ms, np.int64(0), np.int64(0), start, cells, False
     clock_ms, at = varint.read_signed(data, start + 1)
     generation, at = varint.read_count(data, at)
     next_page, at = varint.read_count(data, at)
     pages, at = varint.read_count(data, at)
     columns, at = varint.read_count(data, at)
-    if data[start] != 2:
-        flags, at = varint.read_count(data, at)
-        if flags & _SINCE:
-            distance_ms, at = varint.read_signed(data, at)
-            since_ms = clock_ms + distance_ms
+    flags, at = varint.read_count(data, at)
+    if flags & _SINCE:
+        distance_ms, at = varint.read_signed(data, at)
+        since_ms = clock_ms + distance_ms
     before_ms = clock_ms
     for entry in range(directory.start[key], directory.start[key] + pages):
         at = _read_entry(data, at, directory, entry, columns, before_ms)
@@ -248,30 +236,6 @@ def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
             directory.extremes[1, column, entry] = greatest
             directory.nulls[column, entry] = nulls
     return at
-
-
-@inlined
-def read_newest_cells(data, start, at, timeline: Timeline, owner, from_ms) -> None:
-    """Append the newest cells of a head to those of a timeline.
-
-    Args:
-        data: uint8 array that holds the head.
-        start: its first byte.
-        at: where the cells stand, as `read_head` said.
-        timeline: must have room for them.
-        owner: what they belong to.
-        from_ms: cells that end before it are passed over.
-    """
-    if data[start] != 1:
-        read_cells(data, at, timeline, owner, from_ms)
-        return
-    columns = np.int64(data[start + 1])
-    _, at = varint.read_signed(data, start + 2)
-    cells, at = varint.read_count(data, at)
-    if cells == 0:
-        return
-    first_ms, at = varint.read_signed(data, at)
-    read_raw(data, at, timeline, columns, cells, owner, first_ms, from_ms, False)
 
 
 @leaf

@@ -23,7 +23,6 @@ from buckets.timeline.head import (
     push_entry,
     read_entry_count,
     read_head,
-    read_newest_cells,
 )
 from buckets.timeline.page import read_cells
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline
@@ -129,7 +128,7 @@ def load_timeline(timeline: Timeline, pool, heads: Heads, directory: Directory, 
             push_entry(timeline, directory, entry)
     if heads.cells[key]:
         at = heads.cells_at[key]
-        read_newest_cells(pool, heads.start[key], at, timeline, np.int32(HOT), np.int64(FROM_THE_BEGINNING))
+        read_cells(pool, at, timeline, np.int32(HOT), np.int64(FROM_THE_BEGINNING))
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def _pool_of(heads: ByteStrings) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
     key = unreadable(pool, start)
     if key >= 0:
         version = pool[start[key]]
-        message = f"a timeline was written by codec version {version}, and this release reads 1 to {CODEC_VERSION}"
+        message = f"a timeline was written by codec version {version}, and this release reads version {CODEC_VERSION}"
         raise BucketsError(message)
     return pool, start
 

@@ -9,7 +9,7 @@ Layout, integers as varints:
                of its id in bytes and the id in UTF-8
 
 Events without a value are written as what no value is: in a raw cell as 0 in two bytes (80 00); in a combined one,
-before the least value, as the greatest integer · 1 · how many there are. Releases before codec 4 wrote neither.
+before the least value, as the greatest integer · 1 · how many there are.
 
 Nothing here depends on which rules are in force: columns are those of the group's layout at the time of writing, a
 reader with more columns takes the missing ones as 0, one with fewer passes over the others.
@@ -132,7 +132,7 @@ def read_cells(data, at, timeline: Timeline, owner, from_ms):
     time_ms, at = varint.read_signed(data, at)
     for _ in range(combined):
         time_ms, at = _read_combined(data, at, timeline, columns, owner, time_ms, from_ms)
-    return read_raw(data, at, timeline, columns, raw, owner, time_ms, from_ms, True)
+    return _read_raw(data, at, timeline, columns, raw, owner, time_ms, from_ms)
 
 
 @inlined
@@ -169,14 +169,13 @@ def _read_combined(data, at, timeline: Timeline, columns, owner, before_ms, from
 
 
 @inlined
-def read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_ms, starts_with_gap):
-    """Append raw cells to a timeline, the first at `time_ms` or a gap later; returns the position after them."""
+def _read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_ms):
+    """Append raw cells to a timeline, the first a gap after `time_ms`; returns the position after them."""
     first, known = timeline.size[0], timeline.extremes.shape[1]
     skipped = np.int64(0)
     for number in range(raw):
-        if number > 0 or starts_with_gap:
-            gap_ms, at = varint.read_count(data, at)
-            time_ms += gap_ms
+        gap_ms, at = varint.read_count(data, at)
+        time_ms += gap_ms
         if time_ms < from_ms:
             skipped += 1
             continue

@@ -1,6 +1,5 @@
 """`buckets watch`: what it says of a job that runs, has stopped, has died, or never ran."""
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from io import StringIO
@@ -21,7 +20,7 @@ from buckets.monitor.words import faults_of, pace_line
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import first_rule_set
-from tests.core.checkpoints import written_in
+from tests.core.checkpoints import write_sealed, written_in
 from tests.core.done_batches import batch
 from tests.core.examples import rule
 
@@ -80,7 +79,7 @@ def run_job(checkpoint: Path, *alerts: pa.Table, **done: Any) -> Live:
 def change(checkpoint: Path, **fields: Any) -> None:
     """Change fields of the status."""
     path = live_path(checkpoint)
-    path.write_text(json.dumps(written_in(path) | fields))
+    write_sealed(path, written_in(path) | fields)
 
 
 def test_a_job_that_never_ran_is_one_line_and_a_failure(buckets, conf, as_worded):

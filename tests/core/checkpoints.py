@@ -6,6 +6,7 @@ from typing import Any
 
 from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.record_files import seal_json
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.feeds.rules.rule_book import RuleBook
@@ -68,7 +69,12 @@ def change_job(checkpoint: Checkpoint, **changes) -> None:
     """Change what is written in job.json; None takes a field away."""
     job = checkpoint.path / "buckets" / "job.json"
     written = written_in(job) | changes
-    job.write_text(json.dumps({name: value for name, value in written.items() if value is not None}))
+    write_sealed(job, {name: value for name, value in written.items() if value is not None}, checkpoint.path)
+
+
+def write_sealed(file: Path, record: Any, checkpoint: Path | None = None) -> None:
+    """Write a record with its checksum; one of a checkpoint is where it lies there."""
+    file.write_bytes(seal_json(record, place="" if checkpoint is None else file.relative_to(checkpoint).as_posix()))
 
 
 def terms(

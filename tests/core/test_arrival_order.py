@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
 from buckets.checkpoint.cuts import ArrivalOrder, Ordering, OrderRange
-from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
@@ -61,19 +60,6 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path, as
     again.check(2, (9, 12))
     with pytest.raises(BucketsError, check=as_worded):
         again.check(2, (8, 12))
-
-
-def test_the_order_goes_on_after_what_an_earlier_release_has_written(tmp_path):
-    files, ordering = RecordFiles(tmp_path), Ordering("seen", refuse=True)
-    files.write(files.folder / "arrival_order.json", {"batch_id": 4, "before": 7, "greatest": 9})
-    order = ArrivalOrder(tmp_path, ordering)
-    order.check(4, (8, 9))
-    for batch_id, span in ((5, (10, 11)), (6, (12, 12))):
-        with pytest.raises(BucketsError, match="arrives after"):
-            order.check(batch_id, (span[0] - 2, span[1]))
-        end(tmp_path, order, batch_id, span)
-        order = ArrivalOrder(tmp_path, ordering)
-        order.check(batch_id, span)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Checkpoint and folder of an audit: what belongs together, and starts that died half way."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from buckets.config.settings import AuditSettings, JobSettings
 from buckets.errors import BucketsError
 from buckets.files import partial_of
 from buckets.outputs import columns
-from tests.core.checkpoints import written_in
+from tests.core.checkpoints import write_sealed, written_in
 from tests.core.examples import SCHEMA
 
 TOPICS = {"in": TRANSACTIONS, "fraud": columns.ALERTS}
@@ -129,7 +128,7 @@ def test_tables_of_another_checkpoint_are_refused(tmp_path, as_worded):
 def test_a_checkpoint_of_a_later_release_is_refused(tmp_path, as_worded):
     folder(tmp_path).open()
     audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
-    audit.write_text(json.dumps(written_in(audit) | {"format": 2}))
+    write_sealed(audit, written_in(audit) | {"format": 2}, tmp_path / "checkpoint")
     with pytest.raises(BucketsError, check=as_worded):
         folder(tmp_path).open()
 

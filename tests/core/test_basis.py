@@ -3,7 +3,7 @@
 import pytest
 
 from buckets.events.schema import EventTime
-from tests.core.checkpoints import basis, change_job, schema_with, with_attributes, with_measures, with_time, written_in
+from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures, with_time, written_in
 from tests.core.examples import SCHEMA
 
 TAIL = {"tail": "2h"}
@@ -37,13 +37,6 @@ def test_a_precision_that_is_the_same_is_not_mentioned(checkpoint, precision):
     assert checkpoint.job.carried_over(basis(precision=precision)) is None
     checkpoint.job.open(basis(precision=precision))
     assert checkpoint.job.carried_over(basis(precision=precision)) is None
-
-
-def test_a_checkpoint_from_before_precision_could_be_set_holds_raw_events(checkpoint, as_worded):
-    checkpoint.job.open(basis())
-    change_job(checkpoint, precision=None)
-    assert checkpoint.job.carried_over(basis()) is None
-    assert as_worded(checkpoint.job.carried_over(basis(precision=TAIL)))
 
 
 YEAR_2027, YEAR_2300 = "2027-01-01T00:00:00+00:00", "2300-01-01T00:00:00+00:00"
@@ -81,30 +74,6 @@ def test_what_does_not_touch_the_state_may_change_and_is_said_once(checkpoint, o
     written = written_in(checkpoint.path / "buckets" / "job.json")
     assert written == basis(**other).to_json() | {"id": identity}
     assert checkpoint.job.carried_over(basis(**other)) is None
-
-
-def test_a_release_that_did_not_write_what_is_done_with_nulls_was_strict(checkpoint, as_worded):
-    checkpoint.job.open(basis())
-    before = basis().to_json()["policies"]
-    change_job(checkpoint, policies={name: value for name, value in before.items() if name != "engine.nulls"})
-    assert checkpoint.job.carried_over(basis(nulls="strict")) is None
-    assert as_worded(checkpoint.job.carried_over(basis()))
-
-
-def test_a_release_that_did_not_write_what_duplicates_are_knew_them_by_their_time(checkpoint, as_worded):
-    checkpoint.job.open(basis())
-    before = basis().to_json()["policies"]
-    change_job(checkpoint, policies={name: value for name, value in before.items() if name != "engine.duplicates"})
-    assert checkpoint.job.carried_over(basis()) is None
-    assert as_worded(checkpoint.job.carried_over(basis(duplicates={"by": "id", "within": "2h"})))
-
-
-def test_policies_that_an_earlier_release_did_not_write_are_not_said_to_have_changed(checkpoint, as_worded):
-    checkpoint.job.open(basis())
-    change_job(checkpoint, policies=None)
-    assert checkpoint.job.carried_over(basis(late="drop")) is None
-    checkpoint.job.open(basis(late="drop"))
-    assert as_worded(checkpoint.job.carried_over(basis(late="add")))
 
 
 @pytest.mark.parametrize(

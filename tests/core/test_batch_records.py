@@ -1,11 +1,8 @@
 """Which rules evaluate which batch, also after a crash."""
 
-import json
-
 import pytest
 
 from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecord
-from buckets.files import write_whole
 from buckets.rules.completeness import Stretch
 from tests.core.checkpoints import ONE, OTHER, book_of, files, ran, written_in
 from tests.core.examples import since
@@ -63,13 +60,6 @@ def test_what_has_arrived_is_added_up_over_batches(checkpoint):
     assert [checkpoint.batches.record(batch) for batch in range(5)] == [
         BatchRecord(1, tuple(Stretch(*stretch) for stretch in stretches), done=True) for stretches in arrived
     ]
-
-
-@pytest.mark.parametrize(("clock_ms", "arrived"), [(None, ()), (700, (Stretch(700, 700),))])
-def test_a_record_of_an_earlier_release_has_the_greatest_event_time_only(checkpoint, clock_ms, arrived):
-    file = checkpoint.path / "buckets" / "batches" / "000000003.json"
-    write_whole(file, json.dumps({"ruleset_version": 2, "clock_ms": clock_ms, "done": True}))
-    assert checkpoint.batches.record(3) == BatchRecord(2, arrived, done=True)
 
 
 def test_new_rules_begin_after_the_clock_of_the_batch_before(checkpoint):

@@ -13,7 +13,7 @@ from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader, read_message, row
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, load_contract, schema_path
-from buckets.outputs.messages import NEWEST_VERSION, OTHER_VERSION, Message
+from buckets.outputs.messages import Message
 from buckets.rules.change import parse_change
 from tests.core.real_messages import real_messages
 from tests.published_policies import published
@@ -57,9 +57,7 @@ def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_descr
     for message in sent[output]:
         value = json.loads(message.value)
         check.validate(value)
-        assert value["version"] == (
-            NEWEST_VERSION if columns.PUBLISHED[output].contract.endswith("-v2") else OTHER_VERSION
-        )
+        assert value["version"] == columns.PUBLISHED[output].version
 
 
 @pytest.mark.parametrize("engine", [{}, BUCKETED], ids=["exact", "in buckets"])

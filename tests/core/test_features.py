@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 import buckets
 from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
@@ -22,9 +21,7 @@ from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
 from buckets.numbers.fixed_point import format_scaled
-from buckets.outputs.columns import ALERTS, EVALUATIONS
-from buckets.outputs.contract import schema_path
-from buckets.outputs.messages import Messages
+from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
@@ -412,24 +409,3 @@ def test_the_key_of_a_rule_does_not_depend_on_how_other_rules_order_their_fields
     beside = buckets.Evaluator([other, mine], SCHEMA).recorded(events).alerts.to_pylist()
     assert alone["key"] == '{"payer": "p", "bene": "b"}'
     assert {alert["alert_id"] for alert in beside if alert["rule_id"] == "mine"} == {alone["alert_id"]}
-
-
-def test_messages_of_version_1_are_written_for_rules_of_one_aggregate_alone():
-    aggregate, limit = {"function": "sum", "measure": "amount"}, {"operator": ">", "value": "1"}
-    one = {"rule_id": "one", "group_by": ["payer"], "aggregate": aggregate, "window": {"length": "1h"}, "limit": limit}
-    features = {"x": {"function": "count", "window": "1h"}}
-    two = {"rule_id": "two", "group_by": ["payer"], "features": features, "when": "x > 0"}
-    engine = buckets.EngineSettings()
-    changes = changes_between((), [Rule.model_validate(one), Rule.model_validate(two)])
-    rule_set = revise(RuleSet(0, (), (), {}), changes, SCHEMA, (), 0).rule_set
-    events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "amount": ["2.00"]})
-    job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
-    results = job.score_batch(table_arrivals(events, SCHEMA), rule_set)
-    for output, name in ((ALERTS, "alert"), (EVALUATIONS, "evaluation")):
-        rows = OutputDecoder(rule_set, SCHEMA, engine).table(output, results.payloads[output])
-        for version in (1, 2):
-            found = [json.loads(message.value) for message in Messages(rule_set, SCHEMA, version).of(output, rows, 0)]
-            assert {each["rule_id"]: each["version"] for each in found} == {"one": version, "two": 2}
-            for each in found:
-                schema = json.loads(schema_path(f"{name}-v{each['version']}").read_text(encoding="utf-8"))
-                Draft202012Validator(schema | {"additionalProperties": False}).validate(each)

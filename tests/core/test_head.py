@@ -1,6 +1,4 @@
-"""Heads as bytes: clock, directory and newest cells are read as they were written, those of version 1 too."""
-
-from dataclasses import replace
+"""Heads as bytes: clock, directory and newest cells are read as they were written."""
 
 import numpy as np
 import pytest
@@ -17,24 +15,22 @@ from buckets.timeline.head import (
     HeadFields,
     entry_bound,
     new_directory,
-    read_newest_cells,
     write_entry,
     write_head,
 )
 from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.layout import written_bound
-from buckets.timeline.page import write_cells
+from buckets.timeline.page import read_cells, write_cells
 from buckets.timeline.tiers import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
-from tests.core.test_varint import leb128
 from tests.engine import Engine
 from tests.laws import examples
 from tests.oracle import Event
-from tests.strategies import decimals, pagings, precisions, rules, streams
+from tests.strategies import decimals, rules
 
 # As they run inside kernels: compiled.
 new_directory, entry_bound, written_bound = map(compiled, (new_directory, entry_bound, written_bound))
-read_newest_cells, write_cells = map(compiled, (read_newest_cells, write_cells))
+read_cells, write_cells = map(compiled, (read_cells, write_cells))
 write_entry, write_head = map(compiled, (write_entry, write_head))
 
 ALL_MS = LEAST
@@ -48,20 +44,12 @@ COLUMN = st.one_of(
 """Positive and negative sum, least and greatest value, and events without one; or only those."""
 KINDS = ("page", "first_ms", "last_ms", "cells", "event_count", "resolution_ms", "is_trimmed")
 
-# Version 1: clock 2000 ms, 1 column, cells (1500 ms, 1234, "e1") and (2000 ms, -5, "é2").
-VERSION_1 = bytes.fromhex("01 01 a01f 02 b817 f403 a413 09 02 6531 03 c3a932")
-CELLS = [raw(1500, "e1", (1234,)), raw(2000, "é2", (-5,))]
-
-# Version 4: clock 2700 ms, complete since 200 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells
+# Clock 2700 ms, complete since 200 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells
 # of 3 events, folded to 500 ms, not trimmed, sums 1534 and 5, -5 to 1234; then the cell (2700 ms, -7, "é").
 ENTRIES = [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234], 0),))]
 HEAD = (2700, 200, 3, 5, ENTRIES, [raw(2700, "é", (-7,))], 1)
 PAGES_AND_CELLS = "04 c71a dc0b 04 03 f403 fe0b 05 09 d709" + "01 00 01 982a 00 0d 02 c3a9"
-VERSION_4 = bytes.fromhex("04 982a 03 05 01 01 01 8727" + PAGES_AND_CELLS)
-# Version 3: the same; it has no events without a value.
-VERSION_3 = bytes([3]) + VERSION_4[1:]
-# Version 2: the same, which says nothing of since when it is complete.
-VERSION_2 = bytes.fromhex("02 982a 03 05 01 01" + PAGES_AND_CELLS)
+WRITTEN = bytes.fromhex("01 982a 03 05 01 01 01 8727" + PAGES_AND_CELLS)
 
 
 @st.composite
@@ -150,7 +138,7 @@ def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
         cells = int(found.cells[key])
         timeline, _ = laid_out([], known, room=cells)
         if cells:
-            read_newest_cells(pool, start[key], found.cells_at[key], timeline, np.int32(-1), ALL_MS)
+            read_cells(pool, found.cells_at[key], timeline, np.int32(-1), ALL_MS)
         of_key = entries_of(directory, directory.start[key], directory.start[key + 1], known)
         numbers = int(found.clock_ms[key]), int(found.since_ms[key]), int(found.next_page[key])
         seen.append((*numbers, of_key, cells_of(timeline, pool)))
@@ -188,7 +176,7 @@ def test_a_head_of_another_generation_is_that_of_a_new_key_whose_pages_are_known
 
 @pytest.mark.parametrize("version", [0, CODEC_VERSION + 1, 255])
 def test_a_head_of_an_unknown_version_is_found(version):
-    heads = [b"", VERSION_1, bytes([version]) + VERSION_1[1:], VERSION_1]
+    heads = [b"", WRITTEN, bytes([version]) + WRITTEN[1:], WRITTEN]
     assert unreadable(*ByteStrings.of(heads)) == 2
 
 
@@ -201,24 +189,18 @@ def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount,
     engine.store["k1"] = bytes([version]) + engine.store["k1"][1:]
     store, pages = dict(engine.store), dict(engine.pages)
     assert pages
-    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 4"):
+    with pytest.raises(
+        BucketsError, match=rf"was written by codec version {version}, and this release reads version 1"
+    ):
         engine.run([[Event("e1", 1003, key, (amount, fee)) for key in ("k0", "k1")]])
     assert (engine.store, engine.pages) == (store, pages)
 
 
 @pytest.mark.slow
-def test_bytes_of_version_4_are_read_and_written():
-    assert written(HEAD) == VERSION_4
-    assert read([VERSION_4], 1) == [expected(HEAD, 1)]
-    assert VERSION_4[0] == CODEC_VERSION
-
-
-def test_bytes_of_version_3_are_read():
-    assert read([VERSION_3], 1) == [expected(HEAD, 1)]
-
-
-def test_bytes_of_version_2_are_read_as_complete():
-    assert read([VERSION_2], 1) == [expected((HEAD[0], LEAST, *HEAD[2:]), 1)]
+def test_a_head_has_these_bytes():
+    assert written(HEAD) == WRITTEN
+    assert read([WRITTEN], 1) == [expected(HEAD, 1)]
+    assert WRITTEN[0] == CODEC_VERSION
 
 
 def test_the_greatest_numbers_fit_their_bound():
@@ -226,71 +208,3 @@ def test_the_greatest_numbers_fit_their_bound():
     column = (2**94, 2**94, [LEAST, GREATEST], 2**62)
     head = (LEAST, GREATEST, 2**31, 2**31, [(numbers, (column, column))], [], 2)
     assert read([written(head)], 2) == [expected(head, 2)]
-
-
-# Version 1, read by this release
-
-
-def version_1(clock_ms: int, cells, columns: int) -> bytes:
-    """A timeline as releases before pages wrote it."""
-
-    def signed(number: int) -> bytes:
-        return leb128(2 * number if number >= 0 else -2 * number - 1)
-
-    parts = [bytes([1, columns]), signed(clock_ms), leb128(len(cells))]
-    before_ms = None
-    for cell in cells:
-        parts.append(signed(cell.first_ms) if before_ms is None else leb128(cell.first_ms - before_ms))
-        before_ms = cell.first_ms
-    parts += [signed(cell.least[column]) for column in range(columns) for cell in cells]
-    for cell in cells:
-        parts += [leb128(len(cell.event_id.encode())), cell.event_id.encode()]
-    return b"".join(parts)
-
-
-@st.composite
-def old_timelines(draw):
-    columns = draw(st.integers(0, 3))
-    cells = [cell for cell in draw(cell_lists(columns, INT64S, TIMES_MS)) if cell.event_id is not None]
-    return draw(INT64S), cells, columns
-
-
-def test_bytes_of_version_1_are_read():
-    assert version_1(2000, CELLS, 1) == VERSION_1
-    assert read([VERSION_1], 1) == [(2000, LEAST, 0, [], CELLS)]
-
-
-@given(st.lists(old_timelines(), max_size=3), st.integers(0, 4))
-def test_timelines_of_version_1_are_heads_without_pages(many, known):
-    data = [version_1(*timeline) for timeline in many]
-    assert read(data, known) == [
-        expected((clock_ms, LEAST, 0, 0, [], cells, columns), known) for clock_ms, cells, columns in many
-    ]
-
-
-@pytest.mark.slow
-@settings(max_examples=examples(100))
-@given(rules(), streams(nulls=False), precisions(), pagings(), st.integers(0, 80), st.booleans())
-def test_a_run_goes_on_from_version_1_as_if_it_had_been_this_release_from_the_start(
-    rules, events, precision, paging, change, is_tiered
-):
-    """Raw events that lie beyond a tail by now are folded as their key is visited."""
-    settings = {"allowed_lateness": "20ms"}
-    later = settings | ({"precision": precision} if is_tiered else {})
-    whole, old, new = (
-        Engine(rules, paging, **settings),
-        Engine(rules, paging, **settings),
-        Engine(rules, paging, **later),
-    )
-    for engine in (whole, old, new):
-        engine.plan = replace(engine.plan, group=replace(engine.plan.group, generation=0))
-    columns = len(old.plan.group.measures)
-    assert whole.run([events[:change]]) == old.run([events[:change]])
-    whole.settings(**later)
-    whole.plan = replace(whole.plan, group=replace(whole.plan.group, generation=0))
-    new.store = {key: version_1(clock_ms, cells, columns) for key, (clock_ms, cells) in old.state().items()}
-    for event in events[change:]:
-        assert new.run([[event]]) == whole.run([[event]])
-        assert new.store[event.key][0] == CODEC_VERSION
-        new.check_store()
-    assert new.state() == whole.state()

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,6 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.checkpoint.record_files import seal_json, unseal_json
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history.replay import replay as replays
@@ -246,14 +244,6 @@ def test_only_alerts_of_the_time_asked_for_are_compared(job):
     assert (found.last_batch, found.events) == (0, 4)
 
 
-def test_what_an_earlier_release_did_not_write_is_not_compared(job):
-    older = ("severity", "tags", "score", "held_back", "terms", "condition", "count_lower", "count_upper")
-    for row in job.rows["alerts"]:
-        row |= dict.fromkeys(older)
-    job.rows["alerts"][0]["count"] = 77
-    assert changed(job) == [("alerts", "different", ("count",), job.rows["alerts"][0]["event_id"])]
-
-
 def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     told = []
     job.rows["alerts"][0] |= {"warm": False}
@@ -364,17 +354,6 @@ def test_an_empty_archive_says_so(tmp_path, as_worded):
     job.batch([])
     with pytest.raises(BucketsError, check=as_worded):
         replay_history(job.history(), ReplayRequest())
-
-
-def test_batches_of_an_earlier_release_cannot_be_replayed(job, as_worded):
-    history = job.history()
-    (cuts,) = (job.checkpoint.path / "buckets" / "cuts").glob("*")
-    lines = [unseal_json(line) for line in cuts.read_bytes().split(b"\n") if line]
-    cuts.write_bytes(
-        b"\n".join(seal_json(line | ({} if at else {"ruleset_version": 0})) for at, line in enumerate(lines))
-    )
-    with pytest.raises(BucketsError, check=as_worded):
-        replay_history(replace(history, recorded=job.recorded), ReplayRequest())
 
 
 def test_rows_that_are_of_no_rule_are_compared_too():

@@ -1,7 +1,5 @@
 """What else decides the results of a batch, also when it is run again under another configuration."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from tests.core.checkpoints import (
     ONE,
     book_of,
     files,
-    ran,
     schema_with,
     terms,
     with_attributes,
@@ -60,22 +57,6 @@ def test_a_batch_that_is_run_again_has_the_terms_it_was_begun_with_and_the_next_
     assert begun(checkpoint, 5, before) == before
 
 
-def test_terms_of_releases_that_did_not_write_what_is_done_with_nulls_were_strict():
-    written = json.loads(terms().model_dump_json())
-    assert written["engine"].pop("nulls") == "leave_out"
-    assert Terms.model_validate_json(json.dumps(written)) == terms(nulls="strict")
-    assert Terms.model_validate_json(terms().model_dump_json()) == terms()
-
-
-def test_terms_that_earlier_releases_can_read_are_written_as_they_wrote_them():
-    written = terms().model_dump(mode="json")
-    assert not {"key_format", "unjudged"} & written.keys()
-    assert "duplicates" not in written["engine"]
-    assert written["event_schema"]["measures"]["amount"] == {"scale": 2}
-    others = terms().model_copy(update={"key_format": "json", "unjudged": ("atm",)})
-    assert Terms.model_validate_json(others.model_dump_json()) == others
-
-
 def test_terms_of_a_later_release_are_one_line(checkpoint):
     begun(checkpoint, 0, terms())
     records, file = RecordFiles(checkpoint.path), next((records_folder(checkpoint.path) / "terms").iterdir())
@@ -102,15 +83,6 @@ def test_a_start_that_died_between_terms_and_record_leaves_the_batch_to_the_term
         assert checkpoint.batches.terms_for(1, now) == now
     assert begun(checkpoint, 1, terms()) == terms()
     assert begun(checkpoint, 1, terms(late="drop")) == terms()
-
-
-def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(checkpoint):
-    """It wrote no terms."""
-    ran(book_of(checkpoint, ONE), 0)
-    book_of(checkpoint, ONE).for_batch(1)
-    assert begun(checkpoint, 1, terms(late="drop")) == terms(late="drop")
-    assert begun(checkpoint, 2, terms(late="drop")) == terms(late="drop")
-    assert begun(checkpoint, 2, terms()) == terms(late="drop")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Chunks of the eviction schedule: JSON lists of keys, read and written in columns.
 
 An entry is a key, `"k"`, or a key with its clock, `["k", 1700000000000]`. What is written has no spaces, and only what
-JSON must escape is escaped; what is read may have both, as earlier releases wrote it.
+JSON must escape is escaped.
 """
 
 from typing import Final

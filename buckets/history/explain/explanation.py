@@ -29,7 +29,7 @@ class RuleThen:
         ruleset_version: the version of all rules that scored the event.
         author: who made this version of it.
         reason: why.
-        made_ms: when it came into force; None where an earlier release did not write it down.
+        made_ms: when it came into force.
         lists: by name, the versions of the lists that the batch saw and the rule looks into.
     """
 

@@ -7,7 +7,7 @@ Keys that the job and a replay have evicted at other moments, and the difference
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,12 +25,6 @@ DifferenceKind = Literal["recorded_only", "replayed_only", "different"]
 KINDS: tuple[DifferenceKind, ...] = ("recorded_only", "replayed_only", "different")
 _SIDE, _ROW = "side", "row"
 _SEPARATOR = "\x1f"
-_WRITTEN_SINCE = (
-    ("tags", ("severity", "tags", "score", "held_back")),
-    ("condition", ("terms", "condition")),
-    ("count_lower", ("count_lower", "count_upper")),
-)
-"""Columns that alerts of earlier releases lack, each time with one that is null in those only (but see `_unknown`)."""
 
 
 @dataclass(frozen=True)
@@ -111,22 +105,11 @@ def _paired(output: str, recorded: Iterable[ComparedRow], replayed: Iterable[Com
             yield RowDifference(output, "recorded_only", (), row, None)
             continue
         other = same.pop(0)
-        unknown = _unknown(row)
-        fields = tuple(name for name in row if name not in unknown and not _is_same(row[name], other[name]))
+        fields = tuple(name for name in row if not _is_same(row[name], other[name]))
         if fields:
             yield RowDifference(output, "different", fields, row, other)
     for row in (row for same in others.values() for row in same):
         yield RowDifference(output, "replayed_only", (), None, row)
-
-
-def _unknown(recorded: ComparedRow) -> Sequence[str]:
-    """Return the columns of a row that the release which wrote it did not know."""
-    unknown: list[str] = []
-    for sign, names in _WRITTEN_SINCE:
-        is_of_one_value = sign != "count_lower" or recorded.get("count") is not None
-        if sign in recorded and recorded[sign] is None and is_of_one_value:
-            unknown += names
-    return unknown
 
 
 def _is_same(one: Any, other: Any) -> bool:

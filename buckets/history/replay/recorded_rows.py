@@ -167,4 +167,4 @@ RecordedRows = OutputTables | AuditedTables
 def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
     """Return columns of a table of Delta; those that it lacks are null."""
     wanted = Selection({}, span.times, tests)
-    return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)
+    return output_table(path, schema.names, wanted).cast(schema)

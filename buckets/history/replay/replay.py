@@ -116,9 +116,8 @@ def check_whole(history: History, times: TimeRange) -> int | None:
     archive, recorded = history.archive, history.recorded
     if recorded.before is not None:
         message = (
-            f"the batches up to {recorded.before.batch_id} are not in the archive: an earlier release has scored them, "
-            "which did not keep where it cut the stream, or `buckets audit` has not kept all of their messages; only a "
-            "job that is archived from its beginning can be replayed"
+            f"the batches up to {recorded.before.batch_id} are not in the archive: `buckets audit` has not kept all of "
+            "their messages; only a job that is archived from its beginning can be replayed"
         )
         raise BucketsError(message)
     _check_names(history)
