@@ -14,15 +14,10 @@ Int64s = npt.NDArray[np.int64]
 
 
 class ByteStrings(NamedTuple):
-    """Byte strings, one after the other. Both arrays are read-only: for others numba would compile kernels again.
+    """Byte strings, one after the other. Both arrays are read-only: for others numba would compile kernels again."""
 
-    Attributes:
-        data: uint8, the bytes of all.
-        start: int64 `(strings + 1,)`, where each begins in `data`, and where the last one ends.
-    """
-
-    data: npt.NDArray[np.uint8]
-    start: Int64s
+    data: npt.NDArray[np.uint8]  # uint8, the bytes of all
+    start: Int64s  # int64 `(strings + 1,)`, where each begins in `data`, and where the last one ends
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "ByteStrings":

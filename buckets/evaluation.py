@@ -34,8 +34,7 @@ from buckets.rules.revision import revise
 from buckets.rules.rule import Rule, value_scale
 from buckets.rules.rule_set import RuleSet
 
-_OF_SOURCE = ("source", "source_order", "position")
-"""Where a row stood among files or partitions."""
+_OF_SOURCE = ("source", "source_order", "position")  # Where a row stood among files or partitions
 _POSITION = pa.field("position", pa.int64())
 
 

@@ -6,8 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-_BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Fillers of Hangul, and the pattern of Braille without dots."""
+_BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # Fillers of Hangul, and the pattern of Braille without dots
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """They turn the direction of what follows, so that a text reads as another one."""
 _SHORT = 300

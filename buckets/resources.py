@@ -13,8 +13,7 @@ def resource(name: str) -> Path:
 
 DEMO_RULES = resource("conf/demo-rules.yaml")
 DEFAULT_SCHEMA = resource("schemas/transaction.yaml")
-SITE = _PACKAGE / "site"
-"""Where `make docs` puts the documentation as a site, also in an installed wheel."""
+SITE = _PACKAGE / "site"  # Where `make docs` puts the documentation as a site, also in an installed wheel
 
 
 def built_site() -> Path | None:

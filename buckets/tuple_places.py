@@ -26,8 +26,7 @@ from numba.extending import box
 _WORD: Final = 8
 _BYTE, _INT64 = llvm.IntType(8), llvm.IntType(64)
 _ADDRESS = _BYTE.as_pointer()
-_MOST_WORDS: Final = 4096
-"""More than any tuple has."""
+_MOST_WORDS: Final = 4096  # More than any tuple has
 _ARGUMENT: Final = ("captures(none)", "noalias", "nonnull", "readonly")
 """What LLVM may take for granted of an address that is handed over: what lies there stays as it is."""
 

@@ -20,8 +20,7 @@ from buckets.validation import VARIABLE, Location, faults_of
 from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-LARGEST_BYTES = 32 * 2**20
-"""Bytes of the largest file that is read: room for 100,000 rules."""
+LARGEST_BYTES = 32 * 2**20  # Bytes of the largest file that is read: room for 100,000 rules
 
 
 def read_text(path: Path, what: str) -> str:

@@ -42,25 +42,15 @@ class Own(Protocol):
 
 
 class Values(NamedTuple):
-    """A feature at some events.
+    """A feature at some events."""
 
-    Attributes:
-        scaled: the values times `10**scale`, `(events,)`; of a boolean 0 and 1.
-        scale: digits after the point.
-        valid: which are not NULL.
-        lower: the least that each can be with `tail: all`, where it is not NULL.
-        upper: the greatest.
-        may_be_null: which may be NULL, as far as is known.
-        exact: which are known to the last digit.
-    """
-
-    scaled: Integers
-    scale: int
-    valid: Flags
-    lower: Integers
-    upper: Integers
-    may_be_null: Flags
-    exact: Flags
+    scaled: Integers  # the values times `10**scale`, `(events,)`; of a boolean 0 and 1
+    scale: int  # digits after the point
+    valid: Flags  # which are not NULL
+    lower: Integers  # the least that each can be with `tail: all`, where it is not NULL
+    upper: Integers  # the greatest
+    may_be_null: Flags  # which may be NULL, as far as is known
+    exact: Flags  # which are known to the last digit
 
 
 class Aggregate(ABC):

@@ -14,30 +14,21 @@ ColumnKind = Literal[
 """What a timeline keeps of an event for a feature: the field's value, 1 for an event that counts, a value that is
 neutral for min or max for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
 of 126 bits, or a number and 0."""
-Integers = npt.NDArray[Any]
-"""int64, or Python integers where 64 bits may not be enough."""
+Integers = npt.NDArray[Any]  # int64, or Python integers where 64 bits may not be enough
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Component:
-    """Something that the kernel computes for an aggregate, over the events that its feature counts.
+    """Something that the kernel computes for an aggregate, over the events that its feature counts."""
 
-    Attributes:
-        operation: one of `operation`.
-        column: of what; None for a count.
-        second: a second column, where pairs of values are counted.
-        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
-    """
-
-    operation: int
-    column: ColumnKind | None = None
-    second: ColumnKind | None = None
-    parameter: int = 0
+    operation: int  # one of `operation`
+    column: ColumnKind | None = None  # of what; None for a count
+    second: ColumnKind | None = None  # a second column, where pairs of values are counted
+    parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
 
 
-EVENTS: Final = Component(COUNT)
-"""How many events count."""
+EVENTS: Final = Component(COUNT)  # How many events count
 
 
 class Computed(NamedTuple):
@@ -55,8 +46,7 @@ class Computed(NamedTuple):
     exact: Flags
 
 
-COMPUTED: Final = Computed._fields
-"""The names of what is known of a component."""
+COMPUTED: Final = Computed._fields  # The names of what is known of a component
 
 
 class EventCounts(NamedTuple):

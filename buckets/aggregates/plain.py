@@ -15,19 +15,13 @@ ENOUGH_DIGITS: Final = 400
 
 @dataclass(frozen=True)
 class CountedEvents:
-    """The events that an aggregate counts, by time and those of one time as they arrived.
+    """The events that an aggregate counts, by time and those of one time as they arrived."""
 
-    Attributes:
-        times_ms: when each happened.
-        values: the value of each, an integer of a measure or a `long`; None where the aggregate looks at no field.
-        own: the index of the event whose window it is; None where it does not count itself.
-        end_ms: the time of that event.
-    """
-
-    times_ms: Sequence[int]
+    times_ms: Sequence[int]  # when each happened
+    # the value of each, an integer of a measure or a `long`; None where the aggregate looks at no field
     values: Sequence[Any]
-    own: int | None
-    end_ms: int
+    own: int | None  # the index of the event whose window it is; None where it does not count itself
+    end_ms: int  # the time of that event
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -44,17 +38,11 @@ class CountedEvents:
 
 @dataclass(frozen=True)
 class PlainValue:
-    """A value.
+    """A value."""
 
-    Attributes:
-        exact: to the last digit, unrounded where it is a quotient; None where there is none.
-        shown: as results show it; a truth of a boolean aggregate.
-        why_null: why there is none.
-    """
-
-    exact: Fraction | bool | None
-    shown: Decimal | bool | None
-    why_null: str | None = None
+    exact: Fraction | bool | None  # to the last digit, unrounded where it is a quotient; None where there is none
+    shown: Decimal | bool | None  # as results show it; a truth of a boolean aggregate
+    why_null: str | None = None  # why there is none
 
 
 NO_EVENT: Final = PlainValue(None, None, "no event in its window counts")

@@ -9,20 +9,13 @@ INFINITY: Final = Decimal("Infinity")
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What a number can be.
+    """What a number can be."""
 
-    Attributes:
-        lower: the least number; minus infinity where there is none.
-        upper: the greatest number.
-        digits: digits after the point; None where it can have any.
-        may_be_null: whether it can be NULL.
-        size: how many different values there can be; None where there are very many, or it is not known.
-    """
-
-    lower: Decimal = -INFINITY
-    upper: Decimal = INFINITY
-    digits: int | None = None
-    may_be_null: bool = True
+    lower: Decimal = -INFINITY  # the least number; minus infinity where there is none
+    upper: Decimal = INFINITY  # the greatest number
+    digits: int | None = None  # digits after the point; None where it can have any
+    may_be_null: bool = True  # whether it can be NULL
+    # how many different values there can be; None where there are very many, or it is not known
     size: int | None = None
 
     def of_events(self, counts_itself: bool) -> "ValueRange":

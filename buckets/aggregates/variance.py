@@ -28,8 +28,7 @@ _SQUARES: Final = (
 )
 _DIGITS: Final = 6
 _ONE_EVENT: Final = PlainValue(None, None, "only one event in its window counts, and it takes two")
-Quotient = Callable[[int, int], int]
-"""Makes a value of a numerator and a denominator, in units of the field squared."""
+Quotient = Callable[[int, int], int]  # Makes a value of a numerator and a denominator, in units of the field squared
 
 
 class Spread(Aggregate):

@@ -97,8 +97,7 @@ def _has_values(rows: pa.Table, name: str) -> bool:
     return name in rows.column_names and rows[name].null_count < len(rows)
 
 
-_ROWS = 1_000_000
-"""Rows of one append, about."""
+_ROWS = 1_000_000  # Rows of one append, about
 
 
 def archive_of(job: Job) -> Archive:
@@ -247,19 +246,12 @@ def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class History:
-    """The history of a job, up to some batch.
+    """The history of a job, up to some batch."""
 
-    Attributes:
-        job: the job.
-        archive: what has arrived.
-        recorded: the records of the batches from the first one that is archived.
-        obstacle: why the archive goes no further, where the source has not kept what comes next.
-    """
-
-    job: Job
-    archive: Archive
-    recorded: RecordedBatches
-    obstacle: str | None = None
+    job: Job  # the job
+    archive: Archive  # what has arrived
+    recorded: RecordedBatches  # the records of the batches from the first one that is archived
+    obstacle: str | None = None  # why the archive goes no further, where the source has not kept what comes next
 
     @staticmethod
     def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":

@@ -27,8 +27,7 @@ from buckets.events.source_files import readable_files
 from buckets.expressions.expression import is_array
 from buckets.stores.location import location
 
-_MOST_ROWS = 2_000_000
-"""Rows that are read at once, about."""
+_MOST_ROWS = 2_000_000  # Rows that are read at once, about
 _ORDER = "__order__"
 
 

@@ -25,20 +25,15 @@ from buckets.delta.whole_table import files_in, through_store
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.stores.location import as_input
 
-ARRIVAL = "_arrival"
-"""The number of a row in the order of arrival, from 0."""
-CLUSTER_BY = "buckets.clusterBy"
-"""The property of the table that names the field by which files are sorted."""
+ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
+CLUSTER_BY = "buckets.clusterBy"  # The property of the table that names the field by which files are sorted
 SINCE = "buckets.since"
 """The property of the table that has the number of its first batch, where that is not the first of the job."""
-FULL_ROWS = 1_000_000
-"""Rows of a file that is joined from small ones, at most."""
+FULL_ROWS = 1_000_000  # Rows of a file that is joined from small ones, at most
 _SMALL_ROWS = FULL_ROWS // 2
-_ROW_GROUP = 32_768
-"""Rows that are read together, or left out together."""
+_ROW_GROUP = 32_768  # Rows that are read together, or left out together
 _PAGE = 8_192
-_WRONG_HITS = 0.01
-"""The share of row groups that a Bloom filter lets through though they lack the value."""
+_WRONG_HITS = 0.01  # The share of row groups that a Bloom filter lets through though they lack the value
 _FILE_FAULT = re.compile(r"\b(Parquet|Object Store) error: ")
 
 

@@ -157,8 +157,7 @@ def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
 
 _LOOKED_AT = 8
 _SAMPLE_BYTES = 1 << 16
-_BYTES_A_ROW = 100
-"""Of a text whose lines are longer than a sample, as of one that is a single array."""
+_BYTES_A_ROW = 100  # Of a text whose lines are longer than a sample, as of one that is a single array
 
 
 def rows_about(path: Path) -> int:

@@ -27,8 +27,7 @@ from buckets.events.message_fields import columns_beside_value
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
 
-_MOST_MESSAGES = 1_000_000
-"""Messages that are read at once, about."""
+_MOST_MESSAGES = 1_000_000  # Messages that are read at once, about
 
 
 class _Read(NamedTuple):
@@ -62,19 +61,12 @@ class _Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class _Topic:
-    """A topic of a job.
+    """A topic of a job."""
 
-    Attributes:
-        name: its name.
-        generations: those that the job has read.
-        kept: what the audit has of each.
-        begin: where the first batch of the job begins.
-    """
-
-    name: str
-    generations: Sequence[TopicGeneration]
-    kept: Sequence[_Kept]
-    begin: Offsets
+    name: str  # its name
+    generations: Sequence[TopicGeneration]  # those that the job has read
+    kept: Sequence[_Kept]  # what the audit has of each
+    begin: Offsets  # where the first batch of the job begins
 
     def reads(self, before: Cut | None, cuts: Sequence[Cut]) -> Iterator[_Read]:
         """Yield what each batch has read of it; those before its first generation have read nothing."""

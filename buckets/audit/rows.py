@@ -40,17 +40,11 @@ _FIRST_BYTE = b"\0"
 
 @dataclass(frozen=True)
 class BinaryValues:
-    """What reads values.
+    """What reads values."""
 
-    Attributes:
-        written_in: the format of those that are no JSON.
-        checkpoint: of the audit, which keeps the schemas that it has asked for.
-        ask: asks the registry for the schema of a number.
-    """
-
-    written_in: BinaryFormat
-    checkpoint: Path
-    ask: Callable[[int], WriterSchema | None]
+    written_in: BinaryFormat  # the format of those that are no JSON
+    checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
+    ask: Callable[[int], WriterSchema | None]  # asks the registry for the schema of a number
 
     def reads(self, output: str, value: bytes | None) -> bool:
         """Return whether a value is one of results behind the prefix of a registry, which JSON never is."""

@@ -64,25 +64,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the audit.
+    """A table of the audit."""
 
-    Attributes:
-        name: of its folder.
-        comment: what a row is.
-        columns: its columns, the partition column last.
-        checks: what every row fulfils.
-        contract: what its messages hold; None where they are kept as they are.
-        identity: the column by which repeats are recognised; None where there are none.
-        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched;
-            without any, all are.
-    """
-
-    name: str
-    comment: str
-    columns: tuple[Column, ...]
-    checks: tuple[Check, ...] = ()
-    contract: Contract | None = None
-    identity: str | None = None
+    name: str  # of its folder
+    comment: str  # what a row is
+    columns: tuple[Column, ...]  # its columns, the partition column last
+    checks: tuple[Check, ...] = ()  # what every row fulfils
+    contract: Contract | None = None  # what its messages hold; None where they are kept as they are
+    identity: str | None = None  # the column by which repeats are recognised; None where there are none
+    # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
     repeats_share: tuple[str, ...] = ()
 
     @property

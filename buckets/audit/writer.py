@@ -33,25 +33,17 @@ from buckets.events.message_fields import HEADERS, STAMPED
 from buckets.events.schema import KEY
 from buckets.outputs.contract import MOMENT
 
-OPEN_COMMITS = 64
-"""After how many commits a table is opened anew."""
-AT_ONCE = 4
-"""How many tables are written at the same time."""
+OPEN_COMMITS = 64  # After how many commits a table is opened anew
+AT_ONCE = 4  # How many tables are written at the same time
 
 
 @dataclass(frozen=True)
 class WrittenMessages:
-    """What became of a batch.
+    """What became of a batch."""
 
-    Attributes:
-        messages: how many there were of each table.
-        repeats: how many of them the tables had already.
-        unreadable: how many did not fit their schema.
-    """
-
-    messages: Mapping[str, int]
-    repeats: int
-    unreadable: int
+    messages: Mapping[str, int]  # how many there were of each table
+    repeats: int  # how many of them the tables had already
+    unreadable: int  # how many did not fit their schema
 
 
 class AuditWriter:

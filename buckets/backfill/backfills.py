@@ -118,20 +118,13 @@ def _in_turn(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-EVERY_S = 0.5
-"""How often requests are looked for."""
-AGAIN_AFTER_S = 2.0
-"""After how long the archive is looked at again that does not reach far enough."""
-PATIENCE_S = 5.0
-"""For so long the end of a job waits for the thread."""
-NICENESS = 10
-"""By so much batches come before the thread."""
-AHEAD = 256
-"""So many chunks are written ahead of the shards."""
-PORTION = 16
-"""So many are written of one fill before the next has its turn."""
-KEPT_BATCHES = 3
-"""Chunks stay for so many batches after all shards have taken them in: a batch may run again."""
+EVERY_S = 0.5  # How often requests are looked for
+AGAIN_AFTER_S = 2.0  # After how long the archive is looked at again that does not reach far enough
+PATIENCE_S = 5.0  # For so long the end of a job waits for the thread
+NICENESS = 10  # By so much batches come before the thread
+AHEAD = 256  # So many chunks are written ahead of the shards
+PORTION = 16  # So many are written of one fill before the next has its turn
+KEPT_BATCHES = 3  # Chunks stay for so many batches after all shards have taken them in: a batch may run again
 
 
 @dataclass

@@ -30,26 +30,18 @@ from buckets.files import remove_tree
 from buckets.lists.index import Lists
 from buckets.rules.completeness import Piece
 
-CHUNK_ROWS = 2_000
-"""Rows of the archive in a chunk at most."""
+CHUNK_ROWS = 2_000  # Rows of the archive in a chunk at most
 _ROWS, _LISTS, _END = b"rows", b"lists", b"end"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some history of a group.
+    """Some history of a group."""
 
-    Attributes:
-        packed: by shard, the events as `fan_out` packs them.
-        rows: how many rows of the archive it stands for.
-        end: the number of the arrival in the archive after it.
-        lists: by name, the versions of the lists that its events have seen.
-    """
-
-    packed: Mapping[int, bytes]
-    rows: int
-    end: int
-    lists: Mapping[str, int]
+    packed: Mapping[int, bytes]  # by shard, the events as `fan_out` packs them
+    rows: int  # how many rows of the archive it stands for
+    end: int  # the number of the arrival in the archive after it
+    lists: Mapping[str, int]  # by name, the versions of the lists that its events have seen
 
 
 @dataclass(frozen=True)
@@ -126,25 +118,15 @@ class FillChunks:
 
 @dataclass(frozen=True)
 class ChunkFeed:
-    """What a batch takes of the chunks of a fill, for one shard.
+    """What a batch takes of the chunks of a fill, for one shard."""
 
-    Attributes:
-        chunks: the chunks.
-        checkpoint: where the versions of lists are.
-        shard: the shard.
-        ready: how many chunks there are.
-        total: how many there are in all; None while that is not known.
-        rows: about how many rows the batch takes.
-        lists: as JSON, by name the versions of the lists that the batch sees.
-    """
-
-    chunks: FillChunks
-    checkpoint: Path
-    shard: int
-    ready: int
-    total: int | None
-    rows: int
-    lists: str
+    chunks: FillChunks  # the chunks
+    checkpoint: Path  # where the versions of lists are
+    shard: int  # the shard
+    ready: int  # how many chunks there are
+    total: int | None  # how many there are in all; None while that is not known
+    rows: int  # about how many rows the batch takes
+    lists: str  # as JSON, by name the versions of the lists that the batch sees
 
     def chunk(self, number: int) -> Piece:
         """Return a chunk that is there."""
@@ -167,25 +149,15 @@ def _metadata(table: pa.Table) -> dict[bytes, bytes]:
 
 @dataclass(frozen=True)
 class FillStatus:
-    """How far the history of a group is filled in.
+    """How far the history of a group is filled in."""
 
-    Attributes:
-        rule_ids: the rules that it was asked for.
-        group: the group, in words; None where the job has not begun.
-        events: how many rows of the archive are in.
-        of: how many there are; None while that is not known.
-        chunk: how many chunks are in.
-        chunks: about how many there are; None while that is not known.
-        waiting: how many batches of arrivals wait, summed over the shards.
-    """
-
-    rule_ids: tuple[str, ...]
-    group: str | None = None
-    events: int = 0
-    of: int | None = None
-    chunk: int = 0
-    chunks: int | None = None
-    waiting: int = 0
+    rule_ids: tuple[str, ...]  # the rules that it was asked for
+    group: str | None = None  # the group, in words; None where the job has not begun
+    events: int = 0  # how many rows of the archive are in
+    of: int | None = None  # how many there are; None while that is not known
+    chunk: int = 0  # how many chunks are in
+    chunks: int | None = None  # about how many there are; None while that is not known
+    waiting: int = 0  # how many batches of arrivals wait, summed over the shards
 
     @property
     def words(self) -> str:
@@ -223,8 +195,7 @@ def read_fills(checkpoint: Path) -> list[FillStatus]:
 
 FIRST_ROWS: Final = 500
 MOST_ROWS: Final = 200_000
-EVERY: Final = 8
-"""Each eighth batch takes no history."""
+EVERY: Final = 8  # Each eighth batch takes no history
 KEPT: Final = 9
 SHORT, LONG = 1.25, 1.5
 """Where a batch takes less than the one as long as usual, it may take in more; where more than the other, less."""

@@ -16,17 +16,12 @@ from buckets.rules.warmth import Warmth, rules_warmth
 
 @dataclass(frozen=True)
 class Completion:
-    """What is known of a rule.
+    """What is known of a rule."""
 
-    Attributes:
-        words: since when it is complete, or when it will be, in a few words.
-        warmth: the same as times; None where the job does not evaluate the rule as it stands in its origin.
-        fills: how far its history is filled in from the archive, where that is asked for.
-    """
-
-    words: str
+    words: str  # since when it is complete, or when it will be, in a few words
+    # the same as times; None where the job does not evaluate the rule as it stands in its origin
     warmth: Warmth | None = None
-    fills: tuple[FillStatus, ...] = ()
+    fills: tuple[FillStatus, ...] = ()  # how far its history is filled in from the archive, where that is asked for
 
     @property
     def is_complete(self) -> bool:

@@ -18,8 +18,7 @@ from buckets.rule_tests.tester import RuleTester, RuleTestOutcome
 from buckets.rules.rule import Rule
 from buckets.stores.location import location
 
-_TYPED = Path("typed.yaml")
-"""Where a typed text lies in errors, before they are made errors of a text."""
+_TYPED = Path("typed.yaml")  # Where a typed text lies in errors, before they are made errors of a text
 
 
 @dataclass(frozen=True)

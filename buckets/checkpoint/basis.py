@@ -19,8 +19,7 @@ from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.timeline.codec import CODEC_VERSION
 
-FORMAT = 1
-"""Of all that a checkpoint holds."""
+FORMAT = 1  # Of all that a checkpoint holds
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
 _DUPLICATES = "engine.duplicates"

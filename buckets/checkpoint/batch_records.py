@@ -83,55 +83,39 @@ class NumberedRecords:
 
 _SINGLE = ("topics.json",)
 """Records of which there is one or none, and whose absence would say that nothing has been kept yet."""
-_BEFORE, _NONE = "before", -1
-"""In a record of terms, the number of the one before it; `_NONE` of the first."""
-KEPT_BATCHES = 200
-"""Batch records that are kept; Spark itself can go back 100 batches."""
+_BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one before it; `_NONE` of the first
+KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
 _LEFT_OUT = ("lists", "fills", "driver", "terms", "beside", "intake")
 """What is not written where there is nothing to say."""
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What a batch has taken from its source.
+    """What a batch has taken from its source."""
 
-    Attributes:
-        end: how far the source had been read with it, as Spark writes it, as JSON.
-        span: the least and the greatest `source_order` of its events; None where it holds no event.
-        greatest: the greatest `source_order` of all batches up to it; None of a source without an order across them.
-    """
-
-    end: str
+    end: str  # how far the source had been read with it, as Spark writes it, as JSON
+    # the least and the greatest `source_order` of its events; None where it holds no event
     span: tuple[int, int] | None = None
+    # the greatest `source_order` of all batches up to it; None of a source without an order across them
     greatest: int | None = None
 
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """What is known of a batch that has begun.
+    """What is known of a batch that has begun."""
 
-    Attributes:
-        ruleset_version: the version of the rules that evaluates it.
-        arrived: the event times that have arrived up to this batch; empty until it has run.
-        done: whether it has run.
-        lists: by name, the version of each list that it sees.
-        fills: by number, how far each fill had come with it; empty until it has run.
-        driver: the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is
-            none; None until it has run.
-        terms: the number of its terms.
-        beside: the records of which there is one that were there when this was written.
-        intake: what it has taken from its source; None until it has run.
-    """
-
-    ruleset_version: int
-    arrived: Stretches
-    done: bool
-    lists: Mapping[str, int] = field(default_factory=dict)
+    ruleset_version: int  # the version of the rules that evaluates it
+    arrived: Stretches  # the event times that have arrived up to this batch; empty until it has run
+    done: bool  # whether it has run
+    lists: Mapping[str, int] = field(default_factory=dict)  # by name, the version of each list that it sees
+    # by number, how far each fill had come with it; empty until it has run
     fills: Mapping[int, Filled] = field(default_factory=dict)
+    # the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is none; None
+    # until it has run
     driver: int | None = None
-    terms: int | None = None
-    beside: tuple[str, ...] = ()
-    intake: Intake | None = None
+    terms: int | None = None  # the number of its terms
+    beside: tuple[str, ...] = ()  # the records of which there is one that were there when this was written
+    intake: Intake | None = None  # what it has taken from its source; None until it has run
 
 
 class BatchRecords:

@@ -30,20 +30,13 @@ _TOGETHER = 100
 
 @dataclass(frozen=True)
 class Cut:
-    """A batch that is written.
+    """A batch that is written."""
 
-    Attributes:
-        batch_id: the batch.
-        ruleset_version: the version of the rules that scored it.
-        end: how far the source had been read with it, as Spark writes it, as JSON.
-        lists: by name, the version of each list that it saw.
-        span: the least and the greatest `source_order` of its events; None where it holds no event.
-    """
-
-    batch_id: int
-    ruleset_version: int
-    end: str
-    lists: Mapping[str, int] = field(default_factory=dict)
+    batch_id: int  # the batch
+    ruleset_version: int  # the version of the rules that scored it
+    end: str  # how far the source had been read with it, as Spark writes it, as JSON
+    lists: Mapping[str, int] = field(default_factory=dict)  # by name, the version of each list that it saw
+    # the least and the greatest `source_order` of its events; None where it holds no event
     span: tuple[int, int] | None = None
 
 
@@ -151,15 +144,10 @@ _Kept = tuple[int | None, int | None, int | None]
 
 @dataclass(frozen=True)
 class Ordering:
-    """What gives the order, and what is done when a batch overlaps an earlier one.
+    """What gives the order, and what is done when a batch overlaps an earlier one."""
 
-    Attributes:
-        column: the arrival column; None where the order is the time at which files were modified.
-        refuse: whether such a batch ends the job.
-    """
-
-    column: str | None
-    refuse: bool
+    column: str | None  # the arrival column; None where the order is the time at which files were modified
+    refuse: bool  # whether such a batch ends the job
 
 
 class ArrivalOrder:

@@ -25,16 +25,11 @@ from buckets.clock import epoch_ms
 from buckets.files import write_whole
 from buckets.rules.warmth import Warmth, rules_warmth
 
-DriverValues = Mapping[tuple[str, bytes], bytes]
-"""By the name of a map and a key in it."""
-DriverChanges = Mapping[tuple[str, bytes], bytes | None]
-"""The same; None where an entry is gone."""
-NOTHING = -1
-"""The number of the batch before the first."""
-MOST_CHANGES = 100
-"""After so many files of changes all of the state is written, or when they are larger than that."""
-SMALL_BYTES = 1 << 16
-"""Files of changes that are no larger than this in all are never too large."""
+DriverValues = Mapping[tuple[str, bytes], bytes]  # By the name of a map and a key in it
+DriverChanges = Mapping[tuple[str, bytes], bytes | None]  # The same; None where an entry is gone
+NOTHING = -1  # The number of the batch before the first
+MOST_CHANGES = 100  # After so many files of changes all of the state is written, or when they are larger than that
+SMALL_BYTES = 1 << 16  # Files of changes that are no larger than this in all are never too large
 _CHECKSUM_BYTES = 16
 _BEFORE = b"before"
 _COLUMNS = pa.schema(

@@ -20,23 +20,14 @@ from buckets.files import holds_more_than
 
 @dataclass(frozen=True)
 class Import:
-    """An import.
+    """An import."""
 
-    Attributes:
-        batch_id: the last batch before it.
-        made_ms: when it was made, in ms since the epoch.
-        checkpoint: whose state it was, as a path.
-        names: the new names of fields.
-        shards: how many there are since then.
-        allowed_lateness_ms: since then.
-    """
-
-    batch_id: int
-    made_ms: int
-    checkpoint: str
-    names: Mapping[str, str]
-    shards: int
-    allowed_lateness_ms: int
+    batch_id: int  # the last batch before it
+    made_ms: int  # when it was made, in ms since the epoch
+    checkpoint: str  # whose state it was, as a path
+    names: Mapping[str, str]  # the new names of fields
+    shards: int  # how many there are since then
+    allowed_lateness_ms: int  # since then
 
 
 class Imports:

@@ -25,14 +25,11 @@ from buckets.errors import BucketsError, first_line
 from buckets.stores.known_folders import PATIENCE_S, disown, own
 from buckets.stores.store_path import StorePath
 
-VALID_S = 15.0
-"""For how long a lease is good that is not renewed."""
+VALID_S = 15.0  # For how long a lease is good that is not renewed
 RENEW_S = 3.0
-MARGIN_S = 5.0
-"""How long before its end the holder gives it up: what it has begun to write ends meanwhile."""
+MARGIN_S = 5.0  # How long before its end the holder gives it up: what it has begun to write ends meanwhile
 _LOOK_S = 1.0
-_ANSWER_WITHIN_S = 2.0
-"""For how long a renewal is waited for, before the next one."""
+_ANSWER_WITHIN_S = 2.0  # For how long a renewal is waited for, before the next one
 _LAST_ANSWER_S = 0.5
 _OWN_FOLDERS = ("batches", "cuts", "driver", "rule_sets", "terms")
 """Folders of records into which nobody writes but the holder."""
@@ -40,21 +37,13 @@ _OWN_FOLDERS = ("batches", "cuts", "driver", "rule_sets", "terms")
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What the object says.
+    """What the object says."""
 
-    Attributes:
-        holder: who holds it, a random text of this taking; empty where it was given back.
-        epoch: how many have held it.
-        process: of the holder, in words.
-        life: where the holder runs and which process it is, so that its end can be seen on the same machine.
-        renewed_ms: when it was renewed, in ms since the epoch.
-    """
-
-    holder: str
-    epoch: int
-    process: str
-    life: str
-    renewed_ms: int
+    holder: str  # who holds it, a random text of this taking; empty where it was given back
+    epoch: int  # how many have held it
+    process: str  # of the holder, in words
+    life: str  # where the holder runs and which process it is, so that its end can be seen on the same machine
+    renewed_ms: int  # when it was renewed, in ms since the epoch
 
     def encode(self) -> bytes:
         """Write it as JSON."""
@@ -79,8 +68,7 @@ class LostLease(BucketsError):
         )
 
 
-_HELD: set[str] = set()
-"""The holders of this process that have not let go."""
+_HELD: set[str] = set()  # The holders of this process that have not let go
 
 
 class Lease:

@@ -24,33 +24,21 @@ from buckets.lists.base import Changes, Entry, ListBase, open_base
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.stores.location import local_copy
 
-_WHOLE = "whole_crc32"
-"""Of the file that a version is whole in."""
-LONGEST_CHAIN = 500
-"""So many versions may follow each other before a new base is made."""
+_WHOLE = "whole_crc32"  # Of the file that a version is whole in
+LONGEST_CHAIN = 500  # So many versions may follow each other before a new base is made
 
 
 @dataclass(frozen=True)
 class ListVersion:
-    """A version of a list.
+    """A version of a list."""
 
-    Attributes:
-        number: from 1.
-        base: the version that is written whole, on which it is based.
-        entries: how many there are.
-        changed: how many entries differ from the version before.
-        made_ms: when it was made, in ms since the epoch.
-        origin: where the list came from.
-        position: how far that has been read; None where it has no positions.
-    """
-
-    number: int
-    base: int
-    entries: int
-    changed: int
-    made_ms: int
-    origin: str
-    position: TopicPosition | None
+    number: int  # from 1
+    base: int  # the version that is written whole, on which it is based
+    entries: int  # how many there are
+    changed: int  # how many entries differ from the version before
+    made_ms: int  # when it was made, in ms since the epoch
+    origin: str  # where the list came from
+    position: TopicPosition | None  # how far that has been read; None where it has no positions
 
 
 class ListVersions:

@@ -211,8 +211,7 @@ def _numbers(record: dict[str, Any]) -> dict[str, int]:
     return {str(path): int(number) for path, number in record["files"].items()}
 
 
-OWNER = "_buckets.json"
-"""The file is there before any table."""
+OWNER = "_buckets.json"  # The file is there before any table
 
 
 class OwnedFolder:

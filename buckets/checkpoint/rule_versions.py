@@ -19,29 +19,19 @@ from buckets.rules.revision import Change
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
-_SIDES = ("before", "after")
-"""The fields of a change that hold a rule."""
+_SIDES = ("before", "after")  # The fields of a change that hold a rule
 
 
 @dataclass(frozen=True)
 class Version:
-    """How a version of the rules came to be.
+    """How a version of the rules came to be."""
 
-    Attributes:
-        version: the rule set's number.
-        first_batch: the first batch that it evaluates.
-        position: how far the topic of rules had been read.
-        origin: where the rules came from; a position counts for this origin only.
-        made_ms: when it was made, in ms since the epoch.
-        changes: what changed with it.
-    """
-
-    version: int
-    first_batch: int | None
-    position: TopicPosition | None
-    origin: str | None
-    made_ms: int | None
-    changes: tuple[Change, ...]
+    version: int  # the rule set's number
+    first_batch: int | None  # the first batch that it evaluates
+    position: TopicPosition | None  # how far the topic of rules had been read
+    origin: str | None  # where the rules came from; a position counts for this origin only
+    made_ms: int | None  # when it was made, in ms since the epoch
+    changes: tuple[Change, ...]  # what changed with it
 
 
 class RuleVersions:

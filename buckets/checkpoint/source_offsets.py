@@ -49,8 +49,7 @@ def lock_file(checkpoint: Path) -> Path:
     return records_folder(checkpoint) / "in_use"
 
 
-TopicOffsets = dict[str, dict[str, int]]
-"""By topic and partition, an offset."""
+TopicOffsets = dict[str, dict[str, int]]  # By topic and partition, an offset
 _FIRST_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 

@@ -17,15 +17,10 @@ from buckets.errors import BucketsError
 
 
 class TopicPosition(NamedTuple):
-    """A place in a topic.
+    """A place in a topic."""
 
-    Attributes:
-        offset: after the last message that was read.
-        topic_id: Kafka's id of the topic: one that was created again has another. Empty where it is not known.
-    """
-
-    offset: int
-    topic_id: str = ""
+    offset: int  # after the last message that was read
+    topic_id: str = ""  # Kafka's id of the topic: one that was created again has another. Empty where it is not known.
 
     @classmethod
     def read(cls, written: Any) -> "TopicPosition | None":
@@ -38,8 +33,7 @@ def is_another(known: str, now: str) -> bool:
     return bool(known and now) and known != now
 
 
-Offsets = Mapping[int, int]
-"""By partition, an offset."""
+Offsets = Mapping[int, int]  # By partition, an offset
 
 
 class NewTopic(BucketsError):
@@ -48,20 +42,14 @@ class NewTopic(BucketsError):
 
 @dataclass(frozen=True)
 class TopicGeneration:
-    """A topic as long as it had one id.
+    """A topic as long as it had one id."""
 
-    Attributes:
-        topic_id: Kafka's id of it.
-        first_batch: the first batch that reads it.
-        begin: by partition, the offset at which that batch begins; 0 where it is left out.
-        end: by partition, the offset up to which it was read; None of a topic that is still read.
-        is_gone: whether the topic was deleted, and a query that finds its topics by a pattern goes on without it.
-    """
-
-    topic_id: str
-    first_batch: int = 0
+    topic_id: str  # Kafka's id of it
+    first_batch: int = 0  # the first batch that reads it
+    # by partition, the offset at which that batch begins; 0 where it is left out
     begin: Offsets = field(default_factory=dict)
-    end: Offsets | None = None
+    end: Offsets | None = None  # by partition, the offset up to which it was read; None of a topic that is still read
+    # whether the topic was deleted, and a query that finds its topics by a pattern goes on without it
     is_gone: bool = False
 
 

@@ -41,19 +41,12 @@ AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 @dataclass(frozen=True)
 class WriterSchema:
-    """A schema of a registry.
+    """A schema of a registry."""
 
-    Attributes:
-        kind: as registries name it: AVRO, JSON or PROTOBUF.
-        text: as it is written.
-        references: schemas whose types it names, each after those that it names itself.
-        names: the names by which they are imported.
-    """
-
-    kind: str
-    text: str
-    references: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    kind: str  # as registries name it: AVRO, JSON or PROTOBUF
+    text: str  # as it is written
+    references: tuple[str, ...] = ()  # schemas whose types it names, each after those that it names itself
+    names: tuple[str, ...] = ()  # the names by which they are imported
 
 
 class WriterSchemas:
@@ -108,22 +101,16 @@ def schemas_in(checkpoint: Path) -> WriterSchemas:
     return WriterSchemas(checkpoint)
 
 
-Ask = Callable[[int], WriterSchema | None]
-"""Asks a registry for the schema of a number; None if it does not know it."""
+Ask = Callable[[int], WriterSchema | None]  # Asks a registry for the schema of a number; None if it does not know it
 
 
 @dataclass(frozen=True)
 class TopicValues:
-    """What reads values, and keys where fields lie in them.
+    """What reads values, and keys where fields lie in them."""
 
-    Attributes:
-        source: the topic.
-        checkpoint: of the job; it has the schemas that are known.
-        ask: asks the registry for others; without it only those that are known are, as for what was read before.
-    """
-
-    source: SourceSettings
-    checkpoint: Path
+    source: SourceSettings  # the topic
+    checkpoint: Path  # of the job; it has the schemas that are known
+    # asks the registry for others; without it only those that are known are, as for what was read before
     ask: Ask | None = None
 
     def read(
@@ -228,8 +215,7 @@ def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
 
 
-_TEXT = {"json": as_text, "json_sr": text_behind_prefix}
-"""By format, what makes text of values."""
+_TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
 _OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
 """By envelope, what reads messages in formats that have records."""
 

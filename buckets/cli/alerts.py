@@ -19,8 +19,7 @@ from buckets.stores.location import location
 
 _USUALLY_SHOWN = 20
 
-OPTIONAL = ("terms", "condition", "severity", "tags", "held_back")
-"""Columns that an output may lack."""
+OPTIONAL = ("terms", "condition", "severity", "tags", "held_back")  # Columns that an output may lack
 
 COLUMNS = [
     "alert_id", "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit",

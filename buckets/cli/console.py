@@ -22,12 +22,10 @@ from buckets.moment import iso_text, moment_ms
 from buckets.printable import one_line, visible, visible_json
 
 Row = TypeVar("Row")
-_NAMES = ("Rule", "List", "Topic", "Output", "Test")
-"""Columns whose words people copy."""
+_NAMES = ("Rule", "List", "Topic", "Output", "Test")  # Columns whose words people copy
 _WIDEST_NAME = 32
 Level = Literal["info", "warning", "error"]
-_WIDEST_WORD = 10
-"""Cells of the longest words that are not broken."""
+_WIDEST_WORD = 10  # Cells of the longest words that are not broken
 
 
 class Terminal(Console):
@@ -115,8 +113,7 @@ def echo(text: str, err: bool = False, nl: bool = True) -> None:
     typer.echo(visible(text), err=err, nl=nl)
 
 
-JSON_VERSION = 1
-"""Of the objects that `--json` prints: a field that goes or means something else makes another version."""
+JSON_VERSION = 1  # Of the objects that `--json` prints: a field that goes or means something else makes another version
 
 
 def echo_report(report: Mapping[str, Any]) -> None:
@@ -141,21 +138,13 @@ def json_text(value: Any, indent: int | None = 2) -> str:
 
 @dataclass(frozen=True)
 class Listing(Generic[Row]):
-    """Rows that a command lists.
+    """Rows that a command lists."""
 
-    Attributes:
-        rows: all of them, in their order.
-        none: what is said where there are none.
-        title: what stands above the table.
-        table: makes a table of a title and rows.
-        limit: how many rows a table has; None for all.
-    """
-
-    rows: Sequence[Row]
-    none: str
-    title: str
-    table: Callable[[str, Sequence[Row]], Table]
-    limit: int | None = None
+    rows: Sequence[Row]  # all of them, in their order
+    none: str  # what is said where there are none
+    title: str  # what stands above the table
+    table: Callable[[str, Sequence[Row]], Table]  # makes a table of a title and rows
+    limit: int | None = None  # how many rows a table has; None for all
 
     def show(self, as_json: Callable[[Row], Any] | None = None) -> None:
         """Print the first rows as a table, or all of them as JSON, each as a function makes it."""

@@ -41,8 +41,7 @@ Master = Annotated[
 ]
 
 Value = TypeVar("Value")
-_LARGE_ROWS = 1_000_000
-"""With fewer rows the start of processes takes longer than they save."""
+_LARGE_ROWS = 1_000_000  # With fewer rows the start of processes takes longer than they save
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 STARTING = "Starting Spark…"
-LINE_EVERY_S = 10.0
-"""How often progress is a line of its own in a file or a journal."""
+LINE_EVERY_S = 10.0  # How often progress is a line of its own in a file or a journal
 
 
 class StatusLine:

@@ -26,8 +26,7 @@ T = TypeVar("T")
 WAITS = "BUCKETS_WAITS_FOR_STORE"
 """In the environment of a job that has begun anew: since when and until when it waits, in s of the steady clock."""
 _AGAIN_AFTER_S = 1.0
-_GONE_WITHIN_S = 1.0
-"""How long killed processes are waited for."""
+_GONE_WITHIN_S = 1.0  # How long killed processes are waited for
 _POLL_S = 0.01
 
 

@@ -187,8 +187,7 @@ def _behind(lag: int | None) -> str:
 
 SHORTEST_MS = 100
 SHOWN_ALERTS, FEWEST_ALERTS = 10, 3
-_OTHER_LINES = 23
-"""Lines of the view beside its rules and alerts."""
+_OTHER_LINES = 23  # Lines of the view beside its rules and alerts
 
 
 def watch(

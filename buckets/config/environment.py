@@ -22,8 +22,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    takes_variables: ClassVar[bool] = True
-    """That a fault of a value may be one of a variable's."""
+    takes_variables: ClassVar[bool] = True  # That a fault of a value may be one of a variable's
 
     @field_validator("*", mode="before")
     @classmethod

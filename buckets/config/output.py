@@ -92,8 +92,7 @@ class WebhookSettings(Settings):
             return None
 
 
-LEAST_KEPT_MS = 600_000
-"""For how long versions of the tables of results are kept at least."""
+LEAST_KEPT_MS = 600_000  # For how long versions of the tables of results are kept at least
 
 
 class TableSettings(Settings):

@@ -11,8 +11,7 @@ from buckets.rules.filter import FilterField
 from buckets.rules.group import canonical_group_id, group_id, group_name
 
 EdgePolicy = Literal["include", "exclude", "prorate"]
-WIDEST_MS = 7 * DAY_MS
-"""Widest bucket."""
+WIDEST_MS = 7 * DAY_MS  # Widest bucket
 ALL = "all"
 
 

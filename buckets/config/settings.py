@@ -183,8 +183,7 @@ STALL_PATIENCE_MS = 1_800_000
 SHORTEST_STALL_MS = 1_000
 START_PATIENCE_MS = 600_000
 STORE_PATIENCE_MS = 600_000
-SHUTDOWN_WITHIN_MS = 20_000
-"""With the end of Spark's session less than the 30 seconds after which Kubernetes kills."""
+SHUTDOWN_WITHIN_MS = 20_000  # With the end of Spark's session less than the 30 seconds after which Kubernetes kills
 
 _REGISTRY = "`registry: {url: http://HOST:PORT}`"
 _OF_SCHEMAS = {"value": ("source.format", ", or name a file as source.schema_file"), "key": ("source.key_format", "")}

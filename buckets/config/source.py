@@ -27,8 +27,7 @@ _READ_ALIKE = re.compile(
         )*""",
     re.VERBOSE,
 )
-_OF_KAFKA = "__"
-"""How names of Kafka's own topics begin, which no expression matches."""
+_OF_KAFKA = "__"  # How names of Kafka's own topics begin, which no expression matches
 
 
 def check_pattern(text: str) -> str:
@@ -53,15 +52,10 @@ def check_pattern(text: str) -> str:
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """Topics that a query reads.
+    """Topics that a query reads."""
 
-    Attributes:
-        names: those that are named.
-        pattern: a regular expression of the whole name of others; None for none.
-    """
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
+    names: tuple[str, ...] = ()  # those that are named
+    pattern: str | None = None  # a regular expression of the whole name of others; None for none
 
     @cached_property
     def expression(self) -> str:
@@ -96,8 +90,7 @@ _OF_TOPICS = frozenset(
         "decimals",
     }
 )
-_WITH_SCHEMAS = ("avro", "protobuf")
-"""Formats whose values cannot be read without a schema."""
+_WITH_SCHEMAS = ("avro", "protobuf")  # Formats whose values cannot be read without a schema
 PartOfMessage = Literal["value", "key"]
 KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]
 _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})

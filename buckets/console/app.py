@@ -165,8 +165,7 @@ def address_with(onward: Onward) -> str:
 
 
 _END_WITHIN_S = 5
-_QUEUE = 1_024
-"""So many connections wait at most to be accepted."""
+_QUEUE = 1_024  # So many connections wait at most to be accepted
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_WITHIN_S = 15.0
 """So long may a request take until all of it is there, and so long may nothing of an answer be read."""
 _MOST: Final = 340
-_OF_DESCRIPTORS: Final = 3
-"""Of this many descriptors one may be a connection; pages read tables with others."""
-ACCEPTED_AT_ONCE: Final = 32
-"""So many are accepted before the first of them is counted."""
+_OF_DESCRIPTORS: Final = 3  # Of this many descriptors one may be a connection; pages read tables with others
+ACCEPTED_AT_ONCE: Final = 32  # So many are accepted before the first of them is counted
 
 
 def most_connections() -> int:

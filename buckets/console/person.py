@@ -123,8 +123,7 @@ def _header(request: Request, name: str) -> str:
 
 
 SIGN_IN = "/sign-in"
-OPEN = ("/static/", f"{DOCUMENTS}/")
-"""Below these lie files that are the same for everybody."""
+OPEN = ("/static/", f"{DOCUMENTS}/")  # Below these lie files that are the same for everybody
 _MOST_BYTES = 1 << 20
 _MOST_FIELDS = 5_000
 _HEADERS = {

@@ -216,8 +216,7 @@ EVERY_S = 1.0
 _KEPT_ALIVE_S = 15.0
 _OF_CONNECTIONS: Final = 2
 """Of this many connections one may be a stream, so that pages are shown however many stay open."""
-_OF_STREAMS: Final = 2
-"""Of this many streams one may be of the same person."""
+_OF_STREAMS: Final = 2  # Of this many streams one may be of the same person
 
 
 class PageChange(NamedTuple):

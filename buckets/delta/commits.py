@@ -29,11 +29,9 @@ from buckets.stores.store_path import StorePath
 
 Action = dict[str, Any]
 LOG = "_delta_log"
-PARTIAL = "_commit_*.json.tmp"
-"""Files of commits that are being written, as delta-rs calls them too."""
+PARTIAL = "_commit_*.json.tmp"  # Files of commits that are being written, as delta-rs calls them too
 _PLAIN_READER, _PLAIN_WRITER = 1, 2
-_CHECKING_WRITER = 3
-"""The first that holds new rows to constraints; later ones change what a file is."""
+_CHECKING_WRITER = 3  # The first that holds new rows to constraints; later ones change what a file is
 
 
 def is_plain(table: DeltaTable) -> bool:
@@ -128,30 +126,20 @@ def _link(partial: Path, target: Path) -> bool:
     return True
 
 
-_LONGEST_TEXT = 64
-"""Characters of a least or greatest text; of longer ones the log says nothing."""
+_LONGEST_TEXT = 64  # Characters of a least or greatest text; of longer ones the log says nothing
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that has been written, and that no commit names yet.
+    """A file that has been written, and that no commit names yet."""
 
-    Attributes:
-        table: the folder of its table.
-        path: where it is.
-        rows: how many it has.
-        size_bytes: how large it is.
-        written_ms: when it was written, in ms since the epoch.
-        statistics: what the log says of its columns, as JSON.
-        partition: by partition column, the value that all of its rows have; the file itself lacks these columns.
-    """
-
-    table: Path
-    path: Path
-    rows: int
-    size_bytes: int
-    written_ms: int
-    statistics: str
+    table: Path  # the folder of its table
+    path: Path  # where it is
+    rows: int  # how many it has
+    size_bytes: int  # how large it is
+    written_ms: int  # when it was written, in ms since the epoch
+    statistics: str  # what the log says of its columns, as JSON
+    # by partition column, the value that all of its rows have; the file itself lacks these columns
     partition: Mapping[str, str]
 
     def added(self, data_change: bool) -> Action:

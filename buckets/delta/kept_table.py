@@ -47,8 +47,7 @@ NewRows = Callable[[int | None], tuple[int, pa.Table | pa.RecordBatchReader] | N
 
 _HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
 """Cleaning the log lists it several times; who keeps a table tidy does that now and then."""
-WHOLE = 1 << 40
-"""More bytes than any file has: rows that are appended at once become one file."""
+WHOLE = 1 << 40  # More bytes than any file has: rows that are appended at once become one file
 
 
 def append_new(
@@ -119,10 +118,8 @@ def _append(
             return
 
 
-_LOOK_S = 10.0
-"""How often it is looked whether a table in a store is still there."""
-_MOST_READ = 100
-"""Commits of others that are read one by one; behind more of them the table is opened anew."""
+_LOOK_S = 10.0  # How often it is looked whether a table in a store is still there
+_MOST_READ = 100  # Commits of others that are read one by one; behind more of them the table is opened anew
 
 WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
 """Given the columns, writes rows into files of a table that no commit names yet."""
@@ -130,17 +127,11 @@ WriteApart = Callable[[pa.Schema], Sequence[DataFile]]
 
 @dataclass(frozen=True)
 class _Head:
-    """A table as it was last seen.
+    """A table as it was last seen."""
 
-    Attributes:
-        version: its newest.
-        last: the number of the application's last append; None before the first.
-        columns: of the table; None where only the library may write it.
-    """
-
-    version: int
-    last: int | None
-    columns: pa.Schema | None
+    version: int  # its newest
+    last: int | None  # the number of the application's last append; None before the first
+    columns: pa.Schema | None  # of the table; None where only the library may write it
 
     def has(self, number: int) -> bool:
         """Return whether an append of this number has been made."""
@@ -155,17 +146,11 @@ class _Head:
 
 @dataclass(frozen=True)
 class _NewRows:
-    """The rows of an append.
+    """The rows of an append."""
 
-    Attributes:
-        rows: those at hand.
-        columns: of the rows in files.
-        files: of the table, with more of them, which no commit names yet.
-    """
-
-    rows: pa.Table
-    columns: pa.Schema
-    files: Sequence[DataFile]
+    rows: pa.Table  # those at hand
+    columns: pa.Schema  # of the rows in files
+    files: Sequence[DataFile]  # of the table, with more of them, which no commit names yet
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
         """Return all rows, those of files as a stream."""

@@ -49,34 +49,22 @@ class Order:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Which rows are wanted.
+    """Which rows are wanted."""
 
-    Attributes:
-        before: only rows that are older than this one; None from the newest on.
-        times: the moments that rows may have.
-        columns: those that `test` looks at.
-        test: says of rows with these columns which are wanted, as booleans; None of all.
-    """
-
-    before: RowPlace | None = None
-    times: TimeRange = ANY_TIME
-    columns: tuple[str, ...] = ()
+    before: RowPlace | None = None  # only rows that are older than this one; None from the newest on
+    times: TimeRange = ANY_TIME  # the moments that rows may have
+    columns: tuple[str, ...] = ()  # those that `test` looks at
+    # says of rows with these columns which are wanted, as booleans; None of all
     test: Callable[[pa.Table], pa.Array | pa.ChunkedArray] | None = None
 
 
 @dataclass(frozen=True)
 class PageOfRows:
-    """A page.
+    """A page."""
 
-    Attributes:
-        rows: the newest first, each with its table, as a table of one row.
-        after: where the next page begins; None where there is nothing older.
-        looked_at: how many rows were looked at.
-    """
-
-    rows: list[tuple[Path, pa.Table]]
-    after: RowPlace | None
-    looked_at: int
+    rows: list[tuple[Path, pa.Table]]  # the newest first, each with its table, as a table of one row
+    after: RowPlace | None  # where the next page begins; None where there is nothing older
+    looked_at: int  # how many rows were looked at
 
 
 def newest_rows(

@@ -30,10 +30,8 @@ from buckets.stores.location import as_input
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
-FEWEST = 32
-"""How many files of a size, and of a partition, there are before they are joined."""
-_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000
-"""What is joined at once, at most."""
+FEWEST = 32  # How many files of a size, and of a partition, there are before they are joined
+_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000  # What is joined at once, at most
 PIECE_BYTES, PIECE_ROWS = 1 << 26, 1024
 """Of the rows so much is in memory at once, and so many more: a text that repeats itself takes little of a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")

@@ -25,17 +25,13 @@ APPENDS = 2 * FEWEST
 """After how many appends a table is looked at, and how many commits there are at least between checkpoints of a log."""
 MOST_APPENDS = 4 * APPENDS
 """After how many appends to a table resting ends: what comes in is shortened at least as fast as it comes."""
-_MOST_JOINS = 8
-"""How often files of a table are joined in a row."""
+_MOST_JOINS = 8  # How often files of a table are joined in a row
 _ACTIONS_A_COMMIT = 50
 """A checkpoint is written whole, so it waits for a commit for every so many entries that the last one had."""
-DEFAULT_KEEP_MS = DAY_MS
-"""How long versions are kept where neither the settings nor the table say it."""
-_REST = 20
-"""How many times as long as it has worked the thread rests."""
+DEFAULT_KEEP_MS = DAY_MS  # How long versions are kept where neither the settings nor the table say it
+_REST = 20  # How many times as long as it has worked the thread rests
 _AGAIN_AFTER_S = 60.0
-_LOOKS = 24
-"""How often within the time for which versions are kept it is looked whether some have expired."""
+_LOOKS = 24  # How often within the time for which versions are kept it is looked whether some have expired
 _KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
 _INTERVAL = re.compile(r"interval \d+ (nano|micro|milli)?second(s)?|interval \d+ (minute|hour|day|week)s?")
 """What deltalake reads; of anything else it keeps versions for a week."""

@@ -27,8 +27,7 @@ from buckets.stores.store_path import StoreError, is_mistaken, store_error
 T = TypeVar("T")
 _ADDRESS = re.compile(r"(s3a?|gs|abfss?):/")
 _OF_STORE = re.compile(r"object store|Generic \w+ error", re.IGNORECASE)
-_WITHIN_S = 0.3
-"""For how long a log that is listed while it is written to may show a commit and not the one before it."""
+_WITHIN_S = 0.3  # For how long a log that is listed while it is written to may show a commit and not the one before it
 
 
 def open_table(path: Path | str) -> DeltaTable:
@@ -177,8 +176,7 @@ def _whole(path: Path | str) -> Iterator[None]:
         raise BucketsError(message) from error
 
 
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-"""Arrow sorts and takes no views."""
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow sorts and takes no views
 
 
 def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = "") -> pa.Table:

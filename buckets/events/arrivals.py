@@ -27,14 +27,12 @@ from buckets.printable import short_line
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
-JUDGED = "judged"
-"""A column that not all rows have: where there is none, or a null, rules are evaluated at an event."""
+JUDGED = "judged"  # A column that not all rows have: where there is none, or a null, rules are evaluated at an event
 DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
 TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
-LONGEST_RAW = 100_000
-"""The most characters of a row that a dead letter keeps."""
+LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
 def shortened(text: str, size: str = "") -> str:
@@ -97,32 +95,21 @@ def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[s
 
 @dataclass(frozen=True)
 class EventColumns:
-    """Well-formed events, in arrival order.
+    """Well-formed events, in arrival order."""
 
-    Attributes:
-        source: Arrow string, where each comes from.
-        source_order: int64 `(events,)`.
-        position: int64 `(events,)`.
-        event_id: Arrow string.
-        times_ms: int64 `(events,)`.
-        attributes: by name, Arrow arrays in their declared type; of the schema's arrays too, as lists of theirs.
-        measures: by name, Arrow int64, scaled.
-        ingested_ms: Arrow int64, when the source took each in; None if it does not say.
-        judged: Arrow bool, whether rules are evaluated at each; None if they are at all.
-        times: how many times are of which kind, as `conversion.EventTimes` counts them.
-        rounded: by measure, bool `(events,)`, whose values were rounded; without measures of which none was.
-    """
-
-    source: pa.Array
-    source_order: npt.NDArray[np.int64]
-    position: npt.NDArray[np.int64]
-    event_id: pa.Array
-    times_ms: npt.NDArray[np.int64]
+    source: pa.Array  # Arrow string, where each comes from
+    source_order: npt.NDArray[np.int64]  # int64 `(events,)`
+    position: npt.NDArray[np.int64]  # int64 `(events,)`
+    event_id: pa.Array  # Arrow string
+    times_ms: npt.NDArray[np.int64]  # int64 `(events,)`
+    # by name, Arrow arrays in their declared type; of the schema's arrays too, as lists of theirs
     attributes: dict[str, pa.Array]
-    measures: dict[str, pa.Array]
-    ingested_ms: pa.Array | None = None
-    judged: pa.Array | None = None
+    measures: dict[str, pa.Array]  # by name, Arrow int64, scaled
+    ingested_ms: pa.Array | None = None  # Arrow int64, when the source took each in; None if it does not say
+    judged: pa.Array | None = None  # Arrow bool, whether rules are evaluated at each; None if they are at all
+    # how many times are of which kind, as `conversion.EventTimes` counts them
     times: Counter[str] = field(default_factory=Counter)
+    # by measure, bool `(events,)`, whose values were rounded; without measures of which none was
     rounded: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @property

@@ -24,19 +24,12 @@ _BEFORE_VERB = re.compile(r"^(.*?: )?.*?\b(?=(?:is|has|holds|lies)\b)")
 
 @dataclass
 class BadReason:
-    """Rows that are bad for one reason.
+    """Rows that are bad for one reason."""
 
-    Attributes:
-        reason: of the first of them, with the value that it names.
-        rows: how many there are.
-        source: where the first is: its file or topic.
-        position: its line, row or offset there.
-    """
-
-    reason: str
-    rows: int
-    source: str
-    position: int
+    reason: str  # of the first of them, with the value that it names
+    rows: int  # how many there are
+    source: str  # where the first is: its file or topic
+    position: int  # its line, row or offset there
 
     @property
     def text(self) -> str:
@@ -46,19 +39,12 @@ class BadReason:
 
 @dataclass
 class BadRows:
-    """Counts rows that are bad.
+    """Counts rows that are bad."""
 
-    Attributes:
-        rows: how many rows there are, good and bad.
-        unread: how many of them are no events.
-        bad: how many are bad, those that only some rule cannot evaluate included.
-        rounded: by measure, how many values of good ones were rounded.
-    """
-
-    rows: int = 0
-    unread: int = 0
-    bad: int = 0
-    rounded: Counter[str] = field(default_factory=Counter)
+    rows: int = 0  # how many rows there are, good and bad
+    unread: int = 0  # how many of them are no events
+    bad: int = 0  # how many are bad, those that only some rule cannot evaluate included
+    rounded: Counter[str] = field(default_factory=Counter)  # by measure, how many values of good ones were rounded
     _kinds: dict[str, BadReason] = field(default_factory=dict)
 
     def take(self, rows: int, unread: int, bad: Iterable[tuple[str, int, str]]) -> None:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from buckets.moment import parse_moment_ms, time_text
 from buckets.time_zone import local_ms
 
-Faults = dict[int, str]
-"""By row, why its value does not fit."""
+Faults = dict[int, str]  # By row, why its value does not fit
 _PER_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
@@ -78,24 +77,18 @@ _YEAR_1_US = -62_135_596_800_000_000
 _ANY_DAY = datetime(2026, 11, 23, 17, 45, 58, 123456, tzinfo=UTC)
 _OF_ARROW = frozenset("YmdHMSyb%")
 """Codes that Arrow reads as Python does, of texts that are written as Arrow itself would write them."""
-_OF_MACHINE = frozenset("ZcxX")
-"""Codes whose meaning depends on the machine."""
+_OF_MACHINE = frozenset("ZcxX")  # Codes whose meaning depends on the machine
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _SHOWN = 40
 
 
 class WrittenTimes(NamedTuple):
-    """Times that were read.
+    """Times that were read."""
 
-    Attributes:
-        ms: in ms since the epoch; of a time without a zone, since 1970-01-01T00:00 of its clock. 0 where there is none.
-        is_local: which have no zone.
-        faults: by row, why a text is no time.
-    """
-
+    # in ms since the epoch; of a time without a zone, since 1970-01-01T00:00 of its clock. 0 where there is none.
     ms: Int64s
-    is_local: Flags
-    faults: Faults
+    is_local: Flags  # which have no zone
+    faults: Faults  # by row, why a text is no time
 
 
 def checked_format(form: str) -> str:

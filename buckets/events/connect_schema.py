@@ -28,8 +28,7 @@ from buckets.events.schema import EventSchema
 from buckets.events.written_values import decimals, fitted
 from buckets.printable import short_line
 
-Convert = Callable[[Any], Any]
-"""Writes a value out as text; raises ValueError where it is none of its type."""
+Convert = Callable[[Any], Any]  # Writes a value out as text; raises ValueError where it is none of its type
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _ZONED = "io.debezium.time.ZonedTimestamp"
@@ -42,8 +41,7 @@ _PER_MS = {
 """How many ticks of a time are a millisecond."""
 _OF_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DAY_MS = 86_400_000
-_MOST_TICKS_MS = 253_402_300_800_000
-"""The end of the year 9999: what is further away has no text in ISO 8601."""
+_MOST_TICKS_MS = 253_402_300_800_000  # The end of the year 9999: what is further away has no text in ISO 8601
 _INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)")
 

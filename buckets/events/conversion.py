@@ -31,22 +31,18 @@ _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
 _MOST_DIGITS = len(str(INT64_MAX))
 _MOST_DIGITS_OF_TIME = 21
-_DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}
-"""By the bits of binary floating point, the binary digits that it keeps."""
+_DIGITS_OF_FLOATS = {16: 11, 32: 24, 64: 53}  # By the bits of binary floating point, the binary digits that it keeps
 _SHOWN = 40
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 """What attributes and elements of arrays are in Arrow, by their declared type."""
-MOST_ELEMENTS = 10_000
-"""Elements of an array in one event."""
+MOST_ELEMENTS = 10_000  # Elements of an array in one event
 NO_LIST = "is one value, and must be a list"
 A_LIST = "is a list, and must be one value; [0] behind its name is its first element"
 TIMES, COUNTED, WITHOUT_ZONE, TWICE, SKIPPED = "times", "counted", "without_zone", "twice", "skipped"
 """What times are counted by: all of them, numbers, those without a zone, and those that clocks show twice or skip."""
-MISFITS = {unit: f"fits_{unit}" for unit in PER_SECOND}
-"""The same of absurd times, by the unit that would fit."""
+MISFITS = {unit: f"fits_{unit}" for unit in PER_SECOND}  # The same of absurd times, by the unit that would fit
 _MOST_S = INT64_MAX // 1000
-_PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}
-"""By unit, where the point of a number moves to make ms of it."""
+_PLACES = {"s": 3, "ms": 0, "us": -3, "ns": -6}  # By unit, where the point of a number moves to make ms of it
 
 
 def _shown(value: Any) -> str:
@@ -332,24 +328,17 @@ def _element_in_json(number: int, value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class EventTimes:
-    """The times of events.
+    """The times of events."""
 
-    Attributes:
-        ms: int64, since the epoch, UTC; finer digits are cut off; 0 where there is none.
-        faults: by row, why a value is no time.
-        is_counted: whether they were numbers, so that they depend on the declared unit.
-        is_local: bool, which were written without a zone; None if all have one.
-        is_twice: bool, which of these clocks of the declared zone show twice, as in autumn; the first is taken.
-        is_skipped: bool, which these clocks never show, as in spring; they are read as if clocks had not been changed.
-        misfits: by unit, how many of those that are absurd would not be in it.
-    """
-
-    ms: Int64s
-    faults: Faults
-    is_counted: bool = False
-    is_local: Flags | None = None
+    ms: Int64s  # int64, since the epoch, UTC; finer digits are cut off; 0 where there is none
+    faults: Faults  # by row, why a value is no time
+    is_counted: bool = False  # whether they were numbers, so that they depend on the declared unit
+    is_local: Flags | None = None  # bool, which were written without a zone; None if all have one
+    # bool, which of these clocks of the declared zone show twice, as in autumn; the first is taken
     is_twice: Flags | None = None
+    # bool, which these clocks never show, as in spring; they are read as if clocks had not been changed
     is_skipped: Flags | None = None
+    # by unit, how many of those that are absurd would not be in it
     misfits: Counter[str] = field(default_factory=Counter)
 
     def counts(self, good: Flags) -> Counter[str]:

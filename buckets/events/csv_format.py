@@ -98,5 +98,4 @@ class CsvFormat(BaseModel):
         return self.encoding.upper() if self.encoding.startswith("utf") else self.encoding
 
 
-PLAIN_CSV = CsvFormat()
-"""How CSV is written where nothing is declared."""
+PLAIN_CSV = CsvFormat()  # How CSV is written where nothing is declared

@@ -35,23 +35,14 @@ from buckets.validation import did_you_mean
 
 @dataclass(frozen=True)
 class ImportedField:
-    """A field of messages, and what it can be in an event schema: an attribute, a measure, or neither.
+    """A field of messages, and what it can be in an event schema: an attribute, a measure, or neither."""
 
-    Attributes:
-        name: of the field; an array is called so that its name leads into the list.
-        attribute: its type as an attribute, or that of an array's elements; None for none.
-        scale: the digits of a measure; None for none.
-        reason: why it is neither, as text.
-        unit: what it is in as the time of an event.
-        is_single: whether it is one value, as the id and the time of an event must be.
-    """
-
-    name: str
-    attribute: AttributeType | None = None
-    scale: int | None = None
-    reason: str = ""
-    unit: Literal["ms", "iso8601"] = "ms"
-    is_single: bool = True
+    name: str  # of the field; an array is called so that its name leads into the list
+    attribute: AttributeType | None = None  # its type as an attribute, or that of an array's elements; None for none
+    scale: int | None = None  # the digits of a measure; None for none
+    reason: str = ""  # why it is neither, as text
+    unit: Literal["ms", "iso8601"] = "ms"  # what it is in as the time of an event
+    is_single: bool = True  # whether it is one value, as the id and the time of an event must be
 
 
 def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedField]:
@@ -118,8 +109,7 @@ def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str,
 _EVENTS = frozenset("cru")
 _SKIPPED = {"d": DELETED, "t": TRUNCATED, "m": LOGGED}
 _PLAIN = frozenset(f'"{operation}"'.encode() for operation in _EVENTS)
-AFTER = "after."
-"""What stands before the path to a field of the event."""
+AFTER = "after."  # What stands before the path to a field of the event
 _BEFORE = "before."
 _OP = "op"
 _WRAPPED = ("payload", "schema", _OP, "after")

@@ -49,17 +49,11 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Decoded:
-    """The declared fields of messages.
+    """The declared fields of messages."""
 
-    Attributes:
-        columns: for each field a column of Arrow, null where a message does not have it.
-        faults: by row, why a message is no event.
-        unread: the rows of which nothing could be read.
-    """
-
-    columns: list[pa.Array]
-    faults: Faults
-    unread: frozenset[int] = frozenset()
+    columns: list[pa.Array]  # for each field a column of Arrow, null where a message does not have it
+    faults: Faults  # by row, why a message is no event
+    unread: frozenset[int] = frozenset()  # the rows of which nothing could be read
 
 
 def nothing_of(rows: int, schema: EventSchema, reason: str) -> Decoded:

@@ -90,8 +90,7 @@ def _replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBat
 _STRUCTURED = "application/cloudevents"
 _JSON = "application/cloudevents+json"
 _CONTENT_TYPE = "content-type"
-_HEADERS = {"datacontenttype": _CONTENT_TYPE}
-"""Attributes whose header is called otherwise."""
+_HEADERS = {"datacontenttype": _CONTENT_TYPE}  # Attributes whose header is called otherwise
 Flags = np.ndarray
 
 

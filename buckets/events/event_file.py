@@ -42,8 +42,7 @@ from buckets.stores.location import found_location
 from buckets.yaml_file import is_utf16
 
 _DEEPEST = 5
-_LOOKED_AT = 16 * 2**20
-"""Bytes of a file in which the end of its first value is looked for."""
+_LOOKED_AT = 16 * 2**20  # Bytes of a file in which the end of its first value is looked for
 
 
 def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> None:
@@ -126,31 +125,21 @@ KINDS: dict[str, FileFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-ROW_NUMBER = "__buckets_row_number__"
-"""Column of a part that has the numbers of the rows in the original file."""
+ROW_NUMBER = "__buckets_row_number__"  # Column of a part that has the numbers of the rows in the original file
 _LINES_LOOKED_AT = 100
 _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file of events.
+    """A file of events."""
 
-    Attributes:
-        path: where it is.
-        kind: how it is read.
-        header: the names in the header line of a CSV file, None where it has none.
-        fields: the declared fields that it has; of JSON those that its first lines have.
-        csv: how a CSV file is written.
-        folder: that of a source, below which rows are named; None for one file alone.
-    """
-
-    path: Path
-    kind: FileFormat
-    header: list[str] | None = None
-    fields: frozenset[str] = frozenset()
-    csv: CsvFormat = PLAIN_CSV
-    folder: Path | None = None
+    path: Path  # where it is
+    kind: FileFormat  # how it is read
+    header: list[str] | None = None  # the names in the header line of a CSV file, None where it has none
+    fields: frozenset[str] = frozenset()  # the declared fields that it has; of JSON those that its first lines have
+    csv: CsvFormat = PLAIN_CSV  # how a CSV file is written
+    folder: Path | None = None  # that of a source, below which rows are named; None for one file alone
 
 
 def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
-MADE_ID = "event_id"
-"""What an id that is made is called where its name is left out."""
+MADE_ID = "event_id"  # What an id that is made is called where its name is left out
 ROW_IDS = "event_id: {row: true} is for files and Python tables; take event_id: {hash: [FIELD]}, or name a field"
 """What to do where rows have no number that stays."""
 

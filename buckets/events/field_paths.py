@@ -22,8 +22,7 @@ from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.list_columns import element_type, list_of, plain_list, without_views
 
 Step = str | int
-Path = tuple[Step, ...]
-"""Names of fields, and numbers of elements of lists."""
+Path = tuple[Step, ...]  # Names of fields, and numbers of elements of lists
 _INDEXED = re.compile(r"([^\[\]]+)((?:\[\d{1,5}\])+)")
 _INDEX = re.compile(r"\[(\d+)\]")
 

@@ -6,8 +6,7 @@ from typing import Any, NoReturn
 
 from buckets.events.csv_events import BYTE_ORDER_MARK
 
-DEEPEST = 500
-"""Levels of nesting that are read; the parsers' own limits are higher, and depend on the caller's stack."""
+DEEPEST = 500  # Levels of nesting that are read; the parsers' own limits are higher, and depend on the caller's stack
 _QUOTED_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 

@@ -89,8 +89,7 @@ def kind_of(member: bytes) -> str:
     return {b"{": "an object", b"[": "a list"}.get(member[:1], "one value")
 
 
-MOST_BYTES = 256 * 2**20
-"""How large such a file may be, uncompressed."""
+MOST_BYTES = 256 * 2**20  # How large such a file may be, uncompressed
 _MOST_NAMES = 10
 _MARK = BYTE_ORDER_MARK.encode()
 _RECORDS = msgspec.json.Decoder(list[msgspec.Raw])

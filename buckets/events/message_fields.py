@@ -265,8 +265,7 @@ def _shortest(scaled: int, scale: int) -> str:
     return text.rstrip("0").rstrip(".") if scale else text
 
 
-UNCLEAR: Final = (WITHOUT_ZONE, TWICE, SKIPPED)
-"""Kinds of times that a clock alone does not make clear."""
+UNCLEAR: Final = (WITHOUT_ZONE, TWICE, SKIPPED)  # Kinds of times that a clock alone does not make clear
 _OF_ZONE: Final[dict[str, str]] = {
     TWICE: "lie in an hour that clocks of {zone} show twice, and are taken for the first",
     SKIPPED: "lie in an hour that clocks of {zone} skip, and are read as if these had not been put forward",

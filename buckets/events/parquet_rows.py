@@ -110,8 +110,7 @@ def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
 
 
 MOST_ROWS = 200_000
-_MOST_BYTES = 64 * 2**20
-"""Bytes of a piece of rows, at most and about, whatever the size of a value."""
+_MOST_BYTES = 64 * 2**20  # Bytes of a piece of rows, at most and about, whatever the size of a value
 _REMEDY = "replace it by a whole file, or remove it, and start again"
 
 

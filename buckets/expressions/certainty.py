@@ -42,8 +42,7 @@ from buckets.expressions.number_functions import FASTEST_KMH, call
 from buckets.lists.index import ListsAt
 from buckets.time_zone import local_ms
 
-Truths = frozenset[bool | None]
-"""What a condition may be: true, false, or NULL, which is unknown."""
+Truths = frozenset[bool | None]  # What a condition may be: true, false, or NULL, which is unknown
 
 
 Element = int | str | bool | None
@@ -61,8 +60,7 @@ class _Row(NamedTuple):
     lists: ListsAt | None
 
 
-_Found = Any
-"""What an expression may be: an `Interval`, a text, `Truths`, an array, or None where it is surely NULL."""
+_Found = Any  # What an expression may be: an `Interval`, a text, `Truths`, an array, or None where it is surely NULL
 _UNKNOWN: Final[Truths] = frozenset([None])
 _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
 from buckets.numbers.fixed_point import INT64_MAX, half_to_even
 
-QUOTIENT_DIGITS: Final = 18
-"""Digits after the point of a quotient."""
+QUOTIENT_DIGITS: Final = 18  # Digits after the point of a quotient
 _COMPARE = {
     "=": np.equal,
     "!=": np.not_equal,
@@ -34,19 +33,13 @@ _COMPARE = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """Decimals, exactly.
+    """Decimals, exactly."""
 
-    Attributes:
-        scaled: the numbers times `10**scale`, int64 or Python integers, `(rows,)`, or `()` for a constant.
-        scale: digits after the point.
-        largest: no number, scaled, is further from zero than this.
-        valid: bool, which are not NULL, `(rows,)` or `()`.
-    """
-
+    # the numbers times `10**scale`, int64 or Python integers, `(rows,)`, or `()` for a constant
     scaled: npt.NDArray[Any]
-    scale: int
-    largest: int
-    valid: npt.NDArray[np.bool_]
+    scale: int  # digits after the point
+    largest: int  # no number, scaled, is further from zero than this
+    valid: npt.NDArray[np.bool_]  # bool, which are not NULL, `(rows,)` or `()`
 
     @property
     def is_constant(self) -> bool:
@@ -207,17 +200,11 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inex
 
 
 class Interval(NamedTuple):
-    """A number of which bounds are known.
+    """A number of which bounds are known."""
 
-    Attributes:
-        lower: the least that it may be; minus infinity where there is no bound.
-        upper: the most that it may be; infinity where there is no bound.
-        may_be_null: whether it may be NULL instead.
-    """
-
-    lower: Decimal
-    upper: Decimal
-    may_be_null: bool = False
+    lower: Decimal  # the least that it may be; minus infinity where there is no bound
+    upper: Decimal  # the most that it may be; infinity where there is no bound
+    may_be_null: bool = False  # whether it may be NULL instead
 
     @property
     def is_exact(self) -> bool:

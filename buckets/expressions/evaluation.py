@@ -33,10 +33,8 @@ from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.time_zone import local_ms
 
-_SHORT: Final = 64
-"""Up to how many characters a pattern is short."""
-_ONE = None
-"""What stands in a piece for any one character."""
+_SHORT: Final = 64  # Up to how many characters a pattern is short
+_ONE = None  # What stands in a piece for any one character
 
 
 def match_like(texts: pa.Array | pa.Scalar, pattern: str) -> pa.BooleanArray | pa.BooleanScalar:

@@ -17,8 +17,7 @@ Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "boolean
 """What a value is: `time` is an instant, or an instant as it is in a time zone; the last three are arrays."""
 ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
 """By the kind of an array, that of its elements."""
-ELEMENTS: Final = "[]"
-"""Stands in the name of an array, and of nothing else, behind that of the list."""
+ELEMENTS: Final = "[]"  # Stands in the name of an array, and of nothing else, behind that of the list
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 NUMBER_FUNCTIONS: Final = {
@@ -33,14 +32,12 @@ FUNCTIONS: Final = (
 )
 
 
-LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
-"""How a list may be called."""
+LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)  # How a list may be called
 TESTS: Final = ("in", "like", "is_null", "in_list")
 """Conditions on one value, in which SQL and English have the NOT before their last word."""
 ELEMENT_TESTS: Final = ("in", "like", "in_list")
 """What an array passes if one of its elements does; such a test is the OR of the tests of its elements."""
-LIST_TESTS: Final = ("in_list", "lookup")
-"""What looks into a list: whether it has a key, and which value it has of one."""
+LIST_TESTS: Final = ("in_list", "lookup")  # What looks into a list: whether it has a key, and which value it has of one
 
 
 class ExpressionError(ValueError):
@@ -66,21 +63,16 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Expression:
-    """A literal, a field, or an operator with operands.
+    """A literal, a field, or an operator with operands."""
 
-    Attributes:
-        operator: `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first
-            operand is looked for among the others), `like`, `is_null`; arithmetic, `negate`; `zone` (an instant as it
-            is in a time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text);
-            or a function's name.
-        operands: in the order in which they are written.
-        value: of a literal; the name of a field, a zone or a list; the pattern of `like`.
-        at: the letter at which it begins in its text; two expressions that differ in that alone are equal.
-    """
-
+    # `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first operand is looked for
+    # among the others), `like`, `is_null`; arithmetic, `negate`; `zone` (an instant as it is in a time zone); `in_list`
+    # (whose operand is a key), `lookup` (a key, and the name of a value as a text); or a function's name
     operator: str
-    operands: tuple["Expression", ...] = ()
+    operands: tuple["Expression", ...] = ()  # in the order in which they are written
+    # of a literal; the name of a field, a zone or a list; the pattern of `like`
     value: str | bool | Decimal | None = None
+    # the letter at which it begins in its text; two expressions that differ in that alone are equal
     at: int = field(default=0, compare=False)
 
     @property

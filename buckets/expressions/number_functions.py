@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from buckets.expressions.decimals import Numbers, arithmetic, as_wide, sized
 
-EARTH_RADIUS_KM: Final = 6371.0088
-"""The mean radius of the Earth, (2a + b) / 3 of WGS 84."""
+EARTH_RADIUS_KM: Final = 6371.0088  # The mean radius of the Earth, (2a + b) / 3 of WGS 84
 _HALVINGS = 3
 
 
@@ -80,10 +79,8 @@ SPEED_DIGITS: Final = 3
 FASTEST_KMH: Final = Decimal("999999999.999")
 _FASTEST = int(FASTEST_KMH.scaleb(SPEED_DIGITS))
 _SECONDS_PER_HOUR = 3600
-_EXACT_INTEGERS = 2**53
-"""Up to here each integer is a double."""
-_EXACT_POWERS = 22
-"""Up to here each power of ten is a double."""
+_EXACT_INTEGERS = 2**53  # Up to here each integer is a double
+_EXACT_POWERS = 22  # Up to here each power of ten is a double
 
 
 def call(name: str, operands: Sequence[Numbers]) -> Numbers:

@@ -27,13 +27,10 @@ from buckets.expressions.expression import (
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.validation import VARIABLE
 
-LONGEST_TEXT: Final = 10_000
-"""Characters of the longest expression that is read."""
+LONGEST_TEXT: Final = 10_000  # Characters of the longest expression that is read
 LONGEST_NUMBER: Final = 64
-DEEPEST: Final = 50
-"""How many operators may stand inside each other."""
-MOST_DIGITS: Final = 38
-"""Before the point of a number, and after it."""
+DEEPEST: Final = 50  # How many operators may stand inside each other
+MOST_DIGITS: Final = 38  # Before the point of a number, and after it
 # It warns of words that it takes for commands, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")

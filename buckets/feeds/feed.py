@@ -23,41 +23,27 @@ from buckets.stores.store_path import StorePath
 
 @dataclass(kw_only=True)
 class Read:
-    """What is new since a feed was last read.
+    """What is new since a feed was last read."""
 
-    Attributes:
-        position: how far a topic has been read; None where nothing has come, and for feeds without positions.
-    """
-
+    # how far a topic has been read; None where nothing has come, and for feeds without positions
     position: TopicPosition | None = None
 
 
 @dataclass
 class RuleRead(Read):
-    """What is new of rules.
+    """What is new of rules."""
 
-    Attributes:
-        asked: changes, in order.
-        refused: messages, files or rows that are not valid changes.
-    """
-
-    asked: list[RuleChange] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    asked: list[RuleChange] = field(default_factory=list)  # changes, in order
+    refused: list[Refusal] = field(default_factory=list)  # messages, files or rows that are not valid changes
 
 
 @dataclass
 class ListRead(Read):
-    """What is new of a list.
+    """What is new of a list."""
 
-    Attributes:
-        whole: the whole list, of a feed that reads it so; None where nothing has changed.
-        changes: of a feed that reads changes.
-        faults: what could not be read, each in one line; the list stays as it is.
-    """
-
-    whole: ListBase | None = None
-    changes: dict[str, Entry | None] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    whole: ListBase | None = None  # the whole list, of a feed that reads it so; None where nothing has changed
+    changes: dict[str, Entry | None] = field(default_factory=dict)  # of a feed that reads changes
+    faults: list[str] = field(default_factory=list)  # what could not be read, each in one line; the list stays as it is
 
 
 class Feed(Protocol):
@@ -116,8 +102,7 @@ class ListFeed(Feed, Protocol):
 T = TypeVar("T")
 SETTLED_S = 0.3
 """How long a changed file must stay as it is before it is read, so that none is read while it is being written."""
-LOOK_EVERY_S = 1.0
-"""How often a table, or a file in an object store, is looked at."""
+LOOK_EVERY_S = 1.0  # How often a table, or a file in an object store, is looked at
 Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 """Of each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
 

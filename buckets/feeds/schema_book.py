@@ -129,8 +129,7 @@ class SchemaBook:
         return {"name": schema.name, "version": schema.version, "fault": self.fault}
 
 
-_LISTS = {"file": ListFile, "delta": ListTable}
-"""The feeds of lists that have a path, by their kind."""
+_LISTS = {"file": ListFile, "delta": ListTable}  # The feeds of lists that have a path, by their kind
 
 
 def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None) -> RuleFeed:

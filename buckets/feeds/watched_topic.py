@@ -22,14 +22,10 @@ R = TypeVar("R", bound=Read)
 class WatchedTopic(ABC, Generic[R]):
     """Collects what the messages of a topic say until it is asked for."""
 
-    blank: type[R]
-    """Nothing new, to which messages add what they say."""
-    what: str
-    """What the topic changes."""
-    setting = ""
-    """What an error about the topic begins with."""
-    caught_up_within_s = CAUGHT_UP_WITHIN_S
-    """How long a start waits until the end of the topic is reached."""
+    blank: type[R]  # Nothing new, to which messages add what they say
+    what: str  # What the topic changes
+    setting = ""  # What an error about the topic begins with
+    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits until the end of the topic is reached
 
     def __init__(
         self,

@@ -34,25 +34,15 @@ from buckets.generator.transactions import (
 
 @dataclass(frozen=True)
 class Cast:
-    """The parts, one of each for every case number.
+    """The parts, one of each for every case number."""
 
-    Attributes:
-        structurers: payers who split one large sum.
-        collectors: beneficiaries of the split sums.
-        testers: payers whose card numbers were stolen and are tried out.
-        hurried: payers whose card is used five times in five minutes.
-        mules: beneficiaries whom many pay.
-        victims: payers with no other part, who pay the mules.
-        shops: beneficiaries with no other part, where stolen cards are used.
-    """
-
-    structurers: Integers
-    collectors: Integers
-    testers: Integers
-    hurried: Integers
-    mules: Integers
-    victims: Integers
-    shops: Integers
+    structurers: Integers  # payers who split one large sum
+    collectors: Integers  # beneficiaries of the split sums
+    testers: Integers  # payers whose card numbers were stolen and are tried out
+    hurried: Integers  # payers whose card is used five times in five minutes
+    mules: Integers  # beneficiaries whom many pay
+    victims: Integers  # payers with no other part, who pay the mules
+    shops: Integers  # beneficiaries with no other part, where stolen cards are used
 
 
 def draw_cast(rng: np.random.Generator, settings: GeneratorSettings, background: Transactions) -> Cast:

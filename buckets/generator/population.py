@@ -34,29 +34,17 @@ _FAVOURITES = 4
 
 @dataclass(frozen=True)
 class Population:
-    """Everyone in a stream.
+    """Everyone in a stream."""
 
-    Attributes:
-        payer_weight: by payer, the share of all payments; sums to 1.
-        payer_purse: by payer, a factor on prices, around 1.
-        favourites: by payer, some beneficiaries that are paid again and again; shape (payers, few).
-        beneficiary_weight: by beneficiary, the share of payments outside the favourites; sums to 1.
-        price_cents: by beneficiary, the median price.
-        price_sigma: by beneficiary, the spread of the logarithm of prices.
-        cards_by_owner: all cards, those of payer 0 first.
-        first_card: by payer, where the payer's cards start in `cards_by_owner`.
-        card_count: by payer, at least 1.
-    """
-
-    payer_weight: NDArray[np.float64]
-    payer_purse: NDArray[np.float64]
-    favourites: Integers
-    beneficiary_weight: NDArray[np.float64]
-    price_cents: NDArray[np.float64]
-    price_sigma: NDArray[np.float64]
-    cards_by_owner: Integers
-    first_card: Integers
-    card_count: Integers
+    payer_weight: NDArray[np.float64]  # by payer, the share of all payments; sums to 1
+    payer_purse: NDArray[np.float64]  # by payer, a factor on prices, around 1
+    favourites: Integers  # by payer, some beneficiaries that are paid again and again; shape (payers, few)
+    beneficiary_weight: NDArray[np.float64]  # by beneficiary, the share of payments outside the favourites; sums to 1
+    price_cents: NDArray[np.float64]  # by beneficiary, the median price
+    price_sigma: NDArray[np.float64]  # by beneficiary, the spread of the logarithm of prices
+    cards_by_owner: Integers  # all cards, those of payer 0 first
+    first_card: Integers  # by payer, where the payer's cards start in `cards_by_owner`
+    card_count: Integers  # by payer, at least 1
 
     def draw_cards(self, rng: np.random.Generator, payers: Integers) -> Integers:
         """Draw for each payer one of the payer's own cards."""
@@ -95,8 +83,7 @@ def draw_population(rng: np.random.Generator, settings: GeneratorSettings) -> Po
 _BENEFICIARIES_PER_LANDLORD = 400
 _FEWEST_TENANTS = 15
 _MOST_TENANTS = 64
-_LARGEST_SHARE = 0.02
-"""Of all transactions: a small stream has fewer tenants."""
+_LARGEST_SHARE = 0.02  # Of all transactions: a small stream has fewer tenants
 _USUAL_HOUR = 9.0
 _HOUR_SPREAD = 1.5
 _RENT_CENTS = (60_000, 160_000)
@@ -142,8 +129,7 @@ def _first_days_ms(settings: GeneratorSettings) -> Integers:
 
 _WEEKDAY = (4, 2, 1, 1, 1, 3, 10, 28, 42, 45, 50, 62, 84, 78, 58, 54, 62, 86, 98, 80, 54, 34, 18, 9)
 _WEEKEND = (9, 6, 3, 2, 1, 1, 3, 8, 20, 44, 70, 88, 92, 84, 78, 74, 70, 66, 62, 56, 46, 34, 24, 15)
-_WEIGHT_BY_DAY = (0.95, 0.95, 1.0, 1.0, 1.15, 1.2, 0.75)
-"""Monday first."""
+_WEIGHT_BY_DAY = (0.95, 0.95, 1.0, 1.0, 1.15, 1.2, 0.75)  # Monday first
 _WEEKDAY_OF_EPOCH = 3
 
 

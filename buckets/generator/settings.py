@@ -19,8 +19,7 @@ MOST_ENTITIES = 5_000_000
 MOST_DISORDER = 0.5
 MOST_MALFORMED = 0.5
 LONGEST_DELAY_MS = 7 * DAY_MS
-TRANSACTIONS_PER_CASE = 200
-"""For each case of all four patterns: up to 100 planted, and at least as many that are not."""
+TRANSACTIONS_PER_CASE = 200  # For each case of all four patterns: up to 100 planted, and at least as many that are not
 PAYERS_PER_CASE = 20
 BENEFICIARIES_PER_CASE = 10
 FEWEST_PAYERS = 100
@@ -37,40 +36,24 @@ def _refuse_outside(name: str, value: float, low: float, high: float) -> None:
 
 @dataclass(frozen=True)
 class GeneratorSettings:
-    """All that decides a stream: the same settings give the same bytes.
+    """All that decides a stream: the same settings give the same bytes."""
 
-    Attributes:
-        seed: of every random draw; 0 or more.
-        transactions: different transactions, planted ones included. Collisions, duplicates and malformed
-            lines come on top, each as many as its rate times this.
-        days: length of the stream.
-        start_time: ISO 8601; without a zone it is UTC.
-        payers: people who may pay; many do so rarely.
-        beneficiaries: who may be paid; a few are very busy.
-        cards: at least one for every payer.
-        fraud_cases: planted cases of each pattern.
-        late_rate: share of transactions that arrive after later ones.
-        max_delay_ms: the longest delay of a late transaction.
-        duplicate_rate: share of transactions whose very same line comes again a little later.
-        collision_rate: share of transactions that share payer, beneficiary, card and time with another one.
-        malformed_rate: share of broken lines.
-        rows_per_file: lines in one file of a folder.
-    """
-
-    seed: int = 7
+    seed: int = 7  # of every random draw; 0 or more
+    # different transactions, planted ones included. Collisions, duplicates and malformed lines come on top, each as
+    # many as its rate times this.
     transactions: int = 200_000
-    days: int = 30
-    start_time: str = "2026-01-01T00:00:00Z"
-    payers: int = 20_000
-    beneficiaries: int = 2_000
-    cards: int = 26_000
-    fraud_cases: int = 5
-    late_rate: float = 0.005
-    max_delay_ms: int = 1_800_000
-    duplicate_rate: float = 0.002
-    collision_rate: float = 0.001
-    malformed_rate: float = 0.0
-    rows_per_file: int = 20_000
+    days: int = 30  # length of the stream
+    start_time: str = "2026-01-01T00:00:00Z"  # ISO 8601; without a zone it is UTC
+    payers: int = 20_000  # people who may pay; many do so rarely
+    beneficiaries: int = 2_000  # who may be paid; a few are very busy
+    cards: int = 26_000  # at least one for every payer
+    fraud_cases: int = 5  # planted cases of each pattern
+    late_rate: float = 0.005  # share of transactions that arrive after later ones
+    max_delay_ms: int = 1_800_000  # the longest delay of a late transaction
+    duplicate_rate: float = 0.002  # share of transactions whose very same line comes again a little later
+    collision_rate: float = 0.001  # share of transactions that share payer, beneficiary, card and time with another one
+    malformed_rate: float = 0.0  # share of broken lines
+    rows_per_file: int = 20_000  # lines in one file of a folder
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated.

@@ -299,8 +299,7 @@ def _truth(drafts: tuple[Draft, ...], events: Transactions, case_of: Integers, c
 
 
 LINES_BETWEEN_REPORTS = 10_000
-OnLines = Callable[[int], None]
-"""Called with the number of lines written so far."""
+OnLines = Callable[[int], None]  # Called with the number of lines written so far
 
 
 @dataclass(frozen=True)

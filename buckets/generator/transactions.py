@@ -89,32 +89,20 @@ PATTERNS: tuple[Pattern, ...] = ("structuring", "card-testing", "mule-fan-in", "
 
 @dataclass(frozen=True)
 class PlantedCase:
-    """The truth about one planted case; one line of the truth file.
+    """The truth about one planted case; one line of the truth file."""
 
-    Attributes:
-        case_id: unique in its stream.
-        pattern: how the fraud is done.
-        rule_id: the rule of `conf/demo-rules.yaml` that catches it. Other rules may fire on the same events: twelve
-            payments in ten minutes are also five in five.
-        key: the rule's grouping fields and their values.
-        event_ids: the planted events, by time.
-        first_time: time of the first of them, in epoch ms.
-        last_time: time of the last of them, in epoch ms.
-        detect_event_id: the event at which the planted events alone first cross the rule's limit.
-        detect_by_time: its time, in epoch ms.
-        description: the case in English.
-    """
-
-    case_id: str
-    pattern: Pattern
+    case_id: str  # unique in its stream
+    pattern: Pattern  # how the fraud is done
+    # the rule of `conf/demo-rules.yaml` that catches it. Other rules may fire on the same events: twelve payments in
+    # ten minutes are also five in five.
     rule_id: str
-    key: dict[str, str]
-    event_ids: tuple[str, ...]
-    first_time: int
-    last_time: int
-    detect_event_id: str
-    detect_by_time: int
-    description: str
+    key: dict[str, str]  # the rule's grouping fields and their values
+    event_ids: tuple[str, ...]  # the planted events, by time
+    first_time: int  # time of the first of them, in epoch ms
+    last_time: int  # time of the last of them, in epoch ms
+    detect_event_id: str  # the event at which the planted events alone first cross the rule's limit
+    detect_by_time: int  # its time, in epoch ms
+    description: str  # the case in English
 
     def to_json(self) -> str:
         """Return the case as one line of JSON, without its line end."""
@@ -152,21 +140,13 @@ class Draft:
 
 @dataclass(frozen=True)
 class PatternRecall:
-    """How one planted pattern fared.
+    """How one planted pattern fared."""
 
-    Attributes:
-        pattern: its name.
-        rule_id: the rule that is meant to catch it.
-        planted: cases.
-        caught: cases of which some event raised an alert of that rule.
-        at_once: cases that were caught at the first event where that was possible.
-    """
-
-    pattern: str
-    rule_id: str
-    planted: int
-    caught: int
-    at_once: int
+    pattern: str  # its name
+    rule_id: str  # the rule that is meant to catch it
+    planted: int  # cases
+    caught: int  # cases of which some event raised an alert of that rule
+    at_once: int  # cases that were caught at the first event where that was possible
 
 
 def compare(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -> list[PatternRecall]:

@@ -49,8 +49,7 @@ def unwritable(folder: Path, error: OSError) -> BucketsError:
 
 
 _COMPILE_WITHIN_S, _SHOWN = 300, 300
-_MADE = (2026, 1, 1, 0, 0, 0)
-"""When its entries were made, as they say: the same sources are the same bytes."""
+_MADE = (2026, 1, 1, 0, 0, 0)  # When its entries were made, as they say: the same sources are the same bytes
 
 
 def pyspark_jars() -> Path | None:

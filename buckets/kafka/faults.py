@@ -17,8 +17,7 @@ ATTEMPT_S = 1.0
 AGAIN_AFTER_S = 0.05
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TLS = (KafkaError._SSL,)
-_AT_ONCE = (*_LOGIN, *_TLS)
-"""Faults that do not go away by themselves."""
+_AT_ONCE = (*_LOGIN, *_TLS)  # Faults that do not go away by themselves
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _UNREACHABLE = (
     KafkaError._TRANSPORT,

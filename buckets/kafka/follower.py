@@ -66,17 +66,11 @@ class TopicMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a topic is not followed at the moment.
+    """Why a topic is not followed at the moment."""
 
-    Attributes:
-        reason: in one line.
-        since_s: since when, by the steady clock.
-        text: reason, topic and time of day, in one line.
-    """
-
-    reason: str
-    since_s: float
-    text: str
+    reason: str  # in one line
+    since_s: float  # since when, by the steady clock
+    text: str  # reason, topic and time of day, in one line
 
     @property
     def lasts_s(self) -> float:

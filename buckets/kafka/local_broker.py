@@ -61,15 +61,10 @@ _JAVA_OPTIONS = (
 
 @dataclass(frozen=True)
 class BrokerStatus:
-    """Whether a broker runs.
+    """Whether a broker runs."""
 
-    Attributes:
-        pid: its process; None if it does not run.
-        address: `host:port`, even if it has been stopped; None if none was ever started in the folder.
-    """
-
-    pid: int | None
-    address: str | None
+    pid: int | None  # its process; None if it does not run
+    address: str | None  # `host:port`, even if it has been stopped; None if none was ever started in the folder
 
     @property
     def running(self) -> bool:

@@ -26,8 +26,7 @@ from buckets.outputs.binary_messages import BinaryFormat, schema_text
 ANSWER_WITHIN_S = 5.0
 PAUSES_S = (0.1, 0.3, 1.0)
 """How long to wait before a registry that does not answer is asked again, each time; then the batch begins anew."""
-NO_SUBJECT = "buckets-is-there"
-"""A subject that is asked for only to see whether a registry answers."""
+NO_SUBJECT = "buckets-is-there"  # A subject that is asked for only to see whether a registry answers
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
 _CONFLICT, _INVALID = 409, 422
@@ -307,8 +306,7 @@ def _object_of(content: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}
-"""How registries name the formats of results."""
+KINDS: Mapping[str, str] = {"avro": AVRO, "protobuf": PROTOBUF}  # How registries name the formats of results
 
 
 class OutputSchemas:

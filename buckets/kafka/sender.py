@@ -129,8 +129,7 @@ class _Client:
             self.failed = error
 
 
-INTENDED = "intended_ms"
-"""Header: when a message was due, in ms since the epoch, as decimal text."""
+INTENDED = "intended_ms"  # Header: when a message was due, in ms since the epoch, as decimal text
 FASTEST = 1_000_000
 _WAKE_S = 0.05
 _ROOM = {

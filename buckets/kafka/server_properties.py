@@ -25,8 +25,7 @@ from buckets.events.json_events import fields_of
 from buckets.events.schema import EventSchema
 from buckets.rule_tests.given_events import written_events
 
-HOST = "127.0.0.1"
-"""Where a local broker listens: on this machine only."""
+HOST = "127.0.0.1"  # Where a local broker listens: on this machine only
 
 
 def check_port(port: int) -> None:
@@ -93,17 +92,11 @@ _PROPERTIES = {
 
 @dataclass(frozen=True)
 class Keystore:
-    """The certificate of a broker.
+    """The certificate of a broker."""
 
-    Attributes:
-        path: PKCS 12 file of the certificate and its key.
-        password: of the file.
-        ca_file: PEM file of who signed the certificate, for clients.
-    """
-
-    path: Path
-    password: str
-    ca_file: Path
+    path: Path  # PKCS 12 file of the certificate and its key
+    password: str  # of the file
+    ca_file: Path  # PEM file of who signed the certificate, for clients
 
 
 def client_protocol(users: Mapping[str, str], keystore: Keystore | None) -> str:
@@ -283,8 +276,7 @@ def has_ended(pid: int) -> bool:
     return False
 
 
-KeyedMessage = tuple[str, bytes]
-"""A key and a value."""
+KeyedMessage = tuple[str, bytes]  # A key and a value
 
 
 def event_messages(

@@ -43,17 +43,11 @@ _BROKERS_DEFAULT = -1
 
 @dataclass(frozen=True)
 class TopicSize:
-    """How much is in a topic.
+    """How much is in a topic."""
 
-    Attributes:
-        topic: its name.
-        partitions: how many it has.
-        messages: how many offsets it spans; a compacted topic may hold fewer messages.
-    """
-
-    topic: str
-    partitions: int
-    messages: int
+    topic: str  # its name
+    partitions: int  # how many it has
+    messages: int  # how many offsets it spans; a compacted topic may hold fewer messages
 
 
 def topics_now(job: Job) -> list[str]:

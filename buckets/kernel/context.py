@@ -29,35 +29,22 @@ class Policy(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What stays the same for all events of a call.
+    """What stays the same for all events of a call."""
 
-    Attributes:
-        features: what is computed.
-        rules: the limits that it is compared with.
-        reach_ms: int64 `(windows,)`, how far each window reaches back.
-        cells_read: int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`.
-        needs_extremes: bool `(columns,)`, whether some rule asks for a measure's least or greatest value.
-        tiers: the buckets older than the tail.
-        policy: what happens to events that break the order.
-        paging: how timelines are cut.
-        generation: of the group.
-        emit_all: whether rows are written for every rule, or for the fired ones only.
-        has_event_features: whether some feature looks at the events of its window one by one.
-        has_resets: whether some window is reset when its rule fires.
-    """
-
-    features: FeatureArrays
-    rules: RuleArrays
-    reach_ms: npt.NDArray[np.int64]
+    features: FeatureArrays  # what is computed
+    rules: RuleArrays  # the limits that it is compared with
+    reach_ms: npt.NDArray[np.int64]  # int64 `(windows,)`, how far each window reaches back
+    # int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`
     cells_read: npt.NDArray[np.int64]
+    # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
-    tiers: Tiers
-    policy: Policy
-    paging: Paging
-    generation: int
-    emit_all: bool
-    has_event_features: bool
-    has_resets: bool
+    tiers: Tiers  # the buckets older than the tail
+    policy: Policy  # what happens to events that break the order
+    paging: Paging  # how timelines are cut
+    generation: int  # of the group
+    emit_all: bool  # whether rows are written for every rule, or for the fired ones only
+    has_event_features: bool  # whether some feature looks at the events of its window one by one
+    has_resets: bool  # whether some window is reset when its rule fires
 
 
 def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:

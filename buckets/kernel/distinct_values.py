@@ -26,29 +26,19 @@ _FREE = 0
 
 
 class DistinctValues(NamedTuple):
-    """The tables of all features that count different values: int64 arrays, of shape `(tables,)` if not said otherwise.
+    """The tables of all features that count different values: int64 `(tables,)` unless said otherwise."""
 
-    Attributes:
-        table: int64 `(features,)`, the table of each feature; -1 for none.
-        first: the first cell whose value is in the table.
-        end: the cell after the last.
-        changes: what `Edges.changes` was when the table was built; another number means that it holds no more.
-        slots: how many slots are in use.
-        taken: how many of these have a value, be it one that has left.
-        different: how many different values the cells hold.
-        events: how many events the table counts.
-        slot: int64 `(tables, capacity, 3)`: a value, that of the second column, and 1 more than how often both stand in
-            the cells; 0 where the slot is free.
-    """
-
-    table: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int64]  # int64 `(features,)`, the table of each feature; -1 for none
+    first: npt.NDArray[np.int64]  # the first cell whose value is in the table
+    end: npt.NDArray[np.int64]  # the cell after the last
+    # what `Edges.changes` was when the table was built; another number means that it holds no more
     changes: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]
-    taken: npt.NDArray[np.int64]
-    different: npt.NDArray[np.int64]
-    events: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]  # how many slots are in use
+    taken: npt.NDArray[np.int64]  # how many of these have a value, be it one that has left
+    different: npt.NDArray[np.int64]  # how many different values the cells hold
+    events: npt.NDArray[np.int64]  # how many events the table counts
+    # int64 `(tables, capacity, 3)`: a value, that of the second column, and 1 more than how often both stand in the
+    # cells; 0 where the slot is free
     slot: npt.NDArray[np.int64]
 
 

@@ -205,17 +205,11 @@ _FACTOR: Final = 0x9E3779B97F4A7C15
 
 
 class KnownIds(NamedTuple):
-    """The table of the key at hand.
+    """The table of the key at hand."""
 
-    Attributes:
-        slots: int64 `(1,)`, how many slots are in use, a power of two.
-        hash: uint64 `(capacity,)`, that of an id; 0 in a free slot.
-        time_ms: int64 `(capacity,)`, when its event happened.
-    """
-
-    slots: npt.NDArray[np.int64]
-    hash: npt.NDArray[np.uint64]
-    time_ms: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]  # int64 `(1,)`, how many slots are in use, a power of two
+    hash: npt.NDArray[np.uint64]  # uint64 `(capacity,)`, that of an id; 0 in a free slot
+    time_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, when its event happened
 
 
 @leaf

@@ -147,10 +147,8 @@ def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, feat
     return _find_one(timeline, edges, features, feature, own, end)
 
 
-_ALL = 10_000
-"""Hundredths of a per cent in all."""
-_HALF = 500_000
-"""Millionths."""
+_ALL = 10_000  # Hundredths of a per cent in all
+_HALF = 500_000  # Millionths
 
 
 @leaf

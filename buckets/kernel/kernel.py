@@ -72,43 +72,25 @@ NOT_BEGUN: Final = -1
 
 
 class Position(NamedTuple):
-    """How far a batch has come.
+    """How far a batch has come."""
 
-    Attributes:
-        key: the key at hand; all before it are done.
-        event: its first event that is not taken in; NOT_BEGUN where its timeline is not loaded yet.
-        used: how many rows are used.
-        clock_ms: the key's clock.
-    """
-
-    key: np.int64
-    event: np.int64
-    used: np.int64
-    clock_ms: np.int64
+    key: np.int64  # the key at hand; all before it are done
+    event: np.int64  # its first event that is not taken in; NOT_BEGUN where its timeline is not loaded yet
+    used: np.int64  # how many rows are used
+    clock_ms: np.int64  # the key's clock
 
 
 class Work(NamedTuple):
-    """What is at hand while one key's events are taken in.
+    """What is at hand while one key's events are taken in."""
 
-    Attributes:
-        timeline: the key's cells.
-        directory: the pages of all keys.
-        edges: where the windows of the event at hand begin.
-        distinct: the different values in windows.
-        ranked: the values of windows in their order.
-        replaced: int64 `(2, columns)`, room for the least and greatest values of one event's cell.
-        borders: int64 `(tiers,)`, where each tier begins at the key's clock.
-        ids: the ids of the key's single events, where duplicates may have another time.
-    """
-
-    timeline: Timeline
-    directory: Directory
-    edges: Edges
-    distinct: DistinctValues
-    ranked: RankedValues
-    replaced: npt.NDArray[np.int64]
-    borders: npt.NDArray[np.int64]
-    ids: KnownIds
+    timeline: Timeline  # the key's cells
+    directory: Directory  # the pages of all keys
+    edges: Edges  # where the windows of the event at hand begin
+    distinct: DistinctValues  # the different values in windows
+    ranked: RankedValues  # the values of windows in their order
+    replaced: npt.NDArray[np.int64]  # int64 `(2, columns)`, room for the least and greatest values of one event's cell
+    borders: npt.NDArray[np.int64]  # int64 `(tiers,)`, where each tier begins at the key's clock
+    ids: KnownIds  # the ids of the key's single events, where duplicates may have another time
 
 
 @leaf

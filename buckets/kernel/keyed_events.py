@@ -20,36 +20,22 @@ from buckets.timeline.tiers import Paging, Tiers, kept_from_ms, set_borders, wid
 
 Int64s = npt.NDArray[np.int64]
 NO_TRACK = -1
-MOST_ROWS = 1_000_000
-"""Of some 90 bytes each."""
+MOST_ROWS = 1_000_000  # Of some 90 bytes each
 
 
 class KeyedEvents(NamedTuple):
-    """Events group by group, key by key, each key's in arrival order.
+    """Events group by group, key by key, each key's in arrival order."""
 
-    Attributes:
-        plan: int64 `(groups,)`, which of the plans each group has.
-        group_start: int64 `(groups + 1,)`, where each group's keys begin.
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        rows: int64 `(events,)`, the row of each event; one has as many events as it has groups.
-        times_ms: int64 `(rows,)`.
-        values: int64 `(tracks, rows)`, scaled measures and what else groups keep.
-        nulls: bool `(tracks, rows)`, where an event has no value; `values` means nothing there.
-        track: int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more.
-        ids: the events' ids, in UTF-8.
-        judged: bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines.
-    """
-
-    plan: Int64s
-    group_start: Int64s
-    key_start: Int64s
-    rows: Int64s
-    times_ms: Int64s
-    values: Int64s
-    nulls: npt.NDArray[np.bool_]
-    track: Int64s
-    ids: ByteStrings
-    judged: npt.NDArray[np.bool_]
+    plan: Int64s  # int64 `(groups,)`, which of the plans each group has
+    group_start: Int64s  # int64 `(groups + 1,)`, where each group's keys begin
+    key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
+    rows: Int64s  # int64 `(events,)`, the row of each event; one has as many events as it has groups
+    times_ms: Int64s  # int64 `(rows,)`
+    values: Int64s  # int64 `(tracks, rows)`, scaled measures and what else groups keep
+    nulls: npt.NDArray[np.bool_]  # bool `(tracks, rows)`, where an event has no value; `values` means nothing there
+    track: Int64s  # int64 `(columns,)`, of each column of all plans; NO_TRACK for one that no rule reads any more
+    ids: ByteStrings  # the events' ids, in UTF-8
+    judged: npt.NDArray[np.bool_]  # bool `(rows,)`, whether rules are evaluated at an event; others only fill timelines
 
     def between(self, first: int, end: int) -> "KeyedEvents":
         """Return those of groups `[first, end)`."""
@@ -109,27 +95,16 @@ def no_events(keys: int, columns: int) -> KeyedEvents:
 
 
 class GroupEvents(NamedTuple):
-    """The events of one group: key by key, each key's in arrival order.
+    """The events of one group: key by key, each key's in arrival order."""
 
-    Attributes:
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        times_ms: int64 `(events,)`.
-        values: int64 `(columns, events)`, in the order of the group's layout.
-        nulls: bool `(columns, events)`, where an event has no value; `values` means nothing there.
-        pool: uint8, heads, pages at hand and ids.
-        id_start: int64 `(events,)`, where the id of each begins in the pool.
-        id_length: int64 `(events,)`.
-        judged: bool `(events,)`, whether rules are evaluated at each.
-    """
-
-    key_start: Int64s
-    times_ms: Int64s
-    values: Int64s
-    nulls: npt.NDArray[np.bool_]
-    pool: npt.NDArray[np.uint8]
-    id_start: Int64s
-    id_length: Int64s
-    judged: npt.NDArray[np.bool_]
+    key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
+    times_ms: Int64s  # int64 `(events,)`
+    values: Int64s  # int64 `(columns, events)`, in the order of the group's layout
+    nulls: npt.NDArray[np.bool_]  # bool `(columns, events)`, where an event has no value; `values` means nothing there
+    pool: npt.NDArray[np.uint8]  # uint8, heads, pages at hand and ids
+    id_start: Int64s  # int64 `(events,)`, where the id of each begins in the pool
+    id_length: Int64s  # int64 `(events,)`
+    judged: npt.NDArray[np.bool_]  # bool `(events,)`, whether rules are evaluated at each
 
 
 @allocating

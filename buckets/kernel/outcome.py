@@ -16,26 +16,17 @@ OUTCOMES: Final = 7
 
 
 class EventOutcomes(NamedTuple):
-    """What became of each event: arrays of shape `(events,)`.
+    """What became of each event: arrays of shape `(events,)`."""
 
-    Attributes:
-        code: uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW | UNJUDGED; the last one is
-            of an event that would have been evaluated, and only fills the timeline.
-        applied: bool, whether it is in the timeline now.
-        clock_ms: int64, the key's clock when it arrived.
-        other_start: int64, where in the pool the id begins that shares its time; -1 for none.
-        other_length: int64.
-        rule: int64, the rule whose sum overflowed.
-        other_ms: int64, of a duplicate the time of the event that had arrived; not set in others.
-        other_values: int64 `(events, columns, 2)`, of a duplicate the least and the greatest value of the cell of that
-            event, by the columns of its group; not set in others. So the memory of it is that of duplicates.
-    """
-
+    # uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW | UNJUDGED; the last one is of an
+    # event that would have been evaluated, and only fills the timeline
     code: npt.NDArray[np.uint8]
-    applied: npt.NDArray[np.bool_]
-    clock_ms: npt.NDArray[np.int64]
-    other_start: npt.NDArray[np.int64]
-    other_length: npt.NDArray[np.int64]
-    rule: npt.NDArray[np.int64]
-    other_ms: npt.NDArray[np.int64]
+    applied: npt.NDArray[np.bool_]  # bool, whether it is in the timeline now
+    clock_ms: npt.NDArray[np.int64]  # int64, the key's clock when it arrived
+    other_start: npt.NDArray[np.int64]  # int64, where in the pool the id begins that shares its time; -1 for none
+    other_length: npt.NDArray[np.int64]  # int64
+    rule: npt.NDArray[np.int64]  # int64, the rule whose sum overflowed
+    other_ms: npt.NDArray[np.int64]  # int64, of a duplicate the time of the event that had arrived; not set in others
+    # int64 `(events, columns, 2)`, of a duplicate the least and the greatest value of the cell of that event, by the
+    # columns of its group; not set in others. So the memory of it is that of duplicates.
     other_values: npt.NDArray[np.int64]

@@ -44,60 +44,37 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FeatureArrays(NamedTuple):
-    """The different features of a group's evaluated rules, in the order in which rules name them, one element each.
+    """The different features of a group's evaluated rules, in the order in which rules name them, one element each."""
 
-    Attributes:
-        operation: int64, what is computed, one of `buckets.aggregates.operation`.
-        measure: int64, the column that it is of; 0 where it needs none.
-        second: int64, a second column, where pairs of values are counted; NO_COLUMN for none.
-        counted: int64, the column that holds 1 in events that count; NO_COLUMN where all count.
-        parameter: int64, of a percentile in hundredths of a per cent; 0 for all others.
-        window: int64, the window's index in `WindowArrays`.
-        patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
-        on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
-        resets: bool, whether its one rule counts from the start again after it has fired.
-        resets_from_ms: int64, the first time of an event at which it does; its rule is not in effect before.
-        resets_until_ms: int64, the first time at which it does not any more.
-        rules_from: int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first.
-        falling_from: int64, where those begin that fire below their limit, highest limit first.
-        other_from: int64, where all others begin.
-        rules_end: int64, where its rules end.
-    """
-
-    operation: Int64s
-    measure: Int64s
-    second: Int64s
-    counted: Int64s
-    parameter: Int64s
-    window: Int64s
-    patience_ms: Int64s
-    on_trial: npt.NDArray[np.bool_]
-    resets: npt.NDArray[np.bool_]
-    resets_from_ms: Int64s
-    resets_until_ms: Int64s
+    operation: Int64s  # int64, what is computed, one of `buckets.aggregates.operation`
+    measure: Int64s  # int64, the column that it is of; 0 where it needs none
+    second: Int64s  # int64, a second column, where pairs of values are counted; NO_COLUMN for none
+    counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
+    parameter: Int64s  # int64, of a percentile in hundredths of a per cent; 0 for all others
+    window: Int64s  # int64, the window's index in `WindowArrays`
+    patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
+    on_trial: npt.NDArray[np.bool_]  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
+    resets: npt.NDArray[np.bool_]  # bool, whether its one rule counts from the start again after it has fired
+    resets_from_ms: Int64s  # int64, the first time of an event at which it does; its rule is not in effect before
+    resets_until_ms: Int64s  # int64, the first time at which it does not any more
+    # int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first
     rules_from: Int64s
-    falling_from: Int64s
-    other_from: Int64s
-    rules_end: Int64s
+    falling_from: Int64s  # int64, where those begin that fire below their limit, highest limit first
+    other_from: Int64s  # int64, where all others begin
+    rules_end: Int64s  # int64, where its rules end
 
 
 class RuleArrays(NamedTuple):
-    """The evaluated rules of a group, feature by feature, one element each.
+    """The evaluated rules of a group, feature by feature, one element each."""
 
-    Attributes:
-        number: int32, the rule's index in `GroupPlan.rules`, or that of a part after them.
-        is_average: bool, whether its feature is an average, which is compared with all digits of its limit.
-        comparison: int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these meets a
-            null. EVERY of a part, which has a row for every event.
-        limit_whole: int64, the limit in scaled units; of an average's, rounded down.
-        limit_digits: int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has after the point: nine digits each.
-    """
-
-    number: npt.NDArray[np.int32]
+    number: npt.NDArray[np.int32]  # int32, the rule's index in `GroupPlan.rules`, or that of a part after them
+    # bool, whether its feature is an average, which is compared with all digits of its limit
     is_average: npt.NDArray[np.bool_]
+    # int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these meets a null. EVERY of a
+    # part, which has a row for every event.
     comparison: Int64s
-    limit_whole: Int64s
-    limit_digits: Int64s
+    limit_whole: Int64s  # int64, the limit in scaled units; of an average's, rounded down
+    limit_digits: Int64s  # int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has after the point: nine digits each
 
 
 class WindowArrays(NamedTuple):
@@ -111,49 +88,28 @@ class WindowArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A group, ready for the kernel.
+    """A group, ready for the kernel."""
 
-    Attributes:
-        group: the group.
-        rules: the evaluated rules whose value is compared with a limit here, in file order.
-        parts: what is computed for rules with conditions; in results they are numbered after the rules.
-        feature_arrays: their features.
-        rule_arrays: their limits.
-        reach_ms: int64 `(rules + parts,)`, how far each window reaches back.
-        window_arrays: their windows' numbers.
-        needs_extremes: bool, shape `(measures,)`: whether some rule asks for a measure's min or max.
-        horizon_ms: longest window of all live rules, plus allowed lateness.
-        late: late policy, ADD | EVALUATE | DROP.
-        collision: collision policy, KEEP | KEEP_FIRST | REPLACE.
-        edge: what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE.
-        repeats_ms: how far apart in time two events of one id may be to be duplicates; 0 where the time is the same.
-        tiers: the buckets beyond the tail.
-        value_scales: digits after the point of each rule's value.
-        complete_from_ms: int64, shape `(steps,)`: from which event time on each step of the next array holds.
-        complete_since_ms: int64, shape `(rules + parts, steps)`: since when all tracks of each are complete.
-        resetting: the indices of rules that count from the start again after they have fired.
-        reset_windows: int64, the window of each of these, which no other rule shares.
-    """
-
-    group: Group
-    rules: tuple[Rule, ...]
-    parts: tuple[Part, ...]
-    feature_arrays: FeatureArrays
-    rule_arrays: RuleArrays
-    reach_ms: Int64s
-    window_arrays: WindowArrays
+    group: Group  # the group
+    rules: tuple[Rule, ...]  # the evaluated rules whose value is compared with a limit here, in file order
+    parts: tuple[Part, ...]  # what is computed for rules with conditions; in results they are numbered after the rules
+    feature_arrays: FeatureArrays  # their features
+    rule_arrays: RuleArrays  # their limits
+    reach_ms: Int64s  # int64 `(rules + parts,)`, how far each window reaches back
+    window_arrays: WindowArrays  # their windows' numbers
+    # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
     needs_extremes: npt.NDArray[np.bool_]
-    horizon_ms: int
-    late: int
-    collision: int
-    edge: int
-    repeats_ms: int
-    tiers: Tiers
-    value_scales: tuple[int, ...]
-    complete_from_ms: Int64s
-    complete_since_ms: Int64s
-    resetting: tuple[int, ...]
-    reset_windows: Int64s
+    horizon_ms: int  # longest window of all live rules, plus allowed lateness
+    late: int  # late policy, ADD | EVALUATE | DROP
+    collision: int  # collision policy, KEEP | KEEP_FIRST | REPLACE
+    edge: int  # what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE
+    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0 where the time is the same
+    tiers: Tiers  # the buckets beyond the tail
+    value_scales: tuple[int, ...]  # digits after the point of each rule's value
+    complete_from_ms: Int64s  # int64, shape `(steps,)`: from which event time on each step of the next array holds
+    complete_since_ms: Int64s  # int64, shape `(rules + parts, steps)`: since when all tracks of each are complete
+    resetting: tuple[int, ...]  # the indices of rules that count from the start again after they have fired
+    reset_windows: Int64s  # int64, the window of each of these, which no other rule shares
 
 
 def threshold(limit: Limit, scale: int) -> tuple[int, int]:

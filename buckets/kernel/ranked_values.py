@@ -36,39 +36,25 @@ class RankedValues(NamedTuple):
     """The trees of all features that ask for ranks: int64 arrays, of shape `(tables,)` if not said otherwise.
 
     Features of the same column, window and events share one, but the mode has its own.
-
-    Attributes:
-        table: int64 `(features,)`, the table of each feature; -1 for none.
-        to_come: int64 `(columns, events)`, the values of all events of the call.
-        nulls_to_come: bool `(columns, events)`, which of them are not there.
-        key_end: int64 `(1,)`, the event after the last one of the key at hand.
-        first: the first cell whose value is counted.
-        end: the cell after the last.
-        changes: what `Edges.changes` was when they were counted; another number means that the counts hold no more.
-        sorted_for: what `key_end` was when values were sorted.
-        different: how many different values are known.
-        leaves: how many leaves the tree has, a power of two.
-        events: how many events the tree counts.
-        value: int64 `(tables, capacity)`, the different values, sorted.
-        room: int64 `(capacity,)`, for sorting.
-        rank: int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none.
-        tree: int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1.
     """
 
-    table: npt.NDArray[np.int64]
-    to_come: npt.NDArray[np.int64]
-    nulls_to_come: npt.NDArray[np.bool_]
-    key_end: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int64]  # int64 `(features,)`, the table of each feature; -1 for none
+    to_come: npt.NDArray[np.int64]  # int64 `(columns, events)`, the values of all events of the call
+    nulls_to_come: npt.NDArray[np.bool_]  # bool `(columns, events)`, which of them are not there
+    key_end: npt.NDArray[np.int64]  # int64 `(1,)`, the event after the last one of the key at hand
+    first: npt.NDArray[np.int64]  # the first cell whose value is counted
+    end: npt.NDArray[np.int64]  # the cell after the last
+    # what `Edges.changes` was when they were counted; another number means that the counts hold no more
     changes: npt.NDArray[np.int64]
-    sorted_for: npt.NDArray[np.int64]
-    different: npt.NDArray[np.int64]
-    leaves: npt.NDArray[np.int64]
-    events: npt.NDArray[np.int64]
-    value: npt.NDArray[np.int64]
-    room: npt.NDArray[np.int64]
+    sorted_for: npt.NDArray[np.int64]  # what `key_end` was when values were sorted
+    different: npt.NDArray[np.int64]  # how many different values are known
+    leaves: npt.NDArray[np.int64]  # how many leaves the tree has, a power of two
+    events: npt.NDArray[np.int64]  # how many events the tree counts
+    value: npt.NDArray[np.int64]  # int64 `(tables, capacity)`, the different values, sorted
+    room: npt.NDArray[np.int64]  # int64 `(capacity,)`, for sorting
+    # int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none
     rank: npt.NDArray[np.int64]
+    # int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1
     tree: npt.NDArray[np.int64]
 
 

@@ -15,40 +15,24 @@ from buckets.timeline.timeline import Timeline, first_ending_at_or_after
 
 
 class Rows(NamedTuple):
-    """Results, one row for an event and a rule: arrays of one length.
+    """Results, one row for an event and a rule: arrays of one length."""
 
-    Attributes:
-        event: int64, the event's index in `KeyedEvents`.
-        rule: int32, the rule's index in the plan.
-        whole: int64, the value in scaled units.
-        micro: int32, millionths of a unit, for averages.
-        lower_whole: int64, the least that the value of `tail: all` can be.
-        lower_micro: int32.
-        upper_whole: int64, the greatest that it can be.
-        upper_micro: int32.
-        event_count: int64, how many events the window holds, its edge's bucket counted as the value counts it.
-        count_lower: int64, the fewest that it can hold.
-        count_upper: int64, the most that it can hold.
-        fired: bool.
-        exact: bool, whether lower and upper bound are the same, before an average is rounded.
-        certain: bool, whether every value between the bounds fires, or none does.
-        fits: bool; where it is False the rule is on trial and its sum passes 64 bits: only event and rule are set.
-    """
-
-    event: npt.NDArray[np.int64]
-    rule: npt.NDArray[np.int32]
-    whole: npt.NDArray[np.int64]
-    micro: npt.NDArray[np.int32]
-    lower_whole: npt.NDArray[np.int64]
-    lower_micro: npt.NDArray[np.int32]
-    upper_whole: npt.NDArray[np.int64]
-    upper_micro: npt.NDArray[np.int32]
+    event: npt.NDArray[np.int64]  # int64, the event's index in `KeyedEvents`
+    rule: npt.NDArray[np.int32]  # int32, the rule's index in the plan
+    whole: npt.NDArray[np.int64]  # int64, the value in scaled units
+    micro: npt.NDArray[np.int32]  # int32, millionths of a unit, for averages
+    lower_whole: npt.NDArray[np.int64]  # int64, the least that the value of `tail: all` can be
+    lower_micro: npt.NDArray[np.int32]  # int32
+    upper_whole: npt.NDArray[np.int64]  # int64, the greatest that it can be
+    upper_micro: npt.NDArray[np.int32]  # int32
+    # int64, how many events the window holds, its edge's bucket counted as the value counts it
     event_count: npt.NDArray[np.int64]
-    count_lower: npt.NDArray[np.int64]
-    count_upper: npt.NDArray[np.int64]
-    fired: npt.NDArray[np.bool_]
-    exact: npt.NDArray[np.bool_]
-    certain: npt.NDArray[np.bool_]
+    count_lower: npt.NDArray[np.int64]  # int64, the fewest that it can hold
+    count_upper: npt.NDArray[np.int64]  # int64, the most that it can hold
+    fired: npt.NDArray[np.bool_]  # bool
+    exact: npt.NDArray[np.bool_]  # bool, whether lower and upper bound are the same, before an average is rounded
+    certain: npt.NDArray[np.bool_]  # bool, whether every value between the bounds fires, or none does
+    # bool; where it is False the rule is on trial and its sum passes 64 bits: only event and rule are set
     fits: npt.NDArray[np.bool_]
 
 

@@ -23,10 +23,8 @@ from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.layout import Written
 from buckets.timeline.tiers import Paging
 
-PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
-"""How timelines are cut; measured, see DESIGN.md."""
-NO_RESET: Final = FROM_THE_BEGINNING
-"""Stands for the time of a reset that has never been."""
+PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)  # How timelines are cut; measured, see DESIGN.md
+NO_RESET: Final = FROM_THE_BEGINNING  # Stands for the time of a reset that has never been
 Int64s = npt.NDArray[np.int64]
 PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 """Reads pages, each given as the index of its key and its number."""
@@ -34,48 +32,32 @@ PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 
 @dataclass(frozen=True)
 class Page:
-    """A page that was written, or that goes.
+    """A page that was written, or that goes."""
 
-    Attributes:
-        key: the index of its key.
-        number: its number.
-        data: its bytes; None where it goes.
-    """
-
-    key: int
-    number: int
-    data: bytes | None
+    key: int  # the index of its key
+    number: int  # its number
+    data: bytes | None  # its bytes; None where it goes
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What came out for the events of a group.
+    """What came out for the events of a group."""
 
-    Attributes:
-        outcomes: what became of each event.
-        rows: results of events and rules, events key by key.
-        parts: results of events and parts, those of a part in the order of events; `rule` is its index in the plan's
-            parts.
-        beyond: rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and
-            rule alone are set, and parts are numbered after the rules.
-        heads: the keys' new heads.
-        clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
-        since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
-        pages: the pages that changed.
-        reset_ms: int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never.
-        pool: uint8, where `outcomes.other_start` points into.
-    """
-
-    outcomes: EventOutcomes
-    rows: Rows
+    outcomes: EventOutcomes  # what became of each event
+    rows: Rows  # results of events and rules, events key by key
+    # results of events and parts, those of a part in the order of events; `rule` is its index in the plan's parts
     parts: Rows
+    # rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and rule alone
+    # are set, and parts are numbered after the rules
     beyond: Rows
-    heads: ByteStrings
-    clocks_ms: npt.NDArray[np.int64]
+    heads: ByteStrings  # the keys' new heads
+    clocks_ms: npt.NDArray[np.int64]  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
+    # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
     since_ms: npt.NDArray[np.int64]
-    pages: list[Page]
+    pages: list[Page]  # the pages that changed
+    # int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never
     reset_ms: Int64s
-    pool: npt.NDArray[np.uint8]
+    pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
 
     def other_id(self, event: int) -> str | None:
         """Return the id that stands at the event's time, if one did when it arrived."""
@@ -85,38 +67,24 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoredGroups:
-    """What came out for the events of several groups, group by group.
+    """What came out for the events of several groups, group by group."""
 
-    Attributes:
-        plans: the plan of each group.
-        events: the events.
-        outcomes: what became of each event.
-        counts: int64 `(groups, OUTCOMES)`, how many events of each group came to each outcome.
-        are_quiet: bool `(groups,)`, whether nothing is to be told of a group: there is no row, and each event was
-            evaluated without meeting another one of its time.
-        rows: results, by the events, rules and parts of their group.
-        row_start: int64 `(groups + 1,)`, where the rows of each group begin.
-        heads: the keys' new heads.
-        clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
-        since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
-        pages: the pages that changed.
-        from_ms: int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is.
-        pool: uint8, where `outcomes.other_start` points into.
-    """
-
-    plans: Sequence[GroupPlan]
-    events: KeyedEvents
-    outcomes: EventOutcomes
-    counts: Int64s
+    plans: Sequence[GroupPlan]  # the plan of each group
+    events: KeyedEvents  # the events
+    outcomes: EventOutcomes  # what became of each event
+    counts: Int64s  # int64 `(groups, OUTCOMES)`, how many events of each group came to each outcome
+    # bool `(groups,)`, whether nothing is to be told of a group: there is no row, and each event was evaluated without
+    # meeting another one of its time
     are_quiet: npt.NDArray[np.bool_]
-    rows: Rows
-    row_start: Int64s
-    heads: ByteStrings
-    clocks_ms: Int64s
-    since_ms: Int64s
-    pages: list[Page]
+    rows: Rows  # results, by the events, rules and parts of their group
+    row_start: Int64s  # int64 `(groups + 1,)`, where the rows of each group begin
+    heads: ByteStrings  # the keys' new heads
+    clocks_ms: Int64s  # int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none
+    since_ms: Int64s  # int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was
+    pages: list[Page]  # the pages that changed
+    # int64 `(keys, windows)`, since when windows count that were reset; without keys where none ever is
     from_ms: Int64s
-    pool: npt.NDArray[np.uint8]
+    pool: npt.NDArray[np.uint8]  # uint8, where `outcomes.other_start` points into
 
     def of_group(self, group: int) -> Scored:
         """Return what came out for the events of one group, without heads and pages of others."""

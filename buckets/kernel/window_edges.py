@@ -27,42 +27,25 @@ UNKNOWN = -1
 
 
 class Edges(NamedTuple):
-    """Where the windows of the event at hand begin: arrays of shape `(windows,)` where nothing else is said.
+    """Where the windows of the event at hand begin: arrays of shape `(windows,)` where nothing else is said."""
 
-    Attributes:
-        start: int64, the first cell of the stretch.
-        end: int64, the cell after it.
-        inside: int64, the first cell that is surely inside the window.
-        is_uncertain: bool, whether a part of the stretch may be inside too.
-        width_ms: int64, width of the bucket that the edge falls into; 1 for none.
-        seen_start: int64, stretch for which the following holds; UNKNOWN for none.
-        seen_end: int64.
-        event_count: int64, events in the stretch.
-        first_ms: int64, time of its first event.
-        last_ms: int64, time of its last event.
-        extremes: int64 `(2, columns, windows)`, least and greatest value.
-        plus: int64 `(2, columns, windows)`, sum of positive values, a normal pair.
-        minus: int64 `(2, columns, windows)`, sum of negative values without its sign.
-        nulls: int64 `(columns, windows)`, events without a value.
-        changes: int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun.
-        from_ms: int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was.
-    """
-
-    start: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    inside: npt.NDArray[np.int64]
-    is_uncertain: npt.NDArray[np.bool_]
-    width_ms: npt.NDArray[np.int64]
-    seen_start: npt.NDArray[np.int64]
-    seen_end: npt.NDArray[np.int64]
-    event_count: npt.NDArray[np.int64]
-    first_ms: npt.NDArray[np.int64]
-    last_ms: npt.NDArray[np.int64]
-    extremes: npt.NDArray[np.int64]
-    plus: npt.NDArray[np.int64]
-    minus: npt.NDArray[np.int64]
-    nulls: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]  # int64, the first cell of the stretch
+    end: npt.NDArray[np.int64]  # int64, the cell after it
+    inside: npt.NDArray[np.int64]  # int64, the first cell that is surely inside the window
+    is_uncertain: npt.NDArray[np.bool_]  # bool, whether a part of the stretch may be inside too
+    width_ms: npt.NDArray[np.int64]  # int64, width of the bucket that the edge falls into; 1 for none
+    seen_start: npt.NDArray[np.int64]  # int64, stretch for which the following holds; UNKNOWN for none
+    seen_end: npt.NDArray[np.int64]  # int64
+    event_count: npt.NDArray[np.int64]  # int64, events in the stretch
+    first_ms: npt.NDArray[np.int64]  # int64, time of its first event
+    last_ms: npt.NDArray[np.int64]  # int64, time of its last event
+    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, least and greatest value
+    plus: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, sum of positive values, a normal pair
+    minus: npt.NDArray[np.int64]  # int64 `(2, columns, windows)`, sum of negative values without its sign
+    nulls: npt.NDArray[np.int64]  # int64 `(columns, windows)`, events without a value
+    # int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun
     changes: npt.NDArray[np.int64]
+    # int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was
     from_ms: npt.NDArray[np.int64]
 
 

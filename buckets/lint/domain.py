@@ -19,27 +19,16 @@ _MOST_WORDS: Final = 4
 
 @dataclass(frozen=True)
 class Domain:
-    """What a value can be.
+    """What a value can be."""
 
-    Attributes:
-        lower: the least number; minus infinity where there is none.
-        upper: the greatest number.
-        above: whether a number is above `lower`, and not equal to it.
-        below: whether a number is below `upper`.
-        digits: digits after the point that a number has; None where it can have any.
-        members: what it is one of; None where that is not known.
-        excluded: what it is none of.
-        may_be_null: whether it can be NULL.
-    """
-
-    lower: Decimal = -INFINITY
-    upper: Decimal = INFINITY
-    above: bool = False
-    below: bool = False
-    digits: int | None = None
-    members: frozenset[Any] | None = None
-    excluded: frozenset[Any] = frozenset()
-    may_be_null: bool = True
+    lower: Decimal = -INFINITY  # the least number; minus infinity where there is none
+    upper: Decimal = INFINITY  # the greatest number
+    above: bool = False  # whether a number is above `lower`, and not equal to it
+    below: bool = False  # whether a number is below `upper`
+    digits: int | None = None  # digits after the point that a number has; None where it can have any
+    members: frozenset[Any] | None = None  # what it is one of; None where that is not known
+    excluded: frozenset[Any] = frozenset()  # what it is none of
+    may_be_null: bool = True  # whether it can be NULL
 
     @property
     def may_be_known(self) -> bool:

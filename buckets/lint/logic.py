@@ -48,15 +48,11 @@ _KNOWN: Final = frozenset(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the parts of a condition.
+    """What is known of the parts of a condition."""
 
-    Attributes:
-        kinds: of fields and features, by name; others are of a kind that is not known.
-        domains: what parts can be.
-    """
-
+    # of fields and features, by name; others are of a kind that is not known
     kinds: Mapping[str, Kind] = field(default_factory=dict)
-    domains: Mapping[Expression, Domain] = field(default_factory=dict)
+    domains: Mapping[Expression, Domain] = field(default_factory=dict)  # what parts can be
 
     def of(self, part: Expression) -> Domain:
         """Return what a part can be."""

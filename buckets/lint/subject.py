@@ -132,24 +132,15 @@ class KeyCounts:
 
 @dataclass(frozen=True)
 class EventSummary:
-    """What a file of events has shown.
+    """What a file of events has shown."""
 
-    Attributes:
-        events: how many there are.
-        bad: the rows that are no events, and what was rounded.
-        passed: by filter, how many events pass.
-        nulls: by field, in how many events it is null.
-        keys: by the fields of a grouping.
-        fired: by rule, at how many events it would fire; rules that could not be tried are not in it.
-        floating: the fields of text that the file has as floating point, each with the type of its column.
-    """
-
-    events: int
-    bad: BadRows
-    passed: Mapping[Filter, int]
-    nulls: Mapping[str, int]
-    keys: Mapping[tuple[str, ...], KeyCounts]
-    fired: Mapping[str, int]
+    events: int  # how many there are
+    bad: BadRows  # the rows that are no events, and what was rounded
+    passed: Mapping[Filter, int]  # by filter, how many events pass
+    nulls: Mapping[str, int]  # by field, in how many events it is null
+    keys: Mapping[tuple[str, ...], KeyCounts]  # by the fields of a grouping
+    fired: Mapping[str, int]  # by rule, at how many events it would fire; rules that could not be tried are not in it
+    # the fields of text that the file has as floating point, each with the type of its column
     floating: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -165,22 +156,14 @@ class FilterAt:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at.
+    """What is looked at."""
 
-    Attributes:
-        rules: valid rules, without deleted ones.
-        now_ms: the time, in ms since the epoch.
-        schema: the event schema, if it is known.
-        engine: the settings of a job, if they are known.
-        events: what a file of events has shown, if there is one.
-        written: for each rule the fields that its file names, which tells a default from one that somebody wrote.
-    """
-
-    rules: tuple[Rule, ...]
-    now_ms: int
-    schema: EventSchema | None = None
-    engine: EngineSettings | None = None
-    events: EventSummary | None = None
+    rules: tuple[Rule, ...]  # valid rules, without deleted ones
+    now_ms: int  # the time, in ms since the epoch
+    schema: EventSchema | None = None  # the event schema, if it is known
+    engine: EngineSettings | None = None  # the settings of a job, if they are known
+    events: EventSummary | None = None  # what a file of events has shown, if there is one
+    # for each rule the fields that its file names, which tells a default from one that somebody wrote
     written: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def schema_of(self, rule: Rule) -> EventSchema | None:
@@ -208,22 +191,16 @@ Needs = Literal["schema", "engine", "events", "silence"]
 
 @dataclass(frozen=True)
 class Code:
-    """A kind of finding.
+    """A kind of finding."""
 
-    Attributes:
-        code: its stable name, as in B101.
-        level: how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look.
-        title: what is found, in a few words.
-        message: what, why, and what to do, in one line, with the names of values in braces.
-        needs: what it cannot be found without; `silence` where it is about silencing, and cannot be silenced.
-        said_by: codes that say the same and more: where one is found in a rule, this one is left out.
-    """
-
-    code: str
+    code: str  # its stable name, as in B101
+    # how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look
     level: Level
-    title: str
-    message: str
+    title: str  # what is found, in a few words
+    message: str  # what, why, and what to do, in one line, with the names of values in braces
+    # what it cannot be found without; `silence` where it is about silencing, and cannot be silenced
     needs: frozenset[Needs] = frozenset()
+    # codes that say the same and more: where one is found in a rule, this one is left out
     said_by: frozenset[str] = frozenset()
 
     def at(self, rule: Rule, path: tuple[str, ...], **values: object) -> "Finding":
@@ -233,19 +210,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found.
+    """Something that was found."""
 
-    Attributes:
-        code: what kind of thing.
-        rule_id: in which rule.
-        path: in which of its fields, as in `("features", "recent", "window")`.
-        message: what, why, and what to do, in one line.
-    """
-
-    code: Code
-    rule_id: str
-    path: tuple[str, ...]
-    message: str
+    code: Code  # what kind of thing
+    rule_id: str  # in which rule
+    path: tuple[str, ...]  # in which of its fields, as in `("features", "recent", "window")`
+    message: str  # what, why, and what to do, in one line
 
     @property
     def said_by(self) -> set[tuple[str, str]]:

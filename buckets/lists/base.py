@@ -25,19 +25,13 @@ RESERVED: Final = ("key", "until", "author", "reason")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a list has for a key.
+    """What a list has for a key."""
 
-    Attributes:
-        values: what can be looked up, by name.
-        until_ms: from which event time on it does not count any more, in ms since 1970; None: it always counts.
-        author: who wrote it.
-        reason: why.
-    """
-
-    values: Mapping[str, str] = field(default_factory=lambda: _NO_VALUES)
+    values: Mapping[str, str] = field(default_factory=lambda: _NO_VALUES)  # what can be looked up, by name
+    # from which event time on it does not count any more, in ms since 1970; None: it always counts
     until_ms: int | None = None
-    author: str = ""
-    reason: str = ""
+    author: str = ""  # who wrote it
+    reason: str = ""  # why
 
     def to_record(self) -> dict[str, Any]:
         """Return the entry as JSON has it."""
@@ -56,8 +50,7 @@ class Entry:
         )
 
 
-Changes = Mapping[str, Entry | None]
-"""By key, its entry from now on; None where it is removed."""
+Changes = Mapping[str, Entry | None]  # By key, its entry from now on; None where it is removed
 
 
 Int64s = npt.NDArray[np.int64]
@@ -68,8 +61,7 @@ _FIXED: Final = {
     "author": pa.large_string(),
     "reason": pa.large_string(),
 }
-EMPTY_IF_NULL: Final = ("author", "reason")
-"""Columns in which null and the empty text mean the same."""
+EMPTY_IF_NULL: Final = ("author", "reason")  # Columns in which null and the empty text mean the same
 _VALUE: Final = "value:"
 _PROBE: Final = "probe"
 """Kept beside the hashes: of a known text, so that a file is not read whose hashes are made in another way."""
@@ -125,15 +117,10 @@ def _entry_of(record: dict[str, Any]) -> Entry:
 
 @dataclass(frozen=True)
 class ListBase:
-    """A whole list.
+    """A whole list."""
 
-    Attributes:
-        table: of `entries_table`, sorted by the hash of the key, each column in one piece.
-        hashes: uint64 `(entries,)`, ascending.
-    """
-
-    table: pa.Table
-    hashes: npt.NDArray[np.uint64]
+    table: pa.Table  # of `entries_table`, sorted by the hash of the key, each column in one piece
+    hashes: npt.NDArray[np.uint64]  # uint64 `(entries,)`, ascending
 
     @classmethod
     def of(cls, table: pa.Table) -> "ListBase":

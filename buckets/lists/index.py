@@ -21,22 +21,16 @@ import pyarrow.compute as pc
 from buckets.errors import BucketsError
 from buckets.lists.base import EMPTY_IF_NULL, Changes, Entry, ListBase, concatenated, hashes_of, table_of
 
-MOST_CHANGES: Final = 2_000
-"""With more changes than this, and more than one in fifty entries, a base is made of them."""
+MOST_CHANGES: Final = 2_000  # With more changes than this, and more than one in fifty entries, a base is made of them
 _SHARE: Final = 50
 
 
 @dataclass(frozen=True)
 class ListIndex:
-    """A list, in which keys are found.
+    """A list, in which keys are found."""
 
-    Attributes:
-        base: the whole list as it was once.
-        changes: what has changed since.
-    """
-
-    base: ListBase
-    changes: Changes = field(default_factory=dict)
+    base: ListBase  # the whole list as it was once
+    changes: Changes = field(default_factory=dict)  # what has changed since
 
     @classmethod
     def of(cls, entries: Mapping[str, Entry]) -> "ListIndex":
@@ -113,21 +107,13 @@ class ListIndex:
 
 @dataclass(frozen=True)
 class _LookedUp:
-    """What a list has for keys, each different one looked for once.
+    """What a list has for keys, each different one looked for once."""
 
-    Attributes:
-        index: the list.
-        codes: int64 `(rows,)`, each row's key; 0 where it is null.
-        is_null: bool `(rows,)`.
-        rows: int64 `(keys,)`, the key's row in the base; -1 where that does not count.
-        changed: by the number of a key, its entry since the base.
-    """
-
-    index: ListIndex
-    codes: npt.NDArray[np.int64]
-    is_null: npt.NDArray[np.bool_]
-    rows: npt.NDArray[np.int64]
-    changed: Mapping[int, Entry]
+    index: ListIndex  # the list
+    codes: npt.NDArray[np.int64]  # int64 `(rows,)`, each row's key; 0 where it is null
+    is_null: npt.NDArray[np.bool_]  # bool `(rows,)`
+    rows: npt.NDArray[np.int64]  # int64 `(keys,)`, the key's row in the base; -1 where that does not count
+    changed: Mapping[int, Entry]  # by the number of a key, its entry since the base
 
     @classmethod
     def of(cls, index: ListIndex, keys: pa.Array) -> "_LookedUp":
@@ -238,22 +224,16 @@ def _column(base: ListBase, name: str) -> pa.Array:
     return pc.fill_null(column, "") if name in EMPTY_IF_NULL else column
 
 
-Lists = Mapping[str, ListIndex]
-"""By name, the lists of a batch."""
+Lists = Mapping[str, ListIndex]  # By name, the lists of a batch
 NO_LISTS: Final[Lists] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class ListsAt:
-    """Lists as they are at the events of which a condition is evaluated.
+    """Lists as they are at the events of which a condition is evaluated."""
 
-    Attributes:
-        lists: the lists.
-        times_ms: int64 `(rows,)`, when each event happened.
-    """
-
-    lists: Lists
-    times_ms: npt.NDArray[np.int64]
+    lists: Lists  # the lists
+    times_ms: npt.NDArray[np.int64]  # int64 `(rows,)`, when each event happened
 
     def take(self, rows: npt.NDArray[np.int64]) -> "ListsAt":
         """Return the same at some of the events, each as often as it is named."""

@@ -18,8 +18,7 @@ from buckets.stores.store_path import StoreError
 from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
-LONGEST_KEY: Final = 1_000
-"""Characters of the longest key."""
+LONGEST_KEY: Final = 1_000  # Characters of the longest key
 
 
 def load_list(path: Path | str, key: str = "key") -> ListIndex:

@@ -12,52 +12,33 @@ import yaml
 
 from buckets.duration import DAY_MS, MINUTE_MS, format_duration
 
-LONGEST_HOLD_MS = DAY_MS
-"""The longest that a limit of time may be."""
+LONGEST_HOLD_MS = DAY_MS  # The longest that a limit of time may be
 RUNBOOK = "docs/pages/alerts.md"
 _OF_JOB = "sum by (job, instance)"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is too much, and for how long something has to be wrong before somebody hears of it.
+    """What is too much, and for how long something has to be wrong before somebody hears of it."""
 
-    Attributes:
-        lag: messages that wait.
-        delay_ms: from arrival to result, of the slowest hundredth of the events.
-        silence_ms: without a result, while there is something to score.
-        dead_letters: the share of rows that are no events.
-        hold_ms: for how long it has to be so, and over how long rates are taken; for less than a day.
-        scrape_job: the name of Prometheus' job that scrapes.
-        runbook: where the runbook can be read.
-    """
-
-    lag: int = 100_000
-    delay_ms: int = 5_000
-    silence_ms: int = 10 * MINUTE_MS
-    dead_letters: float = 0.01
-    hold_ms: int = 5 * MINUTE_MS
-    scrape_job: str = "buckets"
-    runbook: str = RUNBOOK
+    lag: int = 100_000  # messages that wait
+    delay_ms: int = 5_000  # from arrival to result, of the slowest hundredth of the events
+    silence_ms: int = 10 * MINUTE_MS  # without a result, while there is something to score
+    dead_letters: float = 0.01  # the share of rows that are no events
+    hold_ms: int = 5 * MINUTE_MS  # for how long it has to be so, and over how long rates are taken; for less than a day
+    scrape_job: str = "buckets"  # the name of Prometheus' job that scrapes
+    runbook: str = RUNBOOK  # where the runbook can be read
 
 
 @dataclass(frozen=True)
 class AlertRule:
-    """A rule.
+    """A rule."""
 
-    Attributes:
-        name: its name, and its heading in the runbook.
-        expr: when it fires, in PromQL.
-        summary: what is wrong, in one line.
-        severity: page, if somebody has to get up, or ticket.
-        is_held: whether it has to be so for a while.
-    """
-
-    name: str
-    expr: str
-    summary: str
-    severity: Literal["page", "ticket"] = "page"
-    is_held: bool = True
+    name: str  # its name, and its heading in the runbook
+    expr: str  # when it fires, in PromQL
+    summary: str  # what is wrong, in one line
+    severity: Literal["page", "ticket"] = "page"  # page, if somebody has to get up, or ticket
+    is_held: bool = True  # whether it has to be so for a while
 
     def to_yaml(self, hold: str, runbook: str = RUNBOOK) -> dict[str, Any]:
         """Return the rule as Prometheus reads it."""

@@ -85,10 +85,8 @@ def _how_it_is(status: "Status") -> str:
     return done if status["lag"] is None else f"{done}, {counted(status['lag'], 'message')} behind"
 
 
-REQUEST_WITHIN_S = 10.0
-"""A client is let go that has not asked, or not read what it is told, after so long."""
-_MOST_CONNECTIONS = 64
-"""So many clients are there at once; of more the one that came first is let go."""
+REQUEST_WITHIN_S = 10.0  # A client is let go that has not asked, or not read what it is told, after so long
+_MOST_CONNECTIONS = 64  # So many clients are there at once; of more the one that came first is let go
 Latest = Callable[[], "Status"]
 
 

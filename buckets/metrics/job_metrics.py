@@ -23,33 +23,23 @@ from buckets.monitor.processes import proportional_bytes
 from buckets.monitor.words import schema_news
 from buckets.version import own_version
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""Of what `exposition` returns."""
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # Of what `exposition` returns
 Status = Mapping[str, Any]
 Sample = tuple[tuple[str, ...], Any]
 """The values of the labels, and a number; of a histogram what `monitor.query_news.Histogram.to_json` returns."""
-Reader = Callable[[Status], Iterable[Sample]]
-"""Reads the numbers of a metric from a status."""
+Reader = Callable[[Status], Iterable[Sample]]  # Reads the numbers of a metric from a status
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 @dataclass(frozen=True)
 class Family:
-    """A metric.
+    """A metric."""
 
-    Attributes:
-        kind: counter, gauge or histogram.
-        name: without `_total`, which a counter gets.
-        text: what it is.
-        samples: reads its numbers from a status.
-        labels: the names of its labels.
-    """
-
-    kind: Literal["counter", "gauge", "histogram"]
-    name: str
-    text: str
-    samples: Reader
-    labels: Sequence[str] = ()
+    kind: Literal["counter", "gauge", "histogram"]  # counter, gauge or histogram
+    name: str  # without `_total`, which a counter gets
+    text: str  # what it is
+    samples: Reader  # reads its numbers from a status
+    labels: Sequence[str] = ()  # the names of its labels
 
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""

@@ -32,10 +32,8 @@ from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet
 from buckets.stores.store_path import StoreError, StorePath
 
-NEAR = 0.8
-"""Somebody is told when so much of what there is has been taken."""
-LITTLE_MEMORY = 0.05
-"""Somebody is told when less than this part of the memory is left."""
+NEAR = 0.8  # Somebody is told when so much of what there is has been taken
+LITTLE_MEMORY = 0.05  # Somebody is told when less than this part of the memory is left
 GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -167,11 +165,9 @@ def read_live(checkpoint: Path) -> Live | None:
 
 
 EVERY_S = 0.5
-STORE_EVERY_S = 5.0
-"""How often the file is written in an object store, which asks money for each time."""
+STORE_EVERY_S = 5.0  # How often the file is written in an object store, which asks money for each time
 PROCESSES_EVERY_S = 10.0
-MOST_WAITING = 1_000
-"""Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
+MOST_WAITING = 1_000  # Finished batches that wait to be counted: more of them mean that the counting thread hangs
 
 
 class LiveStatus:

@@ -17,8 +17,7 @@ from buckets.duration import SECOND_MS
 from buckets.monitor.last_minute import DoneBatch, weighted_quantiles
 
 State = Literal["unknown", "keeps up", "slow", "falls behind", "catches up"]
-SLOW_MS = 5_000
-"""From which delay on a job that keeps up is called slow."""
+SLOW_MS = 5_000  # From which delay on a job that keeps up is called slow
 _MOMENT_MS, _MOST = 3 * SECOND_MS, 100
 """Batches are put together to moments of so long, and so many of them are kept: five minutes, or more batches."""
 _FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
@@ -26,12 +25,9 @@ _FEWEST_OF_GROWTH, _FEWEST, _SHORTEST_MS = 3, 8, 20 * SECOND_MS
 _LIKELY_ENOUGH = ((1.0, 1.0), (0.5, 1.65), (0.0, 3.0))
 """How much a trend adds to where it begins, and how likely it must be then, in standard deviations of chance:
 three values that double are enough, and many that grow little."""
-_LEAST_SLOPE = 0.05
-"""Where a job falls behind, a twentieth of what comes is not done at least."""
-_BUSY = 0.7
-"""A job that has nothing to do for more than the rest of its time could do more, so it is not behind."""
-_BACKLOG_S = 60
-"""A lag of so many seconds of work that does not get less is one that the job does not work off."""
+_LEAST_SLOPE = 0.05  # Where a job falls behind, a twentieth of what comes is not done at least
+_BUSY = 0.7  # A job that has nothing to do for more than the rest of its time could do more, so it is not behind
+_BACKLOG_S = 60  # A lag of so many seconds of work that does not get less is one that the job does not work off
 
 
 class Moment(NamedTuple):
@@ -47,23 +43,14 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Pace:
-    """How a job keeps up with what comes.
+    """How a job keeps up with what comes."""
 
-    Attributes:
-        state: `slow` keeps up too, with a delay of `SLOW_MS` or more that stays.
-        delay_ms: how late results are now; None where the source does not say when events came.
-        batch_ms: how long a batch takes.
-        busy: the share of the time in which a batch was at work.
-        done_per_s: events that are done a second.
-        come_per_s: those that come; None where that does not follow.
-    """
-
-    state: State = "unknown"
-    delay_ms: int | None = None
-    batch_ms: int = 0
-    busy: float = 0.0
-    done_per_s: float = 0.0
-    come_per_s: float | None = None
+    state: State = "unknown"  # `slow` keeps up too, with a delay of `SLOW_MS` or more that stays
+    delay_ms: int | None = None  # how late results are now; None where the source does not say when events came
+    batch_ms: int = 0  # how long a batch takes
+    busy: float = 0.0  # the share of the time in which a batch was at work
+    done_per_s: float = 0.0  # events that are done a second
+    come_per_s: float | None = None  # those that come; None where that does not follow
 
     def to_json(self) -> dict[str, Any]:
         """Return the same as plain data."""

@@ -23,8 +23,7 @@ from buckets.events.message_fields import UNCLEAR
 from buckets.monitor.last_minute import DoneBatch, LastMinute
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 
-Partition = tuple[str, str]
-"""A topic, and the number of a partition as text."""
+Partition = tuple[str, str]  # A topic, and the number of a partition as text
 
 
 def partitions_behind(progress: dict[str, Any]) -> dict[Partition, int] | None:
@@ -49,8 +48,7 @@ def _offsets(reported: Any) -> dict[Partition, int] | None:
     return {(topic, name): int(at) for topic, offsets in parts.items() for name, at in offsets.items()} or None
 
 
-OTHER = "other"
-"""Under this name everything is counted for which there was no room."""
+OTHER = "other"  # Under this name everything is counted for which there was no room
 
 
 class BoundedCounts:
@@ -93,8 +91,7 @@ class Histogram:
         return {"bounds": list(self._bounds), "counts": list(self._counts), "sum": self._sum}
 
 
-MOST_PARTITIONS = 500
-"""Of so many partitions the lag is told one by one; of all others together."""
+MOST_PARTITIONS = 500  # Of so many partitions the lag is told one by one; of all others together
 _STATE = {
     "memory_bytes": ("memoryUsedBytes",),
     "disk_bytes": ("customMetrics", "rocksdbSstFileSize"),
@@ -104,27 +101,21 @@ _STATE = {
 
 @dataclass(frozen=True)
 class QueryNews:
-    """What is known of a query at a moment.
+    """What is known of a query at a moment."""
 
-    Attributes:
-        behind: by partition, how many messages wait to be taken in; None where Spark does not say.
-        is_idle: whether its source was asked and had nothing new.
-        state: bytes of the state store, in memory and on the disk.
-        phases_s: by Spark's name, how long the phases of its latest batch took.
-        fills: how far the history of rules is filled in, each as `FillStatus.to_json`.
-        webhook: how many alerts were delivered to it, wait and were given up; empty where there is none.
-        schema: `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as
-            it is by now; empty where it is not followed.
-        topics_appeared: how many topics have come since the start that the source's pattern matches; None without one.
-    """
-
+    # by partition, how many messages wait to be taken in; None where Spark does not say
     behind: Mapping[Partition, int] | None = None
-    is_idle: bool = False
-    state: Mapping[str, int] = field(default_factory=dict)
+    is_idle: bool = False  # whether its source was asked and had nothing new
+    state: Mapping[str, int] = field(default_factory=dict)  # bytes of the state store, in memory and on the disk
+    # by Spark's name, how long the phases of its latest batch took
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    fills: Sequence[Mapping[str, Any]] = ()
+    fills: Sequence[Mapping[str, Any]] = ()  # how far the history of rules is filled in, each as `FillStatus.to_json`
+    # how many alerts were delivered to it, wait and were given up; empty where there is none
     webhook: Mapping[str, int] = field(default_factory=dict)
+    # `name` and `version` of the event schema of the next batch, and in `fault` why its file is not taken as it is by
+    # now; empty where it is not followed
     schema: Mapping[str, Any] = field(default_factory=dict)
+    # how many topics have come since the start that the source's pattern matches; None without one
     topics_appeared: int | None = None
 
     @classmethod
@@ -215,8 +206,7 @@ _ORDER = ("source_order", "source", "position", "rule_id")
 _READ = [*_SHOWN, "key", "value", "source_order", "source", "position"]
 STATES = {ALERTS: "live", HELD_ALERTS: "held", SHADOW_ALERTS: "trial"}
 """What becomes of an alert, by the output to which it goes."""
-MOST_RULES, MOST_GROUPS = 200, 200
-"""So many rules and groups are counted one by one."""
+MOST_RULES, MOST_GROUPS = 200, 200  # So many rules and groups are counted one by one
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DELAY_BOUNDS_S = (0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 _TOTALS = ("batches", "events", "malformed", "skipped", "rounded", "dead_letters", "alerts", "held_alerts")

@@ -28,8 +28,7 @@ from buckets.stores.store_path import StorePath
 
 Status = dict[str, Any]
 FALLS_BEHIND, CATCHES_UP, SLOW = "falls behind", "catches up", "slow"
-_WAITS = 0.5
-"""A job that is at work for less of the time waits for its trigger, and not for its work."""
+_WAITS = 0.5  # A job that is at work for less of the time waits for its trigger, and not for its work
 
 
 def never_ran(conf: Path, checkpoint: Path) -> str:
@@ -133,10 +132,8 @@ def clock_text(time_ms: int) -> str:
 
 
 LOOK_EVERY_S, LOOK_INTO_STORE_EVERY_S = 10.0, 60.0
-_LOOK_SHARE = 20
-"""Looking takes at most one part in so many of the time, however many files there are."""
-_SETTLED_MS = 60_000
-"""A hidden file that has not changed for so long is no longer being written."""
+_LOOK_SHARE = 20  # Looking takes at most one part in so many of the time, however many files there are
+_SETTLED_MS = 60_000  # A hidden file that has not changed for so long is no longer being written
 
 
 class Taken(NamedTuple):

@@ -9,8 +9,7 @@ import pyarrow as pa
 from buckets.compiled import compiled
 from buckets.numbers.fixed_point import AVERAGE_FACTOR
 
-MOST_DIGITS = 38
-"""The digits that a decimal of 128 bits has room for, whatever they are."""
+MOST_DIGITS = 38  # The digits that a decimal of 128 bits has room for, whatever they are
 _HALF = np.uint64(0xFFFFFFFF)
 _BITS = np.uint64(32)
 

@@ -11,13 +11,11 @@ from typing import Any
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-AVERAGE_EXTRA_DIGITS = 6
-"""Digits an average has beyond its measure's scale."""
+AVERAGE_EXTRA_DIGITS = 6  # Digits an average has beyond its measure's scale
 AVERAGE_FACTOR = 10**AVERAGE_EXTRA_DIGITS
 DIGIT_BLOCK = 10**9
 """Digits of a limit after the point are taken nine at a time: times a count of 2**31 that still fits 64 bits."""
-DIGIT_BLOCKS = 5
-"""So many blocks have room for the 38 digits that a limit may have."""
+DIGIT_BLOCKS = 5  # So many blocks have room for the 38 digits that a limit may have
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _PARTS = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?:(?P<down>-)|\+)?(?P<power>\d+))?", re.ASCII
@@ -42,17 +40,11 @@ def parse_decimal(text: str) -> Decimal:
 
 @dataclass(frozen=True)
 class Number:
-    """A decimal of any size, exactly: `digits * 10**exponent`, negative or not.
+    """A decimal of any size, exactly: `digits * 10**exponent`, negative or not."""
 
-    Attributes:
-        negative: whether it is below zero.
-        digits: without zeros at either end; empty for zero.
-        exponent: an exponent of more than ten digits is cut to ten nines: no text is so long that it would matter.
-    """
-
-    negative: bool
-    digits: str
-    exponent: int
+    negative: bool  # whether it is below zero
+    digits: str  # without zeros at either end; empty for zero
+    exponent: int  # an exponent of more than ten digits is cut to ten nines: no text is so long that it would matter
 
     @property
     def whole_digits(self) -> int:

@@ -12,10 +12,8 @@ import numpy as np
 
 from buckets.compiled import inlined, leaf
 
-LONGEST: Final = 10
-"""Bytes of the longest 64-bit varint."""
-LONGEST_PAIR: Final = 14
-"""Bytes of the longest pair, of 96 bits."""
+LONGEST: Final = 10  # Bytes of the longest 64-bit varint
+LONGEST_PAIR: Final = 14  # Bytes of the longest pair, of 96 bits
 
 
 @inlined

@@ -24,8 +24,7 @@ from buckets.resources import resource
 
 BinaryFormat = Literal["avro", "protobuf"]
 _ENDS = {"avro": "avsc", "protobuf": "proto"}
-_FIRST_MESSAGE = b"\0"
-"""The indexes of the first message of a file of Protobuf, for short."""
+_FIRST_MESSAGE = b"\0"  # The indexes of the first message of a file of Protobuf, for short
 
 
 def schema_path(output: str, written_in: BinaryFormat) -> Path:

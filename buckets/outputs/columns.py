@@ -35,12 +35,10 @@ BATCHES = "batches"
 VERDICTS = "verdicts"
 """What people have found about alerts: no output of scoring, but a topic, or a table, beside those."""
 
-TIME = pa.timestamp("ms", "UTC")
-"""A moment, to the millisecond."""
+TIME = pa.timestamp("ms", "UTC")  # A moment, to the millisecond
 DIFFERING = ("other_values", "own_values")
 """Columns of duplicates, with the fields alone in which one differs from the event that had arrived."""
-OBJECTS = ("key", "event", "terms", *DIFFERING)
-"""Columns that are JSON as text in tables."""
+OBJECTS = ("key", "event", "terms", *DIFFERING)  # Columns that are JSON as text in tables
 _POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
 _OF_GROUP = [
     pa.field("group", pa.string()),
@@ -195,10 +193,8 @@ PUBLISHED = {output.name: output.published for output in OUTPUTS if output.publi
     )
 }
 """The outputs that may go to topics, and verdicts."""
-TOPICS = tuple(name for name in PUBLISHED if name != VERDICTS)
-"""The outputs that may go to topics."""
-TABLES = (*(output.name for output in OUTPUTS), BATCHES)
-"""The tables of a job that keeps evaluations."""
+TOPICS = tuple(name for name in PUBLISHED if name != VERDICTS)  # The outputs that may go to topics
+TABLES = (*(output.name for output in OUTPUTS), BATCHES)  # The tables of a job that keeps evaluations
 _VARIANT = (
     pa.field("rule_id", pa.string()),
     pa.field("key", pa.string()),
@@ -259,8 +255,7 @@ def replayed_outputs(evaluations: bool) -> tuple[str, ...]:
 
 _VALUES = ("value", "lower", "upper")
 _MOST_DIGITS = 38
-_OF_MEASURE = 19
-"""Digits of the largest integer of 64 bits."""
+_OF_MEASURE = 19  # Digits of the largest integer of 64 bits
 _TERMS = pa.list_(
     pa.struct(
         [

@@ -43,19 +43,12 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class CaughtEvents:
-    """Events that were caught by one rule alone, or by both.
+    """Events that were caught by one rule alone, or by both."""
 
-    Attributes:
-        events: how many.
-        keys: how many keys were caught by that rule alone, or by both; None where the rules have other keys.
-        amount: the sum of the events' amounts; None where none is known.
-        samples: the latest of them, newest first.
-    """
-
-    events: int
-    keys: int | None
-    amount: Decimal | None
-    samples: tuple[Sample, ...]
+    events: int  # how many
+    keys: int | None  # how many keys were caught by that rule alone, or by both; None where the rules have other keys
+    amount: Decimal | None  # the sum of the events' amounts; None where none is known
+    samples: tuple[Sample, ...]  # the latest of them, newest first
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -65,14 +58,10 @@ class CaughtEvents:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two rules caught.
+    """What two rules caught."""
 
-    Attributes:
-        parts: by who caught it.
-        days: by day (UTC, the number of days since 1970) how many events each part has; days without alerts are absent.
-    """
-
-    parts: dict[Caught, CaughtEvents]
+    parts: dict[Caught, CaughtEvents]  # by who caught it
+    # by day (UTC, the number of days since 1970) how many events each part has; days without alerts are absent
     days: dict[int, dict[Caught, int]]
 
     @property

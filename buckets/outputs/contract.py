@@ -50,30 +50,18 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message.
+    """One field of a message."""
 
-    Attributes:
-        name: in the message, and of its column.
-        kind: what its values are.
-        nullable: whether it may be null.
-        description: what it says, with its unit.
-        choices: the values that are allowed; empty if all are.
-        minimum: the least integer.
-        shortest: the fewest characters of a text.
-        longest: the most characters of a text.
-        pattern: what a text looks like.
-        required: whether every message has it; a field that was added to the schema later is null in older messages.
-    """
-
-    name: str
-    kind: Kind
-    nullable: bool
-    description: str
-    choices: tuple[Any, ...] = ()
-    minimum: int | None = None
-    shortest: int = 0
-    longest: int | None = None
-    pattern: re.Pattern[str] | None = None
+    name: str  # in the message, and of its column
+    kind: Kind  # what its values are
+    nullable: bool  # whether it may be null
+    description: str  # what it says, with its unit
+    choices: tuple[Any, ...] = ()  # the values that are allowed; empty if all are
+    minimum: int | None = None  # the least integer
+    shortest: int = 0  # the fewest characters of a text
+    longest: int | None = None  # the most characters of a text
+    pattern: re.Pattern[str] | None = None  # what a text looks like
+    # whether every message has it; a field that was added to the schema later is null in older messages
     required: bool = True
 
     def read(self, value: Any) -> Any:
@@ -181,17 +169,11 @@ def _no_number(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Contract:
-    """The schema of an output's messages.
+    """The schema of an output's messages."""
 
-    Attributes:
-        title: what a message is, in words.
-        description: what it says.
-        fields: its fields, in the order of the schema.
-    """
-
-    title: str
-    description: str
-    fields: tuple[Field, ...]
+    title: str  # what a message is, in words
+    description: str  # what it says
+    fields: tuple[Field, ...]  # its fields, in the order of the schema
 
     def read(self, value: bytes | None) -> Row:
         """Return the value of a message as a row: every field in the type of its column, and `other_fields`.

@@ -94,32 +94,20 @@ ID = "id"
 
 @dataclass(frozen=True)
 class Message:
-    """One message, not yet sent.
+    """One message, not yet sent."""
 
-    Attributes:
-        key: messages of one key stay in order.
-        value: JSON.
-        identity: the same however often the batch is run.
-    """
-
-    key: str
-    value: str
-    identity: str
+    key: str  # messages of one key stay in order
+    value: str  # JSON
+    identity: str  # the same however often the batch is run
 
 
 @dataclass(frozen=True)
 class ShownRow:
-    """What a message says, not yet written.
+    """What a message says, not yet written."""
 
-    Attributes:
-        key: messages of one key stay in order.
-        fields: as JSON has them.
-        identity: the same however often the batch is run.
-    """
-
-    key: str
-    fields: dict[str, Any]
-    identity: str
+    key: str  # messages of one key stay in order
+    fields: dict[str, Any]  # as JSON has them
+    identity: str  # the same however often the batch is run
 
 
 class Messages:

@@ -31,33 +31,21 @@ class Check:
 
     It is written twice: as SQL, for Spark and delta-rs alike, which Delta holds every writer to; and as a function,
     which puts a message aside that does not fulfil it, before it could make a whole batch fail. A test compares both.
-
-    Attributes:
-        name: of the constraint.
-        sql: as Spark's SQL.
-        holds: the same for a row in Python.
     """
 
-    name: str
-    sql: str
-    holds: Callable[[Row], bool]
+    name: str  # of the constraint
+    sql: str  # as Spark's SQL
+    holds: Callable[[Row], bool]  # the same for a row in Python
 
 
 @dataclass(frozen=True)
 class Published:
-    """How rows go out as messages, and how the audit keeps these as a table.
+    """How rows go out as messages, and how the audit keeps these as a table."""
 
-    Attributes:
-        contract: the schema of a message, its name and version in `schemas`, such as `alert-v2`.
-        checks: what every row fulfils, besides what the schema says of single fields.
-        identity: the field by which repeats are recognised.
-        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched;
-            without any, all are.
-    """
-
-    contract: str
-    checks: tuple[Check, ...] = ()
-    identity: str = "id"
+    contract: str  # the schema of a message, its name and version in `schemas`, such as `alert-v2`
+    checks: tuple[Check, ...] = ()  # what every row fulfils, besides what the schema says of single fields
+    identity: str = "id"  # the field by which repeats are recognised
+    # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
     repeats_share: tuple[str, ...] = ("day", "position")
 
     @property
@@ -68,20 +56,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Output:
-    """A table that scoring fills.
+    """A table that scoring fills."""
 
-    Attributes:
-        name: of its table, its file of JSON lines, its topic unless the configuration names another one, and of its
-            table in what `buckets.evaluate` returns.
-        columns: its columns inside the query; values have the type `VALUE`.
-        published: how its rows go out as messages; None where it has no topic.
-        identity: columns that tell its rows apart, by which a replay pairs them with recorded ones; a replay leaves an
-            output without any out.
-    """
-
+    # of its table, its file of JSON lines, its topic unless the configuration names another one, and of its table in
+    # what `buckets.evaluate` returns
     name: str
-    columns: Iterable[pa.Field]
-    published: Published | None = None
+    columns: Iterable[pa.Field]  # its columns inside the query; values have the type `VALUE`
+    published: Published | None = None  # how its rows go out as messages; None where it has no topic
+    # columns that tell its rows apart, by which a replay pairs them with recorded ones; a replay leaves an output
+    # without any out
     identity: tuple[str, ...] = ()
 
     def columns_for(self, largest_scale: int) -> pa.Schema:

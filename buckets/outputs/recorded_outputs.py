@@ -39,8 +39,7 @@ from buckets.printable import quoted
 from buckets.stores.location import location
 
 Row = dict[str, Any]
-RAISED = (ALERTS, SHADOW_ALERTS)
-"""The outputs with alerts that came out; a rule on trial has its own in the second."""
+RAISED = (ALERTS, SHADOW_ALERTS)  # The outputs with alerts that came out; a rule on trial has its own in the second
 ALERT_OUTPUTS = (*RAISED, HELD_ALERTS)
 """In the order in which an alert counts that is in several of them, because its event was evaluated again."""
 _OBJECTS = {
@@ -55,17 +54,12 @@ _OBJECTS = {
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of an output are read.
+    """Which rows of an output are read."""
 
-    Attributes:
-        values: by column, the values that rows may have.
-        times: the event times that rows may have.
-        tests: further conditions in SQL, which only tables know.
-    """
-
+    # by column, the values that rows may have
     values: Mapping[str, Collection[str | int]] = field(default_factory=dict)
-    times: TimeRange = ANY_TIME
-    tests: Collection[str] = ()
+    times: TimeRange = ANY_TIME  # the event times that rows may have
+    tests: Collection[str] = ()  # further conditions in SQL, which only tables know
 
     def sql(self) -> str:
         """Return the clause of a query over a table."""
@@ -279,19 +273,12 @@ def has_alerts(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class AlertCount:
-    """How many alerts a rule has.
+    """How many alerts a rule has."""
 
-    Attributes:
-        alerts: their number.
-        keys: how many keys have one.
-        first_ms: the event time of the first, in ms; None where there is none.
-        last_ms: that of the last.
-    """
-
-    alerts: int
-    keys: int
-    first_ms: int | None
-    last_ms: int | None
+    alerts: int  # their number
+    keys: int  # how many keys have one
+    first_ms: int | None  # the event time of the first, in ms; None where there is none
+    last_ms: int | None  # that of the last
 
 
 def count_alerts(table: Path, rule_id: str) -> AlertCount:

@@ -30,19 +30,12 @@ from buckets.yaml_file import load_mapping, read_model
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found of one thing.
+    """What was found of one thing."""
 
-    Attributes:
-        thing: what was looked at, as `topic transactions`.
-        where: its file, folder or table; empty for none.
-        note: what is there, where nothing is wrong.
-        faults: what is wrong with it, a line each.
-    """
-
-    thing: str
-    where: str = ""
-    note: str = ""
-    faults: tuple[str, ...] = ()
+    thing: str  # what was looked at, as `topic transactions`
+    where: str = ""  # its file, folder or table; empty for none
+    note: str = ""  # what is there, where nothing is wrong
+    faults: tuple[str, ...] = ()  # what is wrong with it, a line each
 
     @property
     def is_ok(self) -> bool:

@@ -39,10 +39,8 @@ from buckets.rules.rule_set import first_rule_set
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
 
-_ROWS_LOOKED_AT = 1000
-"""Rows of a source of which times are looked at."""
-ANSWER_WITHIN_S = 5.0
-"""How long brokers may take to answer."""
+_ROWS_LOOKED_AT = 1000  # Rows of a source of which times are looked at
+ANSWER_WITHIN_S = 5.0  # How long brokers may take to answer
 _FILES_LOOKED_AT = 5
 
 

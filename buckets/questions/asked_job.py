@@ -17,15 +17,10 @@ from buckets.rules.rule_set import RuleSet
 
 @dataclass(frozen=True)
 class AskedJob:
-    """A job, running or not.
+    """A job, running or not."""
 
-    Attributes:
-        conf: its configuration.
-        first: what that says, when people began to ask.
-    """
-
-    conf: Path
-    first: Job
+    conf: Path  # its configuration
+    first: Job  # what that says, when people began to ask
 
     @cached_property
     def _followed(self) -> FollowedSchema:

@@ -41,15 +41,10 @@ from buckets.verdicts.confirmed import confirmed_fraud
 
 @dataclass(frozen=True)
 class KeyTest:
-    """A test that an event is of a key.
+    """A test that an event is of a key."""
 
-    Attributes:
-        fields: the fields of the key.
-        sql: the test.
-    """
-
-    fields: frozenset[str]
-    sql: str
+    fields: frozenset[str]  # the fields of the key
+    sql: str  # the test
 
     @classmethod
     def of(cls, key: Mapping[str, str], kinds: Mapping[str, str]) -> "KeyTest":
@@ -122,8 +117,7 @@ def _nearness(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-_archiving = threading.Lock()
-"""Held while the archive is extended: of several people who ask at once, one does it."""
+_archiving = threading.Lock()  # Held while the archive is extended: of several people who ask at once, one does it
 
 
 def opened_history(job: Job) -> History:

@@ -43,27 +43,16 @@ NO_VERDICT = "none"
 
 @dataclass(frozen=True)
 class AlertFilter:
-    """Which alerts are wanted; empty texts want all.
+    """Which alerts are wanted; empty texts want all."""
 
-    Attributes:
-        kind: which of `KINDS`.
-        rule: the id of their rule.
-        key: a value that some field of the key has.
-        severity: of their rule.
-        verdict: what was found about them.
-        begin: the first event time.
-        end: the first event time that does not count any more.
-        key_fields: fields that the key has, each with its value as text.
-    """
-
-    kind: str = ""
-    rule: str = ""
-    key: str = ""
-    severity: str = ""
-    verdict: str = ""
-    begin: str = ""
-    end: str = ""
-    key_fields: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""  # which of `KINDS`
+    rule: str = ""  # the id of their rule
+    key: str = ""  # a value that some field of the key has
+    severity: str = ""  # of their rule
+    verdict: str = ""  # what was found about them
+    begin: str = ""  # the first event time
+    end: str = ""  # the first event time that does not count any more
+    key_fields: Mapping[str, str] = field(default_factory=dict)  # fields that the key has, each with its value as text
 
     @classmethod
     def of(cls, named: Callable[[str], str]) -> "AlertFilter":

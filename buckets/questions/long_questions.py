@@ -36,33 +36,19 @@ _LONGEST_SAID = 1_000
 
 @dataclass
 class Question:
-    """A question, and how far its answer is.
+    """A question, and how far its answer is."""
 
-    Attributes:
-        identity: of it.
-        title: what is asked, for people.
-        subject: what it is about, such as a rule.
-        author: who has asked.
-        asked: what the process is given.
-        folder: where its files are.
-        state: how far it is.
-        progress: what it says of itself.
-        error: why it failed, in one line.
-        asked_ms: when it was asked.
-        ended_ms: when it ended.
-    """
-
-    identity: str
-    title: str
-    subject: str
-    author: str
-    asked: Mapping[str, Any]
-    folder: Path
-    state: State = "waiting"
-    progress: dict[str, int] = field(default_factory=dict)
-    error: str = ""
-    asked_ms: int = field(default_factory=epoch_ms)
-    ended_ms: int | None = None
+    identity: str  # of it
+    title: str  # what is asked, for people
+    subject: str  # what it is about, such as a rule
+    author: str  # who has asked
+    asked: Mapping[str, Any]  # what the process is given
+    folder: Path  # where its files are
+    state: State = "waiting"  # how far it is
+    progress: dict[str, int] = field(default_factory=dict)  # what it says of itself
+    error: str = ""  # why it failed, in one line
+    asked_ms: int = field(default_factory=epoch_ms)  # when it was asked
+    ended_ms: int | None = None  # when it ended
 
     @property
     def is_over(self) -> bool:

@@ -24,8 +24,7 @@ from buckets.rule_tests.tester import RuleTestOutcome
 from buckets.rules.rule import Rule
 
 WITHIN_MS = 20_000
-MOST_BYTES = 2 << 30
-"""So much memory may a check take beside what it begins with."""
+MOST_BYTES = 2 << 30  # So much memory may a check take beside what it begins with
 _AT_ONCE: Final = 3
 _MEMORY: Final = Path("/proc/self/statm")
 _BEGUN_AS: Final = "buckets.questions.loaded_kernels"
@@ -34,17 +33,11 @@ _BEGUN_AS: Final = "buckets.questions.loaded_kernels"
 
 @dataclass(frozen=True)
 class RuleReport:
-    """What the checks and tests say of a rule.
+    """What the checks and tests say of a rule."""
 
-    Attributes:
-        rule: the rule.
-        findings: what is wrong with it, as `buckets rules check` finds it.
-        outcomes: what became of its tests.
-    """
-
-    rule: Rule
-    findings: list[dict[str, Any]]
-    outcomes: list[RuleTestOutcome]
+    rule: Rule  # the rule
+    findings: list[dict[str, Any]]  # what is wrong with it, as `buckets rules check` finds it
+    outcomes: list[RuleTestOutcome]  # what became of its tests
 
 
 class RuleChecks:

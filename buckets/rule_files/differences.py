@@ -18,17 +18,11 @@ _DEFAULTS: dict[str, Any] = {"state": "ACTIVE", "rollout": "100%", "on": "events
 
 @dataclass(frozen=True)
 class FieldDifference:
-    """A field of a rule that differs.
+    """A field of a rule that differs."""
 
-    Attributes:
-        name: of the field; `features.recent` of a feature.
-        before: what it said, on one line.
-        after: what it says.
-    """
-
-    name: str
-    before: str
-    after: str
+    name: str  # of the field; `features.recent` of a feature
+    before: str  # what it said, on one line
+    after: str  # what it says
 
     def __str__(self) -> str:
         """Name, before and after."""
@@ -37,17 +31,11 @@ class FieldDifference:
 
 @dataclass(frozen=True)
 class RuleDifference:
-    """A rule that is new, gone or changed.
+    """A rule that is new, gone or changed."""
 
-    Attributes:
-        before: the rule as it was; None if it is new.
-        after: the rule as it is; None if it is gone.
-        fields: what differs of a changed one.
-    """
-
-    before: Rule | None
-    after: Rule | None
-    fields: tuple[FieldDifference, ...] = ()
+    before: Rule | None  # the rule as it was; None if it is new
+    after: Rule | None  # the rule as it is; None if it is gone
+    fields: tuple[FieldDifference, ...] = ()  # what differs of a changed one
 
     @property
     def rule_id(self) -> str:

@@ -39,19 +39,12 @@ _BLANK_OR_COMMA = re.compile(r"[\s,]*")
 
 @dataclass
 class FlinkRules:
-    """What the messages of a file amount to.
+    """What the messages of a file amount to."""
 
-    Attributes:
-        rules: the rules that are there at its end, by name.
-        deleted: names of rules that it deletes and does not put again.
-        deletes_all: whether it deletes all rules that there are before it.
-        commands: commands that change no rule, each with its line.
-    """
-
-    rules: dict[str, Rule] = field(default_factory=dict)
-    deleted: set[str] = field(default_factory=set)
-    deletes_all: bool = False
-    commands: list[tuple[int, str]] = field(default_factory=list)
+    rules: dict[str, Rule] = field(default_factory=dict)  # the rules that are there at its end, by name
+    deleted: set[str] = field(default_factory=set)  # names of rules that it deletes and does not put again
+    deletes_all: bool = False  # whether it deletes all rules that there are before it
+    commands: list[tuple[int, str]] = field(default_factory=list)  # commands that change no rule, each with its line
 
     def take(self, message: FlinkMessage, line: int, rule: Rule | None) -> None:
         """Take in the next message, with its rule if it has one."""

@@ -37,8 +37,7 @@ else:
     HeldBy = Literal[HELD_BY]
 
 
-MOST_EVENTS = 100_000
-"""So many events a test may be given."""
+MOST_EVENTS = 100_000  # So many events a test may be given
 
 
 def _text(value: Any) -> Any:

@@ -36,10 +36,8 @@ _OPTIONAL = frozenset({"state", *POLICY_FIELDS})
 """Fields that come and go with lines of their own, while the other lines of a rule stay."""
 _WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
 """What is written where a field goes back to its default, so that its comment stays."""
-_ATTEMPTS = 10
-"""How often a change in an object store is made anew because somebody else has made one meanwhile."""
-_Edit = tuple[int, int, str]
-"""Where something begins and ends in a text, and what is written instead."""
+_ATTEMPTS = 10  # How often a change in an object store is made anew because somebody else has made one meanwhile
+_Edit = tuple[int, int, str]  # Where something begins and ends in a text, and what is written instead
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:

@@ -30,8 +30,7 @@ SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
 _JSON_SCHEMA = ".schema.json"
 _WHAT = "rule file"
-_KEYS = ("rules", "tests")
-"""What may stand at the top of a rule file."""
+_KEYS = ("rules", "tests")  # What may stand at the top of a rule file
 
 
 class RuleFaults(BucketsError):
@@ -45,19 +44,12 @@ class RuleFaults(BucketsError):
 
 @dataclass(frozen=True)
 class RuleFile:
-    """What stands in a rule file.
+    """What stands in a rule file."""
 
-    Attributes:
-        path: the file.
-        rules: its rules, in its order.
-        tests: the tests beside them.
-        root: the nodes of the file, which know the lines.
-    """
-
-    path: Path
-    rules: tuple[Rule, ...]
-    tests: tuple[RuleTest, ...]
-    root: Node | None
+    path: Path  # the file
+    rules: tuple[Rule, ...]  # its rules, in its order
+    tests: tuple[RuleTest, ...]  # the tests beside them
+    root: Node | None  # the nodes of the file, which know the lines
 
     def line(self, location: Location) -> int:
         """Return the line, from 1, of a field."""

@@ -9,23 +9,17 @@ from buckets.rule_tests.given_events import Fault
 from buckets.rule_tests.results import NOT_EVALUATED, Row, RuleTestResults, rules_in_words, shown, terms_of
 from buckets.validation import Location
 
-_STEPS_BY_RULE = 3
-"""Steps to an entry that stands below the name of its rule."""
+_STEPS_BY_RULE = 3  # Steps to an entry that stands below the name of its rule
 _NOT_COLUMNS = frozenset({"event", "rule", "features"})
 """Fields of an expectation that are not compared with a column of the results."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Something that came out otherwise than expected.
+    """Something that came out otherwise than expected."""
 
-    Attributes:
-        location: of the expectation, or of the event that nothing is said of, in the test.
-        text: what was expected and what came, on one line.
-    """
-
-    location: Location
-    text: str
+    location: Location  # of the expectation, or of the event that nothing is said of, in the test
+    text: str  # what was expected and what came, on one line
 
 
 @dataclass(frozen=True)

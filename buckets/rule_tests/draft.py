@@ -35,8 +35,7 @@ from buckets.rules.rule import Rule
 from buckets.validation import field_name, first_fault
 from buckets.yaml_dialect import InBraces, write_yaml
 
-_EXACT = Context(prec=60)
-"""Digits enough for any value."""
+_EXACT = Context(prec=60)  # Digits enough for any value
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,7 @@ def _references(ids: Sequence[str]) -> list[str]:
     return [str(at) if times[event_id] > 1 or event_id.isdecimal() else event_id for at, event_id in enumerate(ids, 1)]
 
 
-_MOST_STEPS = 100
-"""How often a step less is tried, where the rule still fires after the first."""
+_MOST_STEPS = 100  # How often a step less is tried, where the rule still fires after the first
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from buckets.rule_files.rule_tests import MOST_EVENTS, GivenEvent, GivenFile, Re
 from buckets.stores.store_path import StorePath
 from buckets.validation import Location
 
-EventRow = dict[str, Any]
-"""Field to text, true, false or None; an array to a list of these."""
+EventRow = dict[str, Any]  # Field to text, true, false or None; an array to a list of these
 
 
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
@@ -99,30 +98,22 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
     return text
 
 
-START_MS = 1_767_571_200_000
-"""2026-01-05T00:00:00Z, a Monday: when `at: 0s` is where a test does not say."""
+START_MS = 1_767_571_200_000  # 2026-01-05T00:00:00Z, a Monday: when `at: 0s` is where a test does not say
 _OFFSET = re.compile(r"\s*(\d+[a-z]+)((?:\s*[+-]\s*\d+[a-z]+)*)\s*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _ONCE = Repeat(times=1)
 _STEP = re.compile(r"([+-])\s*(\d+[a-z]+)", re.ASCII)
 
-Fault = Callable[[Location, str], BucketsError]
-"""Makes the error that names the line of a field of the test."""
+Fault = Callable[[Location, str], BucketsError]  # Makes the error that names the line of a field of the test
 
 
 @dataclass(frozen=True)
 class GivenEvents:
-    """The events of a test.
+    """The events of a test."""
 
-    Attributes:
-        table: a row an event, in arrival order, with all declared fields as text, arrays as lists of text.
-        ids: of each event, as they were written or made up.
-        origins: where each event stands in the test.
-    """
-
-    table: pa.Table
-    ids: tuple[str | None, ...]
-    origins: tuple[Location, ...]
+    table: pa.Table  # a row an event, in arrival order, with all declared fields as text, arrays as lists of text
+    ids: tuple[str | None, ...]  # of each event, as they were written or made up
+    origins: tuple[Location, ...]  # where each event stands in the test
 
     def positions(self, reference: str) -> frozenset[int]:
         """Return the events that a number, from 1, or else an id stands for; empty for none."""

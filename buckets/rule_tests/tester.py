@@ -37,21 +37,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class RuleTestOutcome:
-    """What became of a test.
+    """What became of a test."""
 
-    Attributes:
-        name: of the test.
-        file: the rule file.
-        line: of the test in it.
-        rules: the rules that were evaluated; none if they are all deleted, and the test was not run.
-        failures: what came out otherwise than expected.
-    """
-
-    name: str
-    file: str
-    line: int
-    rules: tuple[str, ...]
-    failures: tuple[Failure, ...]
+    name: str  # of the test
+    file: str  # the rule file
+    line: int  # of the test in it
+    rules: tuple[str, ...]  # the rules that were evaluated; none if they are all deleted, and the test was not run
+    failures: tuple[Failure, ...]  # what came out otherwise than expected
 
     @property
     def status(self) -> str:

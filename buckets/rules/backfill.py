@@ -23,34 +23,21 @@ from buckets.rules.rule_set import RuleSet
 
 @dataclass(frozen=True)
 class Wanted:
-    """A rule whose history is asked for.
+    """A rule whose history is asked for."""
 
-    Attributes:
-        rule: the rule as it must be in force.
-        complete: since when the archive is complete; None: since the first event of the job.
-        author: who asked.
-        reason: why.
-        time: when, in ms since the epoch.
-    """
-
-    rule: Rule
-    complete: Completeness | None
-    author: str
-    reason: str
-    time: int
+    rule: Rule  # the rule as it must be in force
+    complete: Completeness | None  # since when the archive is complete; None: since the first event of the job
+    author: str  # who asked
+    reason: str  # why
+    time: int  # when, in ms since the epoch
 
 
 @dataclass
 class Backfill:
-    """What becomes of fills between one batch and the next.
+    """What becomes of fills between one batch and the next."""
 
-    Attributes:
-        rule_set: the rules in force, with the groups of complete fills gone over to what has been filled.
-        taken: the requests that need not be asked again.
-    """
-
-    rule_set: RuleSet
-    taken: list[Wanted]
+    rule_set: RuleSet  # the rules in force, with the groups of complete fills gone over to what has been filled
+    taken: list[Wanted]  # the requests that need not be asked again
     _before: RuleSet
     _whole: set[str]
 

@@ -111,8 +111,7 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=_no_number, object_pa
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
 _OF_ONE_RULE = ("state", "delete", "clear_state")
 LONGEST_TEXT = 2000
-LONGEST_MESSAGE = 500_000
-"""Characters of a message that is read: the resulting change must fit into a message again."""
+LONGEST_MESSAGE = 500_000  # Characters of a message that is read: the resulting change must fit into a message again
 _END_OF_9999_MS = 253_402_300_799_999
 
 

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from buckets.duration import DAY_MS
 
 MOST_STRETCHES: Final = 8
-ALWAYS_MS: Final = -(2**63)
-"""Before every event."""
+ALWAYS_MS: Final = -(2**63)  # Before every event
 
 
 class Stretch(NamedTuple):
@@ -35,8 +34,7 @@ class Stretch(NamedTuple):
     last_ms: int
 
 
-Stretches = tuple[Stretch, ...]
-"""In ascending order, more than a day apart, at most `MOST_STRETCHES` of them."""
+Stretches = tuple[Stretch, ...]  # In ascending order, more than a day apart, at most `MOST_STRETCHES` of them
 
 
 class Since(NamedTuple):
@@ -46,10 +44,8 @@ class Since(NamedTuple):
     since_ms: int
 
 
-Completeness = tuple[Since, ...]
-"""In ascending order of both; the first holds from `ALWAYS_MS` on."""
-FROM_THE_FIRST: Final = (Since(ALWAYS_MS, ALWAYS_MS),)
-"""Complete since the first event."""
+Completeness = tuple[Since, ...]  # In ascending order of both; the first holds from `ALWAYS_MS` on
+FROM_THE_FIRST: Final = (Since(ALWAYS_MS, ALWAYS_MS),)  # Complete since the first event
 
 
 def stretches_of(times_ms: npt.NDArray[np.int64]) -> Stretches:
@@ -132,21 +128,13 @@ def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.
 
 @dataclass(frozen=True)
 class Fill:
-    """A group that is being filled.
+    """A group that is being filled."""
 
-    Attributes:
-        number: of the fill; no two of a job have the same.
-        group_id: the group.
-        rule_ids: the rules that it was asked for.
-        first_batch: the archive is read up to the batch before; what arrives from it on waits in the state.
-        complete: since when the timelines will be complete; None: since the first event.
-    """
-
-    number: int
-    group_id: str
-    rule_ids: tuple[str, ...]
-    first_batch: int
-    complete: Completeness | None = None
+    number: int  # of the fill; no two of a job have the same
+    group_id: str  # the group
+    rule_ids: tuple[str, ...]  # the rules that it was asked for
+    first_batch: int  # the archive is read up to the batch before; what arrives from it on waits in the state
+    complete: Completeness | None = None  # since when the timelines will be complete; None: since the first event
 
     @property
     def timelines(self) -> str:
@@ -175,31 +163,19 @@ class Fill:
 
 
 class Filled(NamedTuple):
-    """How far a fill had come with a batch.
+    """How far a fill had come with a batch."""
 
-    Attributes:
-        chunk: the next chunk of history of the shard that is least far.
-        waiting: how many batches of arrivals waited, summed over the shards.
-        done: whether all shards had caught up.
-    """
-
-    chunk: int
-    waiting: int
-    done: bool
+    chunk: int  # the next chunk of history of the shard that is least far
+    waiting: int  # how many batches of arrivals waited, summed over the shards
+    done: bool  # whether all shards had caught up
 
 
 class Piece(NamedTuple):
-    """Some history of a group in a shard.
+    """Some history of a group in a shard."""
 
-    Attributes:
-        packed: the events as `fan_out` packs them; None where the shard has none.
-        rows: how many rows of the archive it stands for, in all shards.
-        lists: as JSON, by name the versions of the lists that its events have seen.
-    """
-
-    packed: bytes | None
-    rows: int
-    lists: str
+    packed: bytes | None  # the events as `fan_out` packs them; None where the shard has none
+    rows: int  # how many rows of the archive it stands for, in all shards
+    lists: str  # as JSON, by name the versions of the lists that its events have seen
 
 
 def fill_identity(group_id: str, number: int, what: str) -> str:

@@ -39,17 +39,11 @@ from buckets.rules.sql_filter import SqlFilter
 
 @dataclass(frozen=True)
 class Track:
-    """A column of a timeline.
+    """A column of a timeline."""
 
-    Attributes:
-        kind: what is kept of a field.
-        of: the field; None where only events are counted.
-        where: which events count; empty for all.
-    """
-
-    kind: ColumnKind
-    of: str | None
-    where: Filter = ()
+    kind: ColumnKind  # what is kept of a field
+    of: str | None  # the field; None where only events are counted
+    where: Filter = ()  # which events count; empty for all
 
     @property
     def name(self) -> str:
@@ -88,25 +82,15 @@ class Window(BaseModel):
 
 @dataclass(frozen=True)
 class Part:
-    """An operation over a window of a group's events.
+    """An operation over a window of a group's events."""
 
-    Attributes:
-        operation: what the kernel computes, one of `buckets.aggregates.operation`.
-        column: of which track; None for a count.
-        second: a second track, where pairs of values are counted.
-        counted: a track that says which events count; None where all do.
-        window: how far back it reaches.
-        on_trial: whether only rules on trial need it.
-        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
-    """
-
-    operation: int
-    column: Track | None
-    second: Track | None
-    counted: Track | None
-    window: Window
-    on_trial: bool
-    parameter: int = 0
+    operation: int  # what the kernel computes, one of `buckets.aggregates.operation`
+    column: Track | None  # of which track; None for a count
+    second: Track | None  # a second track, where pairs of values are counted
+    counted: Track | None  # a track that says which events count; None where all do
+    window: Window  # how far back it reaches
+    on_trial: bool  # whether only rules on trial need it
+    parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
 
     @property
     def tracks(self) -> tuple[Track, ...]:
@@ -114,8 +98,7 @@ class Part:
         return tuple(track for track in (self.column, self.second, self.counted) if track is not None)
 
 
-Counted = Literal["events", "alerts"]
-"""What a rule counts."""
+Counted = Literal["events", "alerts"]  # What a rule counts
 ALERT_ID = "alert_id"
 ALERT_RULE = "alert_rule"
 ALERT_SEVERITY = "alert_severity"
@@ -254,23 +237,14 @@ class Feature(BaseModel):
 
 @dataclass(frozen=True)
 class NamedFeature:
-    """A feature with what it takes from its rule.
+    """A feature with what it takes from its rule."""
 
-    Attributes:
-        name: in the rule's condition.
-        feature: as it was written.
-        fields: by which fields it groups.
-        group_where: the filter of its group.
-        where: which events it counts.
-        on_trial: whether its rule is.
-    """
-
-    name: str
-    feature: Feature
-    fields: tuple[str, ...]
-    group_where: Filter
-    where: Filter
-    on_trial: bool
+    name: str  # in the rule's condition
+    feature: Feature  # as it was written
+    fields: tuple[str, ...]  # by which fields it groups
+    group_where: Filter  # the filter of its group
+    where: Filter  # which events it counts
+    on_trial: bool  # whether its rule is
 
     @property
     def counted(self) -> Filter:
@@ -310,10 +284,8 @@ def field_kind(field: str, schema: EventSchema) -> FieldKind:
 
 
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]
-VALUE: Final = "value"
-"""The name of the one feature."""
-FIELDS: Final = ("aggregate", "window", "limit")
-"""The fields of a rule that make up its short form."""
+VALUE: Final = "value"  # The name of the one feature
+FIELDS: Final = ("aggregate", "window", "limit")  # The fields of a rule that make up its short form
 SHORT_LOCATIONS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("when",): ("limit",),
     ("features", VALUE, "of"): ("aggregate", "measure"),

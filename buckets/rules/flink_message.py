@@ -26,8 +26,7 @@ from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule
 from buckets.rules.sql_filter import SqlFilter
 from buckets.validation import field_name, first_fault
 
-Fault = tuple[tuple[str, ...], str]
-"""The location of a field in a rule, and what is wrong with it."""
+Fault = tuple[tuple[str, ...], str]  # The location of a field in a rule, and what is wrong with it
 
 
 def check_new(rule: Rule) -> Fault | None:

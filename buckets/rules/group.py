@@ -57,36 +57,26 @@ def kernel_limit(rule: Rule) -> Limit | None:
     return Limit.model_construct(operator=condition.operator, value=number)
 
 
-COUNT_TRACK = ""
-"""Name of the track that holds no measure."""
+COUNT_TRACK = ""  # Name of the track that holds no measure
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rules that share grouping fields and filter, and the layout of their timelines.
+    """The rules that share grouping fields and filter, and the layout of their timelines."""
 
-    Attributes:
-        group_id: 16 hex digits, from fields and filter alone.
-        fields: grouping fields as users see them, in the order of the first rule that named them.
-        where: the filter.
-        rules: the rules that need the group, in file order, without deleted ones.
-        measures: the columns of the group's timelines, by the names of their tracks; only ever appended to.
-        complete: by track, since when timelines are complete; None: since the first event.
-        generation: version of the rule set in which the group was created. A group that goes and comes back is new,
-            and ignores the timelines that the first has left. 0: before generations were counted.
-        on: what its timelines hold, events or alerts.
-        timelines: under which identity its timelines lie in the state, if they were filled from the archive; empty
-            where that is `group_id`.
-    """
-
-    group_id: str
-    fields: tuple[str, ...]
-    where: Filter
-    rules: tuple[Rule, ...]
+    group_id: str  # 16 hex digits, from fields and filter alone
+    fields: tuple[str, ...]  # grouping fields as users see them, in the order of the first rule that named them
+    where: Filter  # the filter
+    rules: tuple[Rule, ...]  # the rules that need the group, in file order, without deleted ones
+    # the columns of the group's timelines, by the names of their tracks; only ever appended to
     measures: tuple[str, ...]
-    complete: dict[str, Completeness | None]
+    complete: dict[str, Completeness | None]  # by track, since when timelines are complete; None: since the first event
+    # version of the rule set in which the group was created. A group that goes and comes back is new, and ignores the
+    # timelines that the first has left. 0: before generations were counted.
     generation: int
-    on: Counted = "events"
+    on: Counted = "events"  # what its timelines hold, events or alerts
+    # under which identity its timelines lie in the state, if they were filled from the archive; empty where that is
+    # `group_id`
     timelines: str = ""
 
     @property

@@ -24,20 +24,15 @@ from buckets.printable import one_line, short_line
 
 
 class RuleState(NamedTuple):
-    """What is remembered of a rule and key.
+    """What is remembered of a rule and key."""
 
-    Attributes:
-        alert_ms: the greatest time of an event that made an alert, in ms; None where none did, or nothing asks for it.
-        held_back: how many alerts have been held back since the last one.
-        reset_ms: when counting started again, in ms; None where it never did.
-        held_ms: the greatest time of an event whose alert has been held back since the last one; None where none was.
-        others: what policies remember that have no attribute here, by the fields of their rules; values of JSON.
-    """
-
+    # the greatest time of an event that made an alert, in ms; None where none did, or nothing asks for it
     alert_ms: int | None = None
-    held_back: int = 0
-    reset_ms: int | None = None
+    held_back: int = 0  # how many alerts have been held back since the last one
+    reset_ms: int | None = None  # when counting started again, in ms; None where it never did
+    # the greatest time of an event whose alert has been held back since the last one; None where none was
     held_ms: int | None = None
+    # what policies remember that have no attribute here, by the fields of their rules; values of JSON
     others: Mapping[str, Any] = MappingProxyType({})
 
     def at(self, clock_ms: int, quiet_ms: int | None, window_ms: int) -> "RuleState":
@@ -65,24 +60,16 @@ class RuleState(NamedTuple):
 NOTHING = RuleState()
 
 
-KeyTexts = tuple[str, ...]
-"""The values of a key's fields as text, in the order of the names of the fields."""
-Setting = TypeVar("Setting")
-"""What the field of a rule says."""
+KeyTexts = tuple[str, ...]  # The values of a key's fields as text, in the order of the names of the fields
+Setting = TypeVar("Setting")  # What the field of a rule says
 
 
 class FiredAt(NamedTuple):
-    """An event at which a rule fired.
+    """An event at which a rule fired."""
 
-    Attributes:
-        time_ms: when it happened.
-        is_warm: whether no window of the rule can lack something.
-        key: gives its key.
-    """
-
-    time_ms: int
-    is_warm: bool
-    key: Callable[[], KeyTexts]
+    time_ms: int  # when it happened
+    is_warm: bool  # whether no window of the rule can lack something
+    key: Callable[[], KeyTexts]  # gives its key
 
 
 class EarlierAlerts(Protocol):
@@ -98,19 +85,12 @@ class EarlierAlerts(Protocol):
 
 @dataclass(frozen=True)
 class AlertPolicy(Generic[Setting]):
-    """What a rule says in one field; a policy overrides what it needs.
+    """What a rule says in one field; a policy overrides what it needs."""
 
-    Attributes:
-        written: the value of the field.
-        field: its name.
-        held_by: what results name where this held an alert back; None where it never does.
-        depends_on_alerts: whether an alert may depend on those of the rule and key before it.
-    """
-
-    written: Setting
-    field: ClassVar[str]
-    held_by: ClassVar[str | None] = None
-    depends_on_alerts: ClassVar[bool] = False
+    written: Setting  # the value of the field
+    field: ClassVar[str]  # its name
+    held_by: ClassVar[str | None] = None  # what results name where this held an alert back; None where it never does
+    depends_on_alerts: ClassVar[bool] = False  # whether an alert may depend on those of the rule and key before it
 
     def holds_back(self, fired: FiredAt, state: RuleState) -> bool:
         """Decide whether an alert is held back."""
@@ -169,8 +149,7 @@ def _value_text(value: str | int | bool) -> str:
 
 
 MOST_SNOOZES = 1000
-MOST_SNOOZES_TOLD = 3
-"""So many snoozes are told one by one; of the others there is only the number."""
+MOST_SNOOZES_TOLD = 3  # So many snoozes are told one by one; of the others there is only the number
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 

@@ -13,10 +13,8 @@ Severity = Literal["low", "medium", "high", "critical"]
 LARGEST_SCORE = 1_000_000_000
 MOST_TAGS = 50
 LONGEST_TAG = 200
-WHOLE_SHARE = 10_000
-"""Hundredths of a per cent that make all keys."""
-ALWAYS_MS = -(2**62), 2**62
-"""Before every event, and after every event."""
+WHOLE_SHARE = 10_000  # Hundredths of a per cent that make all keys
+ALWAYS_MS = -(2**62), 2**62  # Before every event, and after every event
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
 
 

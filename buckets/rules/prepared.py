@@ -32,14 +32,10 @@ class LimitTest(NamedTuple):
 
 @dataclass(frozen=True)
 class LimitTests:
-    """The tests of one feature or field in one place of a template, one of each rule.
+    """The tests of one feature or field in one place of a template, one of each rule."""
 
-    Attributes:
-        name: of the feature or field.
-        limits: by operator, which rules compare so, ascending, and their numbers, `(rules, 1)`.
-    """
-
-    name: str
+    name: str  # of the feature or field
+    # by operator, which rules compare so, ascending, and their numbers, `(rules, 1)`
     limits: dict[str, tuple[npt.NDArray[np.int64], Numbers]]
 
     @classmethod
@@ -64,15 +60,10 @@ class LimitTests:
 
 @dataclass
 class Holes:
-    """What stands in the holes of one condition, in order.
+    """What stands in the holes of one condition, in order."""
 
-    Attributes:
-        numbers: what is compared with anything but a feature or a field.
-        tests: of features and fields.
-    """
-
-    numbers: list[Decimal] = field(default_factory=list)
-    tests: list[LimitTest] = field(default_factory=list)
+    numbers: list[Decimal] = field(default_factory=list)  # what is compared with anything but a feature or a field
+    tests: list[LimitTest] = field(default_factory=list)  # of features and fields
 
     def cut_into(self, expression: Expression) -> Expression:
         """Return a condition with its holes, and keep what stood there."""
@@ -96,21 +87,13 @@ class Holes:
 
 @dataclass(frozen=True)
 class Template:
-    """Conditions over the same features and fields at the same events.
+    """Conditions over the same features and fields at the same events."""
 
-    Attributes:
-        choice: the number of the choice of their rules.
-        condition: with the holes as fields that no event has.
-        rules: the numbers of the rules.
-        bounds: by hole, the numbers that stand there, one for each rule.
-        tests: by hole, the tests that stand there.
-    """
-
-    choice: int
-    condition: SqlFilter
-    rules: tuple[int, ...]
-    bounds: dict[str, Numbers]
-    tests: dict[str, LimitTests]
+    choice: int  # the number of the choice of their rules
+    condition: SqlFilter  # with the holes as fields that no event has
+    rules: tuple[int, ...]  # the numbers of the rules
+    bounds: dict[str, Numbers]  # by hole, the numbers that stand there, one for each rule
+    tests: dict[str, LimitTests]  # by hole, the tests that stand there
 
     @classmethod
     def of(cls, choice: int, condition: SqlFilter, members: Iterable[tuple[int, Holes]]) -> "Template":
@@ -154,51 +137,31 @@ def column_of(values: Sequence[Decimal]) -> Numbers:
 
 @dataclass(frozen=True)
 class Choice:
-    """What decides at which events a rule is evaluated.
+    """What decides at which events a rule is evaluated."""
 
-    Attributes:
-        where: its filter.
-        needed: the parts that it needs, each with the fields of its group.
-        effective: from when until when it is in effect; None for always.
-    """
-
-    where: Filter
-    needed: tuple[tuple[frozenset[str], Part], ...]
-    effective: Effective | None
+    where: Filter  # its filter
+    needed: tuple[tuple[frozenset[str], Part], ...]  # the parts that it needs, each with the fields of its group
+    effective: Effective | None  # from when until when it is in effect; None for always
 
 
 @dataclass(frozen=True)
 class PreparedRule:
-    """A rule.
+    """A rule."""
 
-    Attributes:
-        rule: the rule.
-        choice: the number of its choice.
-        features: by name, the number of each feature.
-        fields: the fields of events that its condition names.
-    """
-
-    rule: Rule
-    choice: int
-    features: dict[str, int]
-    fields: tuple[str, ...]
+    rule: Rule  # the rule
+    choice: int  # the number of its choice
+    features: dict[str, int]  # by name, the number of each feature
+    fields: tuple[str, ...]  # the fields of events that its condition names
 
 
 @dataclass(frozen=True)
 class PreparedRules:
-    """Rules whose features are all in the same groups.
+    """Rules whose features are all in the same groups."""
 
-    Attributes:
-        rules: the rules.
-        templates: their conditions, those together that differ in numbers alone.
-        choices: their different choices.
-        features: their different features, without names.
-    """
-
-    rules: tuple[PreparedRule, ...]
-    templates: tuple[Template, ...]
-    choices: tuple[Choice, ...]
-    features: tuple[NamedFeature, ...]
+    rules: tuple[PreparedRule, ...]  # the rules
+    templates: tuple[Template, ...]  # their conditions, those together that differ in numbers alone
+    choices: tuple[Choice, ...]  # their different choices
+    features: tuple[NamedFeature, ...]  # their different features, without names
 
 
 def prepare(rules: Iterable[Rule]) -> PreparedRules:

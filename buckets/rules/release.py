@@ -12,8 +12,7 @@ from buckets.rules.filter import Filter, canonical_filter
 from buckets.rules.policy import WHOLE_SHARE, share_text
 from buckets.rules.rule import Rule, State
 
-STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")
-"""The states of a release, in their order."""
+STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")  # The states of a release, in their order
 MEANINGS: Final[dict[str, str]] = {
     "DRAFT": "it is known, and not in force: nothing is kept or evaluated for it",
     "SHADOW": "it is evaluated for every event, and its alerts go to shadow_alerts only",

@@ -17,21 +17,15 @@ from buckets.rules.group import Group, group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
-Names = Mapping[str, str]
-"""The new name of each field that is renamed."""
+Names = Mapping[str, str]  # The new name of each field that is renamed
 
 
 @dataclass(frozen=True)
 class RenamedRules:
-    """A rule set in which fields have other names.
+    """A rule set in which fields have other names."""
 
-    Attributes:
-        rule_set: the rule set.
-        groups: by the identity of each group before, the group that it is now.
-    """
-
-    rule_set: RuleSet
-    groups: dict[str, Group]
+    rule_set: RuleSet  # the rule set
+    groups: dict[str, Group]  # by the identity of each group before, the group that it is now
 
 
 def renamed_rules(before: RuleSet, names: Names, version: int) -> RenamedRules:

@@ -18,62 +18,38 @@ from buckets.rules.rule_set import RuleSet, next_rule_set
 
 @dataclass(frozen=True)
 class Refusal:
-    """A change that was refused.
+    """A change that was refused."""
 
-    Attributes:
-        origin: where it was read.
-        reason: why it was refused.
-        raw: the message, file or row.
-    """
-
-    origin: str
-    reason: str
-    raw: str
+    origin: str  # where it was read
+    reason: str  # why it was refused
+    raw: str  # the message, file or row
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change that has been made, as history keeps it.
+    """A change that has been made, as history keeps it."""
 
-    Attributes:
-        change: what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`; `backfill` where the history
-            of a rule began to be filled in, `backfilled` where it was complete.
-        rule_id: the rule; None where all timelines were cleared.
-        rule_version: its version after the change, or its last one.
-        before: the rule as it was, None if it is new.
-        after: the rule as it is, None if it is gone.
-        author: who asked for it.
-        reason: why.
-        time: when it was asked for, in ms since the epoch, if known.
-        origin: where it was read.
-    """
-
+    # what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`; `backfill` where the history of a rule
+    # began to be filled in, `backfilled` where it was complete
     change: Kind | Literal["backfill", "backfilled"]
-    rule_id: str | None
-    rule_version: int | None
-    before: Rule | None
-    after: Rule | None
-    author: str
-    reason: str
-    time: int | None
-    origin: str
+    rule_id: str | None  # the rule; None where all timelines were cleared
+    rule_version: int | None  # its version after the change, or its last one
+    before: Rule | None  # the rule as it was, None if it is new
+    after: Rule | None  # the rule as it is, None if it is gone
+    author: str  # who asked for it
+    reason: str  # why
+    time: int | None  # when it was asked for, in ms since the epoch, if known
+    origin: str  # where it was read
 
 
 @dataclass
 class Revision:
-    """The result of changing a rule set.
+    """The result of changing a rule set."""
 
-    Attributes:
-        rule_set: the new rule set; the old one if nothing has changed.
-        made: the changes that were made, in order.
-        refused: those that were refused.
-        export: whether an export of the rules was asked for.
-    """
-
-    rule_set: RuleSet
-    made: list[Change] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    export: bool = False
+    rule_set: RuleSet  # the new rule set; the old one if nothing has changed
+    made: list[Change] = field(default_factory=list)  # the changes that were made, in order
+    refused: list[Refusal] = field(default_factory=list)  # those that were refused
+    export: bool = False  # whether an export of the rules was asked for
 
 
 NOTHING_GONE: Mapping[str, int] = MappingProxyType({})

@@ -52,13 +52,11 @@ from buckets.rules.policy import LARGEST_SCORE, MOST_TAGS, WHOLE_SHARE, Effectiv
 
 State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 
-MOST_FEATURES = 100
-"""So many features a rule may have."""
+MOST_FEATURES = 100  # So many features a rule may have
 _FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 VARIANT_MARK = "!"
 """With this begins the id of a variant, which a backtest tries beside its rule; no rule of a person has such an id."""
-LARGEST_VERSION = 2**31 - 1
-"""Highest version of a rule: outputs keep it in 32 bits."""
+LARGEST_VERSION = 2**31 - 1  # Highest version of a rule: outputs keep it in 32 bits
 
 
 def _from_the_limit() -> Any:

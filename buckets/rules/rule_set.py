@@ -36,26 +36,16 @@ from buckets.rules.rule import Rule
 
 @dataclass(frozen=True)
 class RuleSet:
-    """One version of all rules.
+    """One version of all rules."""
 
-    Attributes:
-        version: its number.
-        rules: all rules, over events and over alerts.
-        groups: the groups of events.
-        columns: the value columns of all groups that ever existed: the timelines of a group that is gone may still be
-            there.
-        alert_groups: the groups of alerts.
-        fills: the groups of events that are being filled from the archive.
-        fills_begun: the number of the last fill that was ever begun; 0: none was.
-    """
-
-    version: int
-    rules: tuple[Rule, ...]
-    groups: tuple[Group, ...]
+    version: int  # its number
+    rules: tuple[Rule, ...]  # all rules, over events and over alerts
+    groups: tuple[Group, ...]  # the groups of events
+    # the value columns of all groups that ever existed: the timelines of a group that is gone may still be there
     columns: dict[str, tuple[str, ...]]
-    alert_groups: tuple[Group, ...] = ()
-    fills: tuple[Fill, ...] = ()
-    fills_begun: int = 0
+    alert_groups: tuple[Group, ...] = ()  # the groups of alerts
+    fills: tuple[Fill, ...] = ()  # the groups of events that are being filled from the archive
+    fills_begun: int = 0  # the number of the last fill that was ever begun; 0: none was
 
     @cached_property
     def filling(self) -> dict[int, Group]:
@@ -149,8 +139,7 @@ class RuleSet:
         return replace(made, fills=fills, fills_begun=data.get("fills_begun", 0)) if "fills_begun" in data else made
 
 
-Written = int | list[list[int]] | None
-"""Since when a track is complete, as JSON: for all events alike, or in steps."""
+Written = int | list[list[int]] | None  # Since when a track is complete, as JSON: for all events alike, or in steps
 
 
 def _written(complete: Completeness | None) -> Written:
@@ -298,8 +287,7 @@ def _complete(
     return complete
 
 
-LARGEST_BYTES = 10_000_000
-"""Bytes of the largest encoded rule set that is sent; measured, see DESIGN.md."""
+LARGEST_BYTES = 10_000_000  # Bytes of the largest encoded rule set that is sent; measured, see DESIGN.md
 
 
 @lru_cache(maxsize=4)
@@ -334,19 +322,12 @@ Effect = Literal["begins", "goes", "starts again", "grows", "shrinks", "keeps mo
 
 @dataclass(frozen=True)
 class GroupChange:
-    """What becomes of a group.
+    """What becomes of a group."""
 
-    Attributes:
-        group_id: the group.
-        name: the group in words.
-        effect: what happens to it.
-        words: the effect in English.
-    """
-
-    group_id: str
-    name: str
-    effect: Effect
-    words: str
+    group_id: str  # the group
+    name: str  # the group in words
+    effect: Effect  # what happens to it
+    words: str  # the effect in English
 
 
 def group_changes(before: RuleSet, after: RuleSet) -> list[GroupChange]:

@@ -27,15 +27,10 @@ ARRAY_KINDS: Mapping[AttributeType, Kind] = {"string": "texts", "long": "numbers
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """A filter that is written in SQL.
+    """A filter that is written in SQL."""
 
-    Attributes:
-        expression: its one form.
-        text: as somebody wrote it; two filters that differ in that alone are equal.
-    """
-
-    expression: Expression
-    text: str = field(compare=False)
+    expression: Expression  # its one form
+    text: str = field(compare=False)  # as somebody wrote it; two filters that differ in that alone are equal
 
     @property
     def lists(self) -> frozenset[str]:
@@ -126,8 +121,7 @@ def empty_lists(where: SqlFilter) -> Lists:
     return {name: ListIndex.of({}) for name in where.lists}
 
 
-EXTREMES = 4
-"""So many events a condition is tried out on."""
+EXTREMES = 4  # So many events a condition is tried out on
 
 
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:

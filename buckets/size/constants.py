@@ -15,8 +15,7 @@ from buckets.config.job import of_configuration
 from buckets.size.workload import GROUP_BYTES, Grouping, Kept, Workload
 from buckets.yaml_file import load_model
 
-FITTED = Path(__file__).with_name("constants.yaml")
-"""Those that come with the program."""
+FITTED = Path(__file__).with_name("constants.yaml")  # Those that come with the program
 _LARGEST = 1e15
 Cost = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 
@@ -128,45 +127,25 @@ KIBIBYTE = 1024
 
 @dataclass(frozen=True)
 class Amounts:
-    """How many of each there are in a batch.
+    """How many of each there are in a batch."""
 
-    Attributes:
-        batches: 1.
-        tasks: that score.
-        shards: that get an event.
-        cells: groupings of shards that get an event.
-        rows: events.
-        texts: events that are decoded from text or messages.
-        copies: events and shards to which they are sent.
-        values: fields of these events that go along.
-        touches: events and groupings into which they fall.
-        keys: different keys in groupings.
-        kilobytes: KiB of entries that are written.
-        features: limits and parts of features that are computed at events.
-        conditions: conditions that are evaluated at events.
-        cold: keys that are in neither log nor cache.
-        moved: entries that the log gives to the store.
-        visits: keys that are looked at for eviction.
-        pages: pages of long timelines that are written.
-    """
-
-    batches: float
-    tasks: float
-    shards: float
-    cells: float
-    rows: float
-    texts: float
-    copies: float
-    values: float
-    touches: float
-    keys: float
-    kilobytes: float
-    features: float
-    conditions: float
-    cold: float
-    moved: float
-    visits: float
-    pages: float
+    batches: float  # 1
+    tasks: float  # that score
+    shards: float  # that get an event
+    cells: float  # groupings of shards that get an event
+    rows: float  # events
+    texts: float  # events that are decoded from text or messages
+    copies: float  # events and shards to which they are sent
+    values: float  # fields of these events that go along
+    touches: float  # events and groupings into which they fall
+    keys: float  # different keys in groupings
+    kilobytes: float  # KiB of entries that are written
+    features: float  # limits and parts of features that are computed at events
+    conditions: float  # conditions that are evaluated at events
+    cold: float  # keys that are in neither log nor cache
+    moved: float  # entries that the log gives to the store
+    visits: float  # keys that are looked at for eviction
+    pages: float  # pages of long timelines that are written
 
     def cost(self, costs: Costs) -> float:
         """Return what all of them cost together."""
@@ -182,17 +161,11 @@ TERMS = tuple(field.name for field in fields(Amounts))
 
 @dataclass(frozen=True)
 class KeyBytes:
-    """What a key of a grouping takes.
+    """What a key of a grouping takes."""
 
-    Attributes:
-        entry: its key and its head, as a batch writes them.
-        memory: both with their place in memory, and its place in the schedule of eviction.
-        state: all that is kept of it.
-    """
-
-    entry: float
-    memory: float
-    state: float
+    entry: float  # its key and its head, as a batch writes them
+    memory: float  # both with their place in memory, and its place in the schedule of eviction
+    state: float  # all that is kept of it
 
 
 def different(keys: float, events: float) -> float:
@@ -221,20 +194,14 @@ def key_bytes(grouping: Grouping, kept: Kept, text_bytes: int, stored: StoredByt
 
 @dataclass(frozen=True)
 class State:
-    """What the state of a workload takes.
+    """What the state of a workload takes."""
 
-    Attributes:
-        kept: of each grouping, what its timelines hold.
-        keys: of each grouping, what a key takes.
-        remembered: of each grouping, the share of its keys that are in log and cache, or are known to have no timeline;
-            all of them while nothing has left the log, since it is known then that there is no other.
-        logged: of each grouping, the share of its keys that are in the log.
-    """
-
-    kept: tuple[Kept, ...]
-    keys: tuple[KeyBytes, ...]
+    kept: tuple[Kept, ...]  # of each grouping, what its timelines hold
+    keys: tuple[KeyBytes, ...]  # of each grouping, what a key takes
+    # of each grouping, the share of its keys that are in log and cache, or are known to have no timeline; all of them
+    # while nothing has left the log, since it is known then that there is no other
     remembered: tuple[float, ...]
-    logged: tuple[float, ...]
+    logged: tuple[float, ...]  # of each grouping, the share of its keys that are in the log
 
     @classmethod
     def of(cls, workload: Workload, stored: StoredBytes, kept: Sequence[Kept]) -> "State":

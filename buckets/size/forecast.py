@@ -16,14 +16,11 @@ from math import floor, log10
 from buckets.size.constants import PAGE_CELLS, TERMS, Amounts, Constants, State, batch_amounts
 from buckets.size.workload import Kept, Workload
 
-SPARE = 0.7
-"""The share of a core's time that is planned for; the rest is for bursts and for starting again."""
+SPARE = 0.7  # The share of a core's time that is planned for; the rest is for bursts and for starting again
 EVEN = 0.88
 """The share of the tasks' time that is used, since keys differ in how busy they are; measured with eight tasks."""
-LONGEST_BATCH_S = 10.0
-"""Of a job that does not keep up and whose batches nothing bounds."""
-IN_A_ROW = "batches"
-"""The term of what the driver does of a batch, one thing after the other."""
+LONGEST_BATCH_S = 10.0  # Of a job that does not keep up and whose batches nothing bounds
+IN_A_ROW = "batches"  # The term of what the driver does of a batch, one thing after the other
 _US = 1e6
 _ROUNDS = 200
 _ROUNDED = 1e-6
@@ -31,19 +28,12 @@ _ROUNDED = 1e-6
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch.
+    """A micro-batch."""
 
-    Attributes:
-        rows: its events.
-        amounts: what it does.
-        python_us: CPU of Python by term.
-        jvm_us: CPU of Java by term.
-    """
-
-    rows: float
-    amounts: Amounts
-    python_us: dict[str, float]
-    jvm_us: dict[str, float]
+    rows: float  # its events
+    amounts: Amounts  # what it does
+    python_us: dict[str, float]  # CPU of Python by term
+    jvm_us: dict[str, float]  # CPU of Java by term
 
     @classmethod
     def of(cls, rows: float, amounts: Amounts, constants: Constants) -> "Batch":
@@ -74,36 +64,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class Item:
-    """An item of the bill.
+    """An item of the bill."""
 
-    Attributes:
-        name: what is paid for, a term.
-        count_s: how many of it in a second.
-        each_us: what one costs.
-        cores: what all cost.
-    """
-
-    name: str
-    count_s: float
-    each_us: float
-    cores: float
+    name: str  # what is paid for, a term
+    count_s: float  # how many of it in a second
+    each_us: float  # what one costs
+    cores: float  # what all cost
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """A bound, and how much of it is needed.
+    """A bound, and how much of it is needed."""
 
-    Attributes:
-        name: what is bounded, such as cores or memory.
-        needed: how much.
-        there: how much there is.
-        by: the constant that has the largest part in what is needed; empty where none has.
-    """
-
-    name: str
-    needed: float
-    there: float
-    by: str = ""
+    name: str  # what is bounded, such as cores or memory
+    needed: float  # how much
+    there: float  # how much there is
+    by: str = ""  # the constant that has the largest part in what is needed; empty where none has
 
     @property
     def used(self) -> float:
@@ -113,21 +89,13 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a workload needs.
+    """What a workload needs."""
 
-    Attributes:
-        workload: what was asked.
-        constants: of the machine.
-        state: what its state takes.
-        batch: a micro-batch as it comes.
-        largest: one of as many events as a batch takes at most, with which the stream costs least.
-    """
-
-    workload: Workload
-    constants: Constants
-    state: State
-    batch: Batch
-    largest: Batch
+    workload: Workload  # what was asked
+    constants: Constants  # of the machine
+    state: State  # what its state takes
+    batch: Batch  # a micro-batch as it comes
+    largest: Batch  # one of as many events as a batch takes at most, with which the stream costs least
 
     @property
     def period_s(self) -> float:

@@ -36,15 +36,10 @@ def parse_number(text: str) -> float:
 
 @dataclass(frozen=True)
 class DifferentKeys:
-    """How many different keys groupings have.
+    """How many different keys groupings have."""
 
-    Attributes:
-        of_all: of each that is not named; None: all are named.
-        of_named: by the fields of a grouping.
-    """
-
-    of_all: float | None
-    of_named: Mapping[frozenset[str], float]
+    of_all: float | None  # of each that is not named; None: all are named
+    of_named: Mapping[frozenset[str], float]  # by the fields of a grouping
 
     def of(self, fields: Iterable[str]) -> float | None:
         """Return the keys of a grouping; None where nothing says how many."""

@@ -20,48 +20,30 @@ from buckets.rules.revision import revise
 from buckets.rules.rule_set import RuleSet
 from buckets.size.numbers import DifferentKeys
 
-GROUP_BYTES = 8
-"""The identity of a group, with which each of its keys begins in the state."""
+GROUP_BYTES = 8  # The identity of a group, with which each of its keys begins in the state
 
 
 @dataclass(frozen=True)
 class Width:
-    """How far back events lie in buckets of one width.
+    """How far back events lie in buckets of one width."""
 
-    Attributes:
-        from_ms: age at which they begin.
-        to_ms: age at which they end.
-        width_ms: of a bucket.
-    """
-
-    from_ms: int
-    to_ms: int
-    width_ms: int
+    from_ms: int  # age at which they begin
+    to_ms: int  # age at which they end
+    width_ms: int  # of a bucket
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """A group of rules. Its keys are taken to be alike: each is as likely as any other in every event.
+    """A group of rules. Its keys are taken to be alike: each is as likely as any other in every event."""
 
-    Attributes:
-        name: in words.
-        fields: how many fields it groups by.
-        keys: how many different keys there are.
-        tracks: columns of its timelines beside the count.
-        features: what is computed at each event: limits of rules in the short form, and parts of features.
-        horizon_ms: how far back its timelines reach.
-        tail_ms: how far back events are kept raw; at most the horizon.
-        widths: of the buckets behind that.
-    """
-
-    name: str
-    fields: int
-    keys: float
-    tracks: int
-    features: int
-    horizon_ms: int
-    tail_ms: int
-    widths: tuple[Width, ...] = ()
+    name: str  # in words
+    fields: int  # how many fields it groups by
+    keys: float  # how many different keys there are
+    tracks: int  # columns of its timelines beside the count
+    features: int  # what is computed at each event: limits of rules in the short form, and parts of features
+    horizon_ms: int  # how far back its timelines reach
+    tail_ms: int  # how far back events are kept raw; at most the horizon
+    widths: tuple[Width, ...] = ()  # of the buckets behind that
 
     def kept(self, rate: float) -> "Kept":
         """Return what its timelines hold once the stream has come for a horizon, at so many events a second."""
@@ -79,67 +61,39 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the timelines of a grouping hold.
+    """What the timelines of a grouping hold."""
 
-    Attributes:
-        keys: that have an event within the horizon.
-        raw: single events of such a key.
-        buckets: of such a key.
-    """
-
-    keys: float
-    raw: float
-    buckets: float
+    keys: float  # that have an event within the horizon
+    raw: float  # single events of such a key
+    buckets: float  # of such a key
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What there is to score with.
+    """What there is to score with."""
 
-    Attributes:
-        cores: of all machines that score.
-        machines: how many processes of Java score, each with workers of Python.
-        memory_bytes: of all of them together; None where it is not known.
-    """
-
-    cores: int
-    machines: int = 1
-    memory_bytes: int | None = None
+    cores: int  # of all machines that score
+    machines: int = 1  # how many processes of Java score, each with workers of Python
+    memory_bytes: int | None = None  # of all of them together; None where it is not known
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A job and what comes to it.
+    """A job and what comes to it."""
 
-    Attributes:
-        groupings: its groups.
-        event_fields: how many fields of events rules name.
-        conditions: how many rules have a condition over features, which is evaluated at each event.
-        rate: events a second.
-        is_text: whether events come as text or messages, and not in columns.
-        text_bytes: how long an event's id and the value of a grouping field are.
-        shards: of the engine.
-        tasks: that score at once.
-        cluster: what there is to score with.
-        log_bytes: the bound of the log, `state.log`.
-        cache_bytes: the bound of what is remembered beside it, `state.cache`.
-        interval_s: how often a batch begins; 0: when the one before has ended.
-        most_rows: of a batch; None where nothing bounds them.
-    """
-
-    groupings: tuple[Grouping, ...]
-    event_fields: int
-    conditions: int
-    rate: float
-    is_text: bool
-    text_bytes: int
-    shards: int
-    tasks: int
-    cluster: Cluster
-    log_bytes: int
-    cache_bytes: int
-    interval_s: float = 0.0
-    most_rows: int | None = None
+    groupings: tuple[Grouping, ...]  # its groups
+    event_fields: int  # how many fields of events rules name
+    conditions: int  # how many rules have a condition over features, which is evaluated at each event
+    rate: float  # events a second
+    is_text: bool  # whether events come as text or messages, and not in columns
+    text_bytes: int  # how long an event's id and the value of a grouping field are
+    shards: int  # of the engine
+    tasks: int  # that score at once
+    cluster: Cluster  # what there is to score with
+    log_bytes: int  # the bound of the log, `state.log`
+    cache_bytes: int  # the bound of what is remembered beside it, `state.cache`
+    interval_s: float = 0.0  # how often a batch begins; 0: when the one before has ended
+    most_rows: int | None = None  # of a batch; None where nothing bounds them
 
 
 _LOCAL = re.compile(r"local(?:\[(0*[1-9]\d*|\*)(?:, *\d+)?\])?")
@@ -148,40 +102,26 @@ _SPARK_SIZE = re.compile(r"(\d{1,12})([bkmgt]?)b?", re.IGNORECASE)
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _LEAST_BESIDES_BYTES = 384 << 20
 """What Spark asks a cluster for beside an executor's heap where nothing is said: a tenth of that, and this at least."""
-IN_COLUMNS = ("parquet", "delta")
-"""Kinds of sources whose events come in columns."""
+IN_COLUMNS = ("parquet", "delta")  # Kinds of sources whose events come in columns
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine on which the command runs, which is taken for the job's where the master is local.
+    """The machine on which the command runs, which is taken for the job's where the master is local."""
 
-    Attributes:
-        cores: that it has.
-        memory_bytes: that it has.
-    """
-
-    cores: int
-    memory_bytes: int
+    cores: int  # that it has
+    memory_bytes: int  # that it has
 
 
 @dataclass(frozen=True)
 class SizeQuestion:
-    """What a person says of a job beside its configuration.
+    """What a person says of a job beside its configuration."""
 
-    Attributes:
-        rate: events a second.
-        keys: of each grouping.
-        text_bytes: how long ids of events and values of grouping fields are.
-        cores: to score with; None: as the configuration says.
-        machine: where the command runs.
-    """
-
-    rate: float
-    keys: DifferentKeys
-    text_bytes: int
-    cores: int | None
-    machine: Machine
+    rate: float  # events a second
+    keys: DifferentKeys  # of each grouping
+    text_bytes: int  # how long ids of events and values of grouping fields are
+    cores: int | None  # to score with; None: as the configuration says
+    machine: Machine  # where the command runs
 
 
 def rule_set_of(job: Job) -> RuleSet:

@@ -93,20 +93,14 @@ Columns = Callable[[EventSchema], Collection[str]]
 
 @dataclass(frozen=True)
 class ArrivalStream:
-    """A stream of rows.
+    """A stream of rows."""
 
-    Attributes:
-        frame: the rows, in the columns of its source.
-        normalise: brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the
-            event schema of the batch.
-        columns: what the frame has to have for an event schema, where that depends on it.
-        schema: the event schema for which it has been opened.
-    """
-
-    frame: DataFrame
+    frame: DataFrame  # the rows, in the columns of its source
+    # brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the event schema of
+    # the batch
     normalise: Normalise
-    columns: Columns = lambda schema: ()
-    schema: EventSchema | None = None
+    columns: Columns = lambda schema: ()  # what the frame has to have for an event schema, where that depends on it
+    schema: EventSchema | None = None  # the event schema for which it has been opened
 
     def has_all_of(self, schema: EventSchema) -> bool:
         """Return whether the rows have what an event schema needs; a stream that has not must be opened again."""

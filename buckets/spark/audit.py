@@ -40,35 +40,22 @@ from buckets.spark.running import Batch, Running, begin_query, news_of
 from buckets.spark.stall import give_up
 from buckets.spark.store_faults import java_in_one_line
 
-MESSAGES_A_BATCH = 100_000
-"""The most that one batch takes: all of it passes through the driver."""
+MESSAGES_A_BATCH = 100_000  # The most that one batch takes: all of it passes through the driver
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What is kept, where, and how often.
+    """What is kept, where, and how often."""
 
-    Attributes:
-        kafka: how Kafka is reached.
-        topics: by topic, the name of its table.
-        selection: which topics are read.
-        folder: checkpoint and tables.
-        settings: how often tables are written, and how they are kept short.
-        identity: of the checkpoint; with a batch's number it makes a write happen once.
-        guard: sees that the topics are still the same.
-        job: whose topics they are.
-        largest_scale: that of its event schema.
-    """
-
-    kafka: KafkaSettings
-    topics: Mapping[str, str]
-    selection: TopicSelection
-    folder: AuditFolder
-    settings: AuditSettings
-    identity: str
-    guard: TopicGuard
-    job: JobSettings
-    largest_scale: int
+    kafka: KafkaSettings  # how Kafka is reached
+    topics: Mapping[str, str]  # by topic, the name of its table
+    selection: TopicSelection  # which topics are read
+    folder: AuditFolder  # checkpoint and tables
+    settings: AuditSettings  # how often tables are written, and how they are kept short
+    identity: str  # of the checkpoint; with a batch's number it makes a write happen once
+    guard: TopicGuard  # sees that the topics are still the same
+    job: JobSettings  # whose topics they are
+    largest_scale: int  # that of its event schema
 
     @property
     def tables(self) -> list[Table]:
@@ -78,35 +65,24 @@ class Audit:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A batch that is done.
+    """A batch that is done."""
 
-    Attributes:
-        batch_id: its number.
-        written: what became of its messages.
-        duration_s: how long it took.
-    """
-
-    batch_id: int
-    written: WrittenMessages
-    duration_s: float
+    batch_id: int  # its number
+    written: WrittenMessages  # what became of its messages
+    duration_s: float  # how long it took
 
 
 @dataclass(frozen=True)
 class AuditListener:
-    """What is told of an audit while it runs.
+    """What is told of an audit while it runs."""
 
-    Attributes:
-        on_batch: called after each batch.
-        on_outage: called when Kafka or a store does not answer and is waited for.
-        say: told a line when a start is tried again.
-        on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
-        on_lost: told if the lease of a checkpoint in a store is lost; must see that nothing more is written.
-    """
-
-    on_batch: Callable[[AuditReport], None] = lambda report: None
+    on_batch: Callable[[AuditReport], None] = lambda report: None  # called after each batch
+    # called when Kafka or a store does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
-    say: Callable[[str], None] = lambda line: None
+    say: Callable[[str], None] = lambda line: None  # told a line when a start is tried again
+    # called when the query fails in the background; `AuditQuery.wait` raises the same
     on_failure: Callable[[Exception], None] = lambda error: None
+    # told if the lease of a checkpoint in a store is lost; must see that nothing more is written
     on_lost: Callable[[LostLease], None] = give_up
 
 

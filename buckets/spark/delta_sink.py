@@ -21,8 +21,7 @@ from buckets.spark.scored_batch import ScoredBatch, in_microseconds, run_apart
 from buckets.spark.spilled import Spilled
 from buckets.stores.location import location
 
-BATCH_ID = "batch_id"
-"""The first column of each table: the batch that wrote the row."""
+BATCH_ID = "batch_id"  # The first column of each table: the batch that wrote the row
 _HIDDEN = ("source_order",)
 
 

@@ -27,10 +27,8 @@ from buckets.outputs.messages import ID, Messages
 from buckets.spark.scored_batch import ScoredBatch, run_apart
 from buckets.spark.spilled import is_cut_by_key
 
-_ROWS_AT_ONCE = 50_000
-"""So many rows are messages at once."""
-_AWAY, _FAILED = "away", "failed"
-"""What a task tells that could not send."""
+_ROWS_AT_ONCE = 50_000  # So many rows are messages at once
+_AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
 
 
 class BinarySchemas(NamedTuple):
@@ -106,21 +104,13 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class OutputSender:
-    """How rows of an output become messages; tasks get it too.
+    """How rows of an output become messages; tasks get it too."""
 
-    Attributes:
-        output: its name.
-        topic: where they go.
-        messages: makes them.
-        binary: how they are written; None for JSON.
-        decided_ms: when the results of the batch were known.
-    """
-
-    output: str
-    topic: str
-    messages: Messages
-    binary: BinaryOutput | None
-    decided_ms: int
+    output: str  # its name
+    topic: str  # where they go
+    messages: Messages  # makes them
+    binary: BinaryOutput | None  # how they are written; None for JSON
+    decided_ms: int  # when the results of the batch were known
 
     def send(self, sender: Sender, rows: pa.Table) -> None:
         """Send rows; the sender's `flush` says whether they have arrived."""

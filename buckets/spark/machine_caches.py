@@ -17,10 +17,8 @@ from buckets.spark.mapped_shard import PRIVATE, MappedShard, remove_oldest
 from buckets.spark.session_places import SHARDS
 from buckets.state.cache import PrivateCaches, ShardCache
 
-OF_EXECUTOR = "SPARK_LOCAL_DIRS"
-"""That in which Spark tells a worker the folders of its executor, which go with it."""
-MOST_MAPPED = 64
-"""Of how many shards a worker leaves the files mapped between batches: each takes some descriptors."""
+OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # That in which Spark tells a worker the folders of its executor, which go with it
+MOST_MAPPED = 64  # Of how many shards a worker leaves the files mapped between batches: each takes some descriptors
 
 
 class MachineCaches:

@@ -13,11 +13,9 @@ import numpy as np
 
 from buckets.engine.storage.key import Array, MemoryPart
 
-MARK = "mark"
-"""The file of a folder that is no array."""
+MARK = "mark"  # The file of a folder that is no array
 OWN_FILE = 0o600
-IS_KNOWN = hasattr(os, "posix_fallocate")
-"""Whether this system can promise room in a file."""
+IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can promise room in a file
 
 
 class MappedMemory:

@@ -29,8 +29,7 @@ from buckets.spark.mapped_memory import MARK, OWN_FILE, MappedMemory
 from buckets.state.cache import CacheNumbers
 from buckets.state.live_log import HELD, SEGMENTS
 
-MARK_VERSION = 1
-"""Of the mark, and of what the numbers in the arrays say."""
+MARK_VERSION = 1  # Of the mark, and of what the numbers in the arrays say
 PRIVATE = 0o700
 _DIRTY, _CLEAN = b"\0", b"\1"
 _CHECK_BYTES = 4

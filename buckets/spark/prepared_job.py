@@ -59,41 +59,28 @@ from buckets.webhook.spool import Spool
 
 @dataclass(frozen=True)
 class Listener:
-    """What is told of a job while it runs.
+    """What is told of a job while it runs."""
 
-    Attributes:
-        on_batch: called after each batch.
-        on_refused: called with changes of rules that are not made.
-        on_outage: called when Kafka or a store does not answer and is waited for.
-        say: told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is
-            well again: following the rules, keeping their history.
-        on_phase: told what comes next while the query starts, in a few words.
-    """
-
-    on_batch: Callable[[BatchReport], None] = lambda report: None
+    on_batch: Callable[[BatchReport], None] = lambda report: None  # called after each batch
+    # called with changes of rules that are not made
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None
+    # called when Kafka or a store does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
+    # told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is well
+    # again: following the rules, keeping their history
     say: Callable[[str], None] = lambda line: None
-    on_phase: Callable[[str], None] = lambda line: None
+    on_phase: Callable[[str], None] = lambda line: None  # told what comes next while the query starts, in a few words
 
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job whose checkpoint and output belong to it, and whose query can start.
+    """A job whose checkpoint and output belong to it, and whose query can start."""
 
-    Attributes:
-        job: its configuration.
-        identity: of its checkpoint.
-        carried_over: settings that have changed since the last start, in words.
-        lock: of the checkpoint, which is held; the query releases it when it has ended.
-        protobuf: by what values in Protobuf are read; None of all others.
-    """
-
-    job: Job
-    identity: str
-    carried_over: str | None
-    lock: Lock
-    protobuf: PinnedProtobuf | None = None
+    job: Job  # its configuration
+    identity: str  # of its checkpoint
+    carried_over: str | None  # settings that have changed since the last start, in words
+    lock: Lock  # of the checkpoint, which is held; the query releases it when it has ended
+    protobuf: PinnedProtobuf | None = None  # by what values in Protobuf are read; None of all others
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started.

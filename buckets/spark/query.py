@@ -48,72 +48,45 @@ from buckets.spark.windows import windows_stage
 from buckets.state.bounds import Bounds
 from buckets.webhook.delivery import Delivery
 
-DRIVER_BYTES = 1 << 26
-"""Payloads of a batch up to this size come to the driver; it is some 80,000 alerts."""
+DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored, how, and where results go.
+    """What is scored, how, and where results go."""
 
-    Attributes:
-        arrivals: the source.
-        terms: what decides the results of batches, besides their rules, as they are at the start.
-        checkpoint: records of batches.
-        lock: of the checkpoint, held until the query has ended.
-        book: the rules of each batch.
-        sink: where results go.
-        bounds: of the state's log and caches.
-        shard_keys: the numbers by which Spark knows the shards.
-        single_stage: whether one task does a whole batch, without a shuffle: least delay, one core.
-        patience: what is done about faults of Kafka.
-        order: checks that batches arrive in order; None where the source has no order across them.
-        backfills: what fills in the history of rules; None where there is no archive.
-        guard: sees that the source topic is still the same; None of other sources.
-        upkeep: what looks after the tables of results while batches run; None where there are none.
-        delivery: what hands over alerts to a webhook; None where there is none.
-        schemas: what follows the event schema; None where it stays as it is.
-        times: tells what is to be known of event times; None where nobody is told.
-        reopen: opens the source of a job again, which may have other columns by now; None where it stays as it is.
-    """
-
-    arrivals: ArrivalStream
-    terms: Terms
-    checkpoint: Checkpoint
-    lock: Lock
-    book: RuleBook
-    sink: Sink
-    bounds: Bounds
-    shard_keys: ShardKeys
-    single_stage: bool = False
-    patience: Patience = field(default_factory=Patience)
+    arrivals: ArrivalStream  # the source
+    terms: Terms  # what decides the results of batches, besides their rules, as they are at the start
+    checkpoint: Checkpoint  # records of batches
+    lock: Lock  # of the checkpoint, held until the query has ended
+    book: RuleBook  # the rules of each batch
+    sink: Sink  # where results go
+    bounds: Bounds  # of the state's log and caches
+    shard_keys: ShardKeys  # the numbers by which Spark knows the shards
+    single_stage: bool = False  # whether one task does a whole batch, without a shuffle: least delay, one core
+    patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
+    # checks that batches arrive in order; None where the source has no order across them
     order: ArrivalOrder | None = None
-    backfills: Backfills | None = None
-    guard: TopicGuard | None = None
-    upkeep: Upkeep | None = None
-    delivery: Delivery | None = None
-    schemas: SchemaBook | None = None
-    times: TimeNotes | None = None
+    backfills: Backfills | None = None  # what fills in the history of rules; None where there is no archive
+    guard: TopicGuard | None = None  # sees that the source topic is still the same; None of other sources
+    upkeep: Upkeep | None = None  # what looks after the tables of results while batches run; None where there are none
+    delivery: Delivery | None = None  # what hands over alerts to a webhook; None where there is none
+    schemas: SchemaBook | None = None  # what follows the event schema; None where it stays as it is
+    times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
+    # opens the source of a job again, which may have other columns by now; None where it stays as it is
     reopen: Callable[[], ArrivalStream] | None = None
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch that is done.
+    """A batch that is done."""
 
-    Attributes:
-        account: its accounts.
-        scored_s: how long it took from its rules to its results.
-        written_s: how long the sink took.
-        alerts: its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`.
-        written_ms: when its results had been written, in ms since the epoch.
-    """
-
-    account: BatchAccount
-    scored_s: float
-    written_s: float
+    account: BatchAccount  # its accounts
+    scored_s: float  # how long it took from its rules to its results
+    written_s: float  # how long the sink took
+    # its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`
     alerts: tuple[pa.Table, ...]
-    written_ms: int
+    written_ms: int  # when its results had been written, in ms since the epoch
 
     @property
     def duration_s(self) -> float:
@@ -128,17 +101,11 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Phases:
-    """What a query does on its way to the first batch, in words.
+    """What a query does on its way to the first batch, in words."""
 
-    Attributes:
-        following: before rules and lists are followed.
-        reading: once the source is read.
-        tell: told each of them, once.
-    """
-
-    following: str = ""
-    reading: str = ""
-    tell: Callable[[str], None] = lambda line: None
+    following: str = ""  # before rules and lists are followed
+    reading: str = ""  # once the source is read
+    tell: Callable[[str], None] = lambda line: None  # told each of them, once
 
 
 class ScoringQuery:

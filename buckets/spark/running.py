@@ -46,14 +46,11 @@ _DAMAGED_STATE = (
 """What Spark says where a file of the state is not as it was written."""
 _UNREADABLE = re.compile(r"Encountered error while reading file (.+?)\.\s+SQLSTATE")
 _NO_DESCRIPTORS = "Too many open files"
-LONGEST_RETRY_S = 60.0
-"""The longest pause between two starts of a query; each is twice as long as the one before."""
-MOST_REOPENED = 3
-"""How often a source is opened again for other columns before a batch has to be done."""
+LONGEST_RETRY_S = 60.0  # The longest pause between two starts of a query; each is twice as long as the one before
+MOST_REOPENED = 3  # How often a source is opened again for other columns before a batch has to be done
 _TABLE_CHANGED = "[DELTA_SCHEMA_CHANGED"
 """What Spark says of a Delta table that has other columns by now: the query has to be started again to read them."""
-WAITING = "Waiting for "
-"""How the status of a query begins whose trigger is done: its sources have answered."""
+WAITING = "Waiting for "  # How the status of a query begins whose trigger is done: its sources have answered
 Batch = Callable[[DataFrame, int], None]
 
 
@@ -71,27 +68,20 @@ class SlowStart(BucketsError):
 
 @dataclass(frozen=True)
 class Patience:
-    """What is waited for, and for how long.
+    """What is waited for, and for how long."""
 
-    Attributes:
-        outage_s: for how long a broker that does not answer is waited for.
-        explain: what says a fault in one line, given Spark's text of it; None where neither Kafka nor a store
-            has a part in it.
-        on_outage: called when one of them does not answer and is waited for.
-        start_s: for how long Python workers that do not answer are started again; counted anew after each batch.
-        stall_s: for how long nothing may get done in a batch.
-        shutdown_s: how long the running batch may take to end once a signal asks for it.
-        store_s: for how long an object store that does not answer is waited for.
-        say: told a line when a start is tried again, when nothing gets done, and when a batch is abandoned.
-    """
-
-    outage_s: float = 0.0
+    outage_s: float = 0.0  # for how long a broker that does not answer is waited for
+    # what says a fault in one line, given Spark's text of it; None where neither Kafka nor a store has a part in it
     explain: Callable[[str], BucketsError | None] = lambda text: None
+    # called when one of them does not answer and is waited for
     on_outage: Callable[[Outage], None] = lambda outage: None
+    # for how long Python workers that do not answer are started again; counted anew after each batch
     start_s: float = START_PATIENCE_MS / 1000
-    stall_s: float = STALL_PATIENCE_MS / 1000
+    stall_s: float = STALL_PATIENCE_MS / 1000  # for how long nothing may get done in a batch
+    # how long the running batch may take to end once a signal asks for it
     shutdown_s: float = SHUTDOWN_WITHIN_MS / 1000
-    store_s: float = STORE_PATIENCE_MS / 1000
+    store_s: float = STORE_PATIENCE_MS / 1000  # for how long an object store that does not answer is waited for
+    # told a line when a start is tried again, when nothing gets done, and when a batch is abandoned
     say: Callable[[str], None] = lambda line: None
 
 

@@ -56,8 +56,7 @@ def run_apart(
     return [Produced(row.output, row.rows, bytes(row.payload)) for row in rows]
 
 
-_Piece = tuple[int, list[bytes]]
-"""The number of a piece, and the payloads of it that were on the driver."""
+_Piece = tuple[int, list[bytes]]  # The number of a piece, and the payloads of it that were on the driver
 
 
 def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produced]:
@@ -81,31 +80,20 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
     return run_apart(session, pieces, work)
 
 
-MICROSECONDS = pa.timestamp("us", "UTC")
-"""Moments as Spark has them."""
-SMALL_BYTES = 1 << 18
-"""Who watches a batch is shown alerts of payloads up to this size."""
+MICROSECONDS = pa.timestamp("us", "UTC")  # Moments as Spark has them
+SMALL_BYTES = 1 << 18  # Who watches a batch is shown alerts of payloads up to this size
 
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """A batch that has been scored, and not yet written.
+    """A batch that has been scored, and not yet written."""
 
-    Attributes:
-        account: its accounts.
-        rule_set: its rules.
-        terms: what decides its results besides its rules.
-        rows: what came out: payloads, and where those lie that are too large for the driver.
-        session: of Spark, for what executors do with the latter.
-        has_spilled: whether something of it lies in files.
-    """
-
-    account: BatchAccount
-    rule_set: RuleSet
-    terms: Terms
-    rows: Sequence[Produced]
-    session: SparkSession
-    has_spilled: bool = False
+    account: BatchAccount  # its accounts
+    rule_set: RuleSet  # its rules
+    terms: Terms  # what decides its results besides its rules
+    rows: Sequence[Produced]  # what came out: payloads, and where those lie that are too large for the driver
+    session: SparkSession  # of Spark, for what executors do with the latter
+    has_spilled: bool = False  # whether something of it lies in files
 
     @property
     def fills(self) -> list[bytes]:

@@ -34,8 +34,7 @@ from buckets.spark.stall import watched_start
 from buckets.spark.worker import start_workers
 
 STOP_WITHIN_S = 30.0
-NEEDED_DESCRIPTORS = 1024
-"""Open files with which a JVM starts, and a job of some shards runs."""
+NEEDED_DESCRIPTORS = 1024  # Open files with which a JVM starts, and a job of some shards runs
 
 
 @contextlib.contextmanager

@@ -137,8 +137,7 @@ class SessionLogs:
             os.close(kept)
 
 
-_FRAME = "at "
-"""How a line begins that names a place in a program."""
+_FRAME = "at "  # How a line begins that names a place in a program
 _LONGEST = 300
 _NO_ENGINE = "No module named 'buckets'"
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]*)"')

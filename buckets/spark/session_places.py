@@ -120,11 +120,9 @@ def take_signals() -> None:
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), handler)
 
 
-LONGEST_SOCKET_PATH = 103
-"""Of macOS; Linux has four more."""
+LONGEST_SOCKET_PATH = 103  # Of macOS; Linux has four more
 LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
-SHARDS = "BUCKETS_SHARDS"
-"""The environment variable that tells workers where they remember shards."""
+SHARDS = "BUCKETS_SHARDS"  # The environment variable that tells workers where they remember shards
 ALLOCATORS = "MALLOC_ARENA_MAX"
 """How many heaps of their own glibc has for the threads of a process: by default eight for each core, and none of them
 is given back. Of a JVM's 2.3 GB after a million payments over 13 groupings, 2.0 are left with two."""
@@ -135,17 +133,11 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 @dataclass(frozen=True)
 class SessionPlaces:
-    """Where the session of this process has its files.
+    """Where the session of this process has its files."""
 
-    Attributes:
-        folder: what it needs only while it runs.
-        shards: what its workers remember of shards.
-        logs: what Spark says; None where spark-submit has decided where that goes.
-    """
-
-    folder: SessionFolder
-    shards: Path
-    logs: SessionLogs | None
+    folder: SessionFolder  # what it needs only while it runs
+    shards: Path  # what its workers remember of shards
+    logs: SessionLogs | None  # what Spark says; None where spark-submit has decided where that goes
 
     def environment(self) -> dict[str, str]:
         """Return what the JVM and its workers find in their environment."""

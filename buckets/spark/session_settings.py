@@ -23,10 +23,8 @@ from buckets.stores.store_path import StorePath
 PARTITIONS = "spark.sql.shuffle.partitions"
 _JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _POLL_S = 0.2
-_SETTLED_S = 2.0
-"""If so long no executor has come, those that are there are all."""
-_HELD_S = 1.0
-"""For how long a task of the warm-up holds its slot, so that the others go to other executors."""
+_SETTLED_S = 2.0  # If so long no executor has come, those that are there are all
+_HELD_S = 1.0  # For how long a task of the warm-up holds its slot, so that the others go to other executors
 EXECUTOR_SETTINGS = {
     # What an executor says to its standard error is kept in five files of ten megabytes and no more.
     "spark.executor.logs.rolling.strategy": "size",

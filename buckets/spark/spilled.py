@@ -34,15 +34,10 @@ _NEVER = (COUNTS, FILLS)
 
 @dataclass(frozen=True)
 class Spilled:
-    """A payload that lies in a file.
+    """A payload that lies in a file."""
 
-    Attributes:
-        path: the file.
-        ends: where the payload begins, and where each of its pieces ends.
-    """
-
-    path: str
-    ends: tuple[int, ...]
+    path: str  # the file
+    ends: tuple[int, ...]  # where the payload begins, and where each of its pieces ends
 
     def as_payload(self) -> bytes:
         """Return what stands in its place."""

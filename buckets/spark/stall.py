@@ -26,10 +26,8 @@ from buckets.exit_codes import DONE, FAILED, INTERRUPTED
 from buckets.monitor.processes import process_tree
 from buckets.spark.session_places import end_jvm, kill, kill_jvm, log_path, under_spark_submit
 
-CUT_WITHIN_S = 5.0
-"""For how long a batch that is abandoned may take to end, before the process is ended with it."""
-LEAVE_WITHIN_S = 10.0
-"""How long this process takes at most to end, once its JVM is dead."""
+CUT_WITHIN_S = 5.0  # For how long a batch that is abandoned may take to end, before the process is ended with it
+LEAVE_WITHIN_S = 10.0  # How long this process takes at most to end, once its JVM is dead
 ONE_SIGNAL_S = 0.5
 """Signals that come so soon after the first one are that one: `timeout` sends it to a process, and to its group."""
 
@@ -119,10 +117,8 @@ def _later(seconds: float, work: Callable[[], None]) -> None:
     timer.start()
 
 
-LOOKS = 20
-"""How often progress is looked at in the time in which there has to be some."""
-_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0
-"""In what share of that time a stall is told, and how soon at the most."""
+LOOKS = 20  # How often progress is looked at in the time in which there has to be some
+_TOLD_AFTER, _LEAST_TOLD_S = 0.1, 60.0  # In what share of that time a stall is told, and how soon at the most
 
 
 class StallWatch:

@@ -20,8 +20,7 @@ from pyspark.sql.streaming.stateful_processor import MapState
 KNOWN_VERSION = "4.2.1"
 BULK = b"\xffbulk\0\0\1"
 """How a key begins that is a call for many entries. No section is named so (`engine/storage/shard_store.py`)."""
-BULK_FROM = 4
-"""So many entries are worth the question whether the state knows such calls."""
+BULK_FROM = 4  # So many entries are worth the question whether the state knows such calls
 _MOST_ENTRIES, _MOST_BYTES = 1024, 262_144
 """What one call is about, and what it has in keys and values: what an answer has is known to the JVM alone."""
 _HEADER, _LENGTH = struct.Struct("!ii"), struct.Struct("!i")

@@ -35,21 +35,13 @@ _SUMMARY = "state_key binary, clock_ms long, cells long, pages long, head_bytes 
 
 @dataclass(frozen=True)
 class GroupState:
-    """The state of a group.
+    """The state of a group."""
 
-    Attributes:
-        group_id: its identity.
-        keys: how many keys it has.
-        cells: in all their timelines.
-        pages: of all of them.
-        state_bytes: keys and values of heads and pages, before the store's compression.
-    """
-
-    group_id: str
-    keys: int
-    cells: int
-    pages: int
-    state_bytes: int
+    group_id: str  # its identity
+    keys: int  # how many keys it has
+    cells: int  # in all their timelines
+    pages: int  # of all of them
+    state_bytes: int  # keys and values of heads and pages, before the store's compression
 
 
 @dataclass(frozen=True)

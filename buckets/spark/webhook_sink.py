@@ -11,15 +11,10 @@ from buckets.webhook.delivery import Delivery
 
 @dataclass(frozen=True)
 class WebhookSink:
-    """Writes results where they go, and hands the alerts to what delivers them.
+    """Writes results where they go, and hands the alerts to what delivers them."""
 
-    Attributes:
-        results: where results go.
-        delivery: what delivers alerts.
-    """
-
-    results: Sink
-    delivery: Delivery
+    results: Sink  # where results go
+    delivery: Delivery  # what delivers alerts
 
     def write(self, batch: ScoredBatch) -> None:
         """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""

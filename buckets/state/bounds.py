@@ -5,17 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of caches.
+    """Bounds of caches."""
 
-    Attributes:
-        log_bytes: how much memory the entries of a shard's log may take, before the oldest go to the store one by one.
-        cache_bytes: how much memory what is remembered of a shard besides its log may take.
-        shards: of how many shards something is remembered.
-    """
-
+    # how much memory the entries of a shard's log may take, before the oldest go to the store one by one
     log_bytes: int
-    cache_bytes: int
-    shards: int
+    cache_bytes: int  # how much memory what is remembered of a shard besides its log may take
+    shards: int  # of how many shards something is remembered
 
     @classmethod
     def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":

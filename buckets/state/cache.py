@@ -16,50 +16,32 @@ from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena, 
 from buckets.engine.storage.key import ArenaMemory, PrivateMemory
 from buckets.state.live_log import LiveLog, cut_into_segments, decode_segment, encode_segment
 
-SEGMENT_BYTES = 1 << 18
-"""About how large a segment becomes at the most: a larger value costs the JVM more a byte."""
-OPEN_BYTES = 1 << 14
-"""The last segment is written again, with what the next batch changes, until it is so large."""
-_PLACES = 1 << 30
-"""Places of entries are numbers of segments modulo that: far fewer are live at a time."""
+SEGMENT_BYTES = 1 << 18  # About how large a segment becomes at the most: a larger value costs the JVM more a byte
+OPEN_BYTES = 1 << 14  # The last segment is written again, with what the next batch changes, until it is so large
+_PLACES = 1 << 30  # Places of entries are numbers of segments modulo that: far fewer are live at a time
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class CacheNumbers:
-    """What a cache is besides its arrays.
+    """What a cache is besides its arrays."""
 
-    Attributes:
-        lineage: of the shard.
-        is_complete: whether a key that is not known here is not in the store either.
-        stamp: of the batch after which all this is right.
-        moved: how many entries of the oldest segment have gone to the store.
-        arena: the numbers of the arena.
-        log: those of the live segments.
-    """
-
-    lineage: str
-    is_complete: bool
-    stamp: str
-    moved: int
-    arena: ArenaNumbers
-    log: tuple[int, ...]
+    lineage: str  # of the shard
+    is_complete: bool  # whether a key that is not known here is not in the store either
+    stamp: str  # of the batch after which all this is right
+    moved: int  # how many entries of the oldest segment have gone to the store
+    arena: ArenaNumbers  # the numbers of the arena
+    log: tuple[int, ...]  # those of the live segments
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What goes from the oldest segments to the store.
+    """What goes from the oldest segments to the store."""
 
-    Attributes:
-        puts: keys and values.
-        removes: keys that hold nothing.
-        emptied: numbers of segments of which nothing is left.
-    """
-
-    puts: list[tuple[bytes, bytes]]
-    removes: list[bytes]
-    emptied: list[int]
+    puts: list[tuple[bytes, bytes]]  # keys and values
+    removes: list[bytes]  # keys that hold nothing
+    emptied: list[int]  # numbers of segments of which nothing is left
 
 
 class ShardCache:

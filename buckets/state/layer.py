@@ -26,10 +26,8 @@ from buckets.state.bounds import Bounds
 from buckets.state.cache import Caches, ShardCache
 from buckets.state.live_log import LogManifest
 
-HISTORY = 16
-"""How many batches a cache may be behind."""
-READ_AT_ONCE = 32
-"""How many segments are read before they are taken in: memory for all of them would be needed else."""
+HISTORY = 16  # How many batches a cache may be behind
+READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory for all of them would be needed else
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
 

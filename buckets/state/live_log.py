@@ -21,8 +21,7 @@ from buckets.engine.storage.key import ArenaMemory, MemoryPart
 from buckets.errors import BucketsError
 
 HELD, SEGMENTS = MemoryPart("held", np.int32), MemoryPart("segments", np.int64, 2)
-_ENDS, _BYTES = range(2)
-"""The columns of a segment: where what it holds ends, and how large it is."""
+_ENDS, _BYTES = range(2)  # The columns of a segment: where what it holds ends, and how large it is
 _FEWEST = 64
 
 Int64s = npt.NDArray[np.int64]
@@ -118,20 +117,13 @@ MANIFEST_VERSION = 1
 
 @dataclass(frozen=True)
 class LogManifest:
-    """What a shard's log is, after a batch.
+    """What a shard's log is, after a batch."""
 
-    Attributes:
-        lineage: the shard's, random; copies of a checkpoint share it, until their stamps part.
-        first: the number of the oldest live segment.
-        next: the number of the next new one.
-        is_whole: whether the log holds all there is, so that nothing has to be asked of the store.
-        history: the last stamps, oldest first, each with the segment from which all that came after it can be read.
-    """
-
-    lineage: str
-    first: int
-    next: int
-    is_whole: bool
+    lineage: str  # the shard's, random; copies of a checkpoint share it, until their stamps part
+    first: int  # the number of the oldest live segment
+    next: int  # the number of the next new one
+    is_whole: bool  # whether the log holds all there is, so that nothing has to be asked of the store
+    # the last stamps, oldest first, each with the segment from which all that came after it can be read
     history: tuple[tuple[str, int], ...]
 
     @property

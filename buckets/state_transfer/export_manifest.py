@@ -108,19 +108,12 @@ class ExportManifest(BaseModel):
 
 @dataclass(frozen=True)
 class CarriedGroup:
-    """A group, as it was and as it is.
+    """A group, as it was and as it is."""
 
-    Attributes:
-        group: as it is.
-        order: of each value of a key as it is, its index in the key as it was.
-        horizon_ms: how far back its timelines reach from now on.
-        is_same: whether its identity and its keys are as they were.
-    """
-
-    group: Group
-    order: tuple[int, ...]
-    horizon_ms: int
-    is_same: bool
+    group: Group  # as it is
+    order: tuple[int, ...]  # of each value of a key as it is, its index in the key as it was
+    horizon_ms: int  # how far back its timelines reach from now on
+    is_same: bool  # whether its identity and its keys are as they were
 
     @classmethod
     def of(cls, before: Group, now: Group, names: Names, lateness_ms: int) -> "CarriedGroup":
@@ -170,25 +163,15 @@ def regrouping(
 
 @dataclass(frozen=True)
 class CarryPlan:
-    """What an import makes of an export.
+    """What an import makes of an export."""
 
-    Attributes:
-        manifest: of the export.
-        basis: what the new checkpoint is made from.
-        names: the new names of fields.
-        before: the rules in force as they were.
-        rule_set: the rules in force from now on; the same version where nothing of them changes.
-        carried: what becomes of the groups.
-        differences: what is different from now on, a line each.
-    """
-
-    manifest: ExportManifest
-    basis: Basis
-    names: Names
-    before: RuleSet
-    rule_set: RuleSet
-    carried: Regrouping
-    differences: tuple[str, ...]
+    manifest: ExportManifest  # of the export
+    basis: Basis  # what the new checkpoint is made from
+    names: Names  # the new names of fields
+    before: RuleSet  # the rules in force as they were
+    rule_set: RuleSet  # the rules in force from now on; the same version where nothing of them changes
+    carried: Regrouping  # what becomes of the groups
+    differences: tuple[str, ...]  # what is different from now on, a line each
 
 
 def parse_names(written: Sequence[str]) -> dict[str, str]:
@@ -312,8 +295,7 @@ def _differences(manifest: ExportManifest, basis: Basis, names: Names, before: R
         yield f"the rule set gets version {now.version}; rules keep their versions"
 
 
-_LEFT_OUT = ("in_use", "live.json", "job.json")
-"""Records of one checkpoint alone."""
+_LEFT_OUT = ("in_use", "live.json", "job.json")  # Records of one checkpoint alone
 _HEADER_LINES = 2
 """What stands before the offsets in a file of them: the version of its form, and settings of the batch."""
 

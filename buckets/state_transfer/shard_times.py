@@ -37,14 +37,11 @@ from buckets.timeline.inspection import clocks_of
 
 @dataclass(frozen=True)
 class ShardTimes:
-    """What a shard knows of time.
+    """What a shard knows of time."""
 
-    Attributes:
-        evicted_until_ms: by group, the time of the latest event that was evicted.
-        voters: of its clock, by group; who had an event last comes last.
-    """
-
+    # by group, the time of the latest event that was evicted
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
+    # of its clock, by group; who had an event last comes last
     voters: dict[str, list[Voter]] = field(default_factory=dict)
 
     @classmethod
@@ -62,8 +59,7 @@ class ShardTimes:
         return ShardClock.of_voters(self.voters)
 
 
-Resolved = tuple[int, str, int, str]
-"""The shard and the group of a voter as they were, its hash, and its key as it was."""
+Resolved = tuple[int, str, int, str]  # The shard and the group of a voter as they were, its hash, and its key as it was
 
 
 def resolve(shard: int, group_id: str, keys: Iterable[str], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:

@@ -18,19 +18,14 @@ from typing import Final, TypeVar
 from buckets.errors import BucketsError
 from buckets.web_address import is_address
 
-_MOST_BYTES = 1 << 24
-"""So much of what objects hold is kept of a folder; of others only the names are."""
+_MOST_BYTES = 1 << 24  # So much of what objects hold is kept of a folder; of others only the names are
 
 
 @dataclass
 class KnownFolder:
-    """What is known of a folder; of several threads one asks at a time.
+    """What is known of a folder; of several threads one asks at a time."""
 
-    Attributes:
-        sizes: by name, how large the objects are; None until they have been listed.
-    """
-
-    sizes: dict[str, int] | None = None
+    sizes: dict[str, int] | None = None  # by name, how large the objects are; None until they have been listed
     _contents: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
     _kept_bytes: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -75,8 +70,7 @@ class KnownFolder:
             self._kept_bytes -= len(self._contents.popitem(last=False)[1])
 
 
-OWNED: dict[str, KnownFolder] = {}
-"""By their address, the folders that this process owns."""
+OWNED: dict[str, KnownFolder] = {}  # By their address, the folders that this process owns
 
 
 def own(folders: Iterable[str]) -> None:
@@ -91,8 +85,7 @@ def disown(folders: Iterable[str]) -> None:
 
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
-"""For how long a request is tried again that a store has not answered as it should."""
+PATIENCE_S = 30.0  # For how long a request is tried again that a store has not answered as it should
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 

@@ -106,8 +106,7 @@ def as_output(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-_KEPT_S = 7 * 86_400
-"""Copies that nobody has asked for as long are removed."""
+_KEPT_S = 7 * 86_400  # Copies that nobody has asked for as long are removed
 
 
 def local_copy(path: Path) -> Path:

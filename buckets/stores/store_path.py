@@ -30,11 +30,9 @@ if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-_ATTEMPT_S = 3.0
-"""For how long the library tries a request again before it says so, and a signal is taken."""
+_ATTEMPT_S = 3.0  # For how long the library tries a request again before it says so, and a signal is taken
 _CONNECT_WITHIN = timedelta(seconds=5)
-_READ_BYTES = 1 << 20
-"""So much is read at least of an object that is read in parts."""
+_READ_BYTES = 1 << 20  # So much is read at least of an object that is read in parts
 _TAKEN = ("AlreadyExistsError", "PreconditionError", "FileNotFoundError", "NotFoundError")
 """What obstore raises where another writer was faster; named, since it is imported late."""
 _ALLOW_HTTP = "AWS_ALLOW_HTTP"
@@ -352,10 +350,8 @@ def _as_os_error(path: StorePath) -> Iterator[None]:
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _STATUS = re.compile(r"status(?: code)?[:\s↳]+([34]\d\d)\b")
-_OF_KEYS = ("401", "403")
-"""Answers of a store that does not do it for everybody, or of a server that is asked for keys."""
-_PASSING = ("408", "409", "412", "425", "429")
-"""Those to another of which a later try may lead."""
+_OF_KEYS = ("401", "403")  # Answers of a store that does not do it for everybody, or of a server that is asked for keys
+_PASSING = ("408", "409", "412", "425", "429")  # Those to another of which a later try may lead
 _FAULT = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*)</Message>)?")
 _NOT_THERE = ("", "NoSuchKey")
 _NO_BUCKET, _NO_NAME, _TOO_SLOW = "NoSuchBucket", "InvalidBucketName", "RequestTimeout"

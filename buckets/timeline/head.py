@@ -36,39 +36,24 @@ from buckets.timeline.timeline import NO_ID, Timeline, push
 
 
 class Directory(NamedTuple):
-    """Entries of several keys: arrays of shape `(entries,)` where nothing else is said.
+    """Entries of several keys: arrays of shape `(entries,)` where nothing else is said."""
 
-    Attributes:
-        start: int64 `(keys + 1,)`, where each key's entries begin.
-        page: int64, the page's number.
-        first_ms: int64, from which time on its cells count; earlier ones are past the horizon.
-        last_ms: int64, time of its last event.
-        cells: int64, how many cells it has.
-        event_count: int64, how many events they hold.
-        resolution_ms: int64, width of the buckets into which its newest cell was folded; 1 for raw events.
-        is_trimmed: bool, whether cells before `first_ms` still lie in it; then sums and extremes are those of all.
-        is_loaded: bool, whether its cells are at hand.
-        is_changed: bool, whether its cells are written again.
-        extremes: int64 `(2, columns, entries)`.
-        plus: int64 `(2, columns, entries)`.
-        minus: int64 `(2, columns, entries)`.
-        nulls: int64 `(columns, entries)`.
-    """
-
-    start: npt.NDArray[np.int64]
-    page: npt.NDArray[np.int64]
-    first_ms: npt.NDArray[np.int64]
-    last_ms: npt.NDArray[np.int64]
-    cells: npt.NDArray[np.int64]
-    event_count: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]  # int64 `(keys + 1,)`, where each key's entries begin
+    page: npt.NDArray[np.int64]  # int64, the page's number
+    first_ms: npt.NDArray[np.int64]  # int64, from which time on its cells count; earlier ones are past the horizon
+    last_ms: npt.NDArray[np.int64]  # int64, time of its last event
+    cells: npt.NDArray[np.int64]  # int64, how many cells it has
+    event_count: npt.NDArray[np.int64]  # int64, how many events they hold
+    # int64, width of the buckets into which its newest cell was folded; 1 for raw events
     resolution_ms: npt.NDArray[np.int64]
+    # bool, whether cells before `first_ms` still lie in it; then sums and extremes are those of all
     is_trimmed: npt.NDArray[np.bool_]
-    is_loaded: npt.NDArray[np.bool_]
-    is_changed: npt.NDArray[np.bool_]
-    extremes: npt.NDArray[np.int64]
-    plus: npt.NDArray[np.int64]
-    minus: npt.NDArray[np.int64]
-    nulls: npt.NDArray[np.int64]
+    is_loaded: npt.NDArray[np.bool_]  # bool, whether its cells are at hand
+    is_changed: npt.NDArray[np.bool_]  # bool, whether its cells are written again
+    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
+    plus: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
+    minus: npt.NDArray[np.int64]  # int64 `(2, columns, entries)`
+    nulls: npt.NDArray[np.int64]  # int64 `(columns, entries)`
 
 
 @allocating
@@ -131,35 +116,23 @@ def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
     push(timeline, directory.event_count[entry])
 
 
-NO_CLOCK: Final = -(2**63)
-"""The clock of a key that has had no event yet."""
-FROM_THE_BEGINNING: Final = -(2**63)
-"""Since when a timeline is complete that always was."""
+NO_CLOCK: Final = -(2**63)  # The clock of a key that has had no event yet
+FROM_THE_BEGINNING: Final = -(2**63)  # Since when a timeline is complete that always was
 UNKNOWN_VERSION: Final = -1
 _SINCE: Final = 1
 _NULLS: Final = 2
-HEAD_BYTES: Final = 8 * varint.LONGEST + FIXED_BYTES
-"""Bytes of a head without pages and cells, at most."""
-ENTRY_BYTES: Final = 6 * varint.LONGEST
-"""Bytes of an entry without its columns, at most."""
+HEAD_BYTES: Final = 8 * varint.LONGEST + FIXED_BYTES  # Bytes of a head without pages and cells, at most
+ENTRY_BYTES: Final = 6 * varint.LONGEST  # Bytes of an entry without its columns, at most
 
 
 class HeadFields(NamedTuple):
-    """What a head says of its key, beside pages and cells.
+    """What a head says of its key, beside pages and cells."""
 
-    Attributes:
-        clock_ms: the key's clock; NO_CLOCK where it is new.
-        since_ms: since when its timeline is complete; FROM_THE_BEGINNING where it always was.
-        generation: that of its group.
-        next_page: the next page number that was never used.
-        has_nulls: whether some of its newest cells has an event without a value.
-    """
-
-    clock_ms: int
-    since_ms: int
-    generation: int
-    next_page: int
-    has_nulls: bool
+    clock_ms: int  # the key's clock; NO_CLOCK where it is new
+    since_ms: int  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
+    generation: int  # that of its group
+    next_page: int  # the next page number that was never used
+    has_nulls: bool  # whether some of its newest cells has an event without a value
 
 
 @leaf

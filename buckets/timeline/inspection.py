@@ -31,27 +31,16 @@ ANY_GENERATION: Final = -1
 
 
 class Heads(NamedTuple):
-    """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said.
+    """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said."""
 
-    Attributes:
-        start: `(keys + 1,)`, where each head begins in the pool.
-        clock_ms: NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to.
-        since_ms: since when its timeline is complete; FROM_THE_BEGINNING where it always was.
-        generation: that of its group when it was written; 0 where that was not written.
-        next_page: the next page number that was never used.
-        cells_at: where the newest cells stand; the head's end where there are none.
-        cells: how many they are.
-        has_nulls: bool, whether one of them has an event without a value.
-    """
-
-    start: npt.NDArray[np.int64]
-    clock_ms: npt.NDArray[np.int64]
-    since_ms: npt.NDArray[np.int64]
-    generation: npt.NDArray[np.int64]
-    next_page: npt.NDArray[np.int64]
-    cells_at: npt.NDArray[np.int64]
-    cells: npt.NDArray[np.int64]
-    has_nulls: npt.NDArray[np.bool_]
+    start: npt.NDArray[np.int64]  # `(keys + 1,)`, where each head begins in the pool
+    clock_ms: npt.NDArray[np.int64]  # NO_CLOCK where a key is new; after `score_keys`, the clock that it has come to
+    since_ms: npt.NDArray[np.int64]  # since when its timeline is complete; FROM_THE_BEGINNING where it always was
+    generation: npt.NDArray[np.int64]  # that of its group when it was written; 0 where that was not written
+    next_page: npt.NDArray[np.int64]  # the next page number that was never used
+    cells_at: npt.NDArray[np.int64]  # where the newest cells stand; the head's end where there are none
+    cells: npt.NDArray[np.int64]  # how many they are
+    has_nulls: npt.NDArray[np.bool_]  # bool, whether one of them has an event without a value
 
 
 @compiled
@@ -133,48 +122,28 @@ def load_timeline(timeline: Timeline, pool, heads: Heads, directory: Directory, 
 
 @dataclass(frozen=True)
 class CellView:
-    """One cell.
+    """One cell."""
 
-    Attributes:
-        first_ms: time of its first event.
-        last_ms: time of its last event.
-        events: how many events it holds.
-        event_id: the event's id where it is raw, None in a bucket.
-        plus: by measure, the sum of positive values, scaled.
-        minus: by measure, the sum of negative values without its sign.
-        least: by measure; None where no event has a value.
-        greatest: by measure, likewise.
-        nulls: by measure, how many events have no value.
-        page: number of the page that it lies in; None for the head.
-    """
-
-    first_ms: int
-    last_ms: int
-    events: int
-    event_id: str | None
-    plus: tuple[int, ...]
-    minus: tuple[int, ...]
-    least: tuple[int | None, ...]
-    greatest: tuple[int | None, ...]
-    nulls: tuple[int, ...]
-    page: int | None
+    first_ms: int  # time of its first event
+    last_ms: int  # time of its last event
+    events: int  # how many events it holds
+    event_id: str | None  # the event's id where it is raw, None in a bucket
+    plus: tuple[int, ...]  # by measure, the sum of positive values, scaled
+    minus: tuple[int, ...]  # by measure, the sum of negative values without its sign
+    least: tuple[int | None, ...]  # by measure; None where no event has a value
+    greatest: tuple[int | None, ...]  # by measure, likewise
+    nulls: tuple[int, ...]  # by measure, how many events have no value
+    page: int | None  # number of the page that it lies in; None for the head
 
 
 @dataclass(frozen=True)
 class TimelineView:
-    """A timeline.
+    """A timeline."""
 
-    Attributes:
-        codec: version of the codec that wrote its head.
-        clock_ms: the key's clock.
-        pages: numbers of its pages, oldest first.
-        cells: oldest first.
-    """
-
-    codec: int
-    clock_ms: int
-    pages: tuple[int, ...]
-    cells: tuple[CellView, ...]
+    codec: int  # version of the codec that wrote its head
+    clock_ms: int  # the key's clock
+    pages: tuple[int, ...]  # numbers of its pages, oldest first
+    cells: tuple[CellView, ...]  # oldest first
 
 
 @compiled

@@ -21,63 +21,37 @@ from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw
 
 
 class Stretches(NamedTuple):
-    """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages.
+    """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages."""
 
-    Attributes:
-        used: int64 `(1,)`, how many stretches there are.
-        owner: the page that stays as it is, as its entry in the directory; HOT for a run of cells.
-        first: the first cell of a run.
-        end: the cell after its last.
-    """
-
-    used: npt.NDArray[np.int64]
-    owner: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    used: npt.NDArray[np.int64]  # int64 `(1,)`, how many stretches there are
+    owner: npt.NDArray[np.int64]  # the page that stays as it is, as its entry in the directory; HOT for a run of cells
+    first: npt.NDArray[np.int64]  # the first cell of a run
+    end: npt.NDArray[np.int64]  # the cell after its last
 
 
 class Written(NamedTuple):
-    """Bytes of pages that were written, or are to be removed.
+    """Bytes of pages that were written, or are to be removed."""
 
-    Attributes:
-        used: int64 `(2,)`, bytes and pages used.
-        data: uint8.
-        key: int64 `(pages,)`.
-        page: int64 `(pages,)`, its number.
-        end: int64 `(pages,)`, the position after its last byte; it begins where the one before ends.
-        is_removed: bool `(pages,)`.
-    """
-
-    used: npt.NDArray[np.int64]
-    data: npt.NDArray[np.uint8]
-    key: npt.NDArray[np.int64]
-    page: npt.NDArray[np.int64]
+    used: npt.NDArray[np.int64]  # int64 `(2,)`, bytes and pages used
+    data: npt.NDArray[np.uint8]  # uint8
+    key: npt.NDArray[np.int64]  # int64 `(pages,)`
+    page: npt.NDArray[np.int64]  # int64 `(pages,)`, its number
+    # int64 `(pages,)`, the position after its last byte; it begins where the one before ends
     end: npt.NDArray[np.int64]
-    is_removed: npt.NDArray[np.bool_]
+    is_removed: npt.NDArray[np.bool_]  # bool `(pages,)`
 
 
 class Layout(NamedTuple):
-    """What laying down the timelines of many keys shares.
+    """What laying down the timelines of many keys shares."""
 
-    Attributes:
-        timeline: the cells of the key at hand; changed.
-        directory: entries of all keys; page numbers are changed.
-        tiers: the tiers.
-        borders: int64 `(tiers,)`, their borders at the key's clock.
-        paging: how timelines are cut.
-        pool: uint8, in which the ids lie.
-        stretches: room for what is gathered.
-        target: room for the entries of the new directory.
-    """
-
-    timeline: Timeline
-    directory: Directory
-    tiers: Tiers
-    borders: npt.NDArray[np.int64]
-    paging: Paging
-    pool: npt.NDArray[np.uint8]
-    stretches: Stretches
-    target: Directory
+    timeline: Timeline  # the cells of the key at hand; changed
+    directory: Directory  # entries of all keys; page numbers are changed
+    tiers: Tiers  # the tiers
+    borders: npt.NDArray[np.int64]  # int64 `(tiers,)`, their borders at the key's clock
+    paging: Paging  # how timelines are cut
+    pool: npt.NDArray[np.uint8]  # uint8, in which the ids lie
+    stretches: Stretches  # room for what is gathered
+    target: Directory  # room for the entries of the new directory
 
 
 @allocating

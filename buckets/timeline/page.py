@@ -25,12 +25,9 @@ from buckets.numbers.fixed_point import INT64_MAX
 from buckets.timeline.timeline import NO_ID, Timeline, is_null, is_raw, set_null
 from buckets.timeline.timeline import push as push_cell
 
-FIXED_BYTES: Final = 6 * varint.LONGEST
-"""Bytes of a page without cells, at most."""
-CELL_BYTES: Final = 3 * varint.LONGEST
-"""Bytes of a cell without its columns and its id, at most."""
-COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 5 * varint.LONGEST
-"""Bytes of one column of a cell, at most."""
+FIXED_BYTES: Final = 6 * varint.LONGEST  # Bytes of a page without cells, at most
+CELL_BYTES: Final = 3 * varint.LONGEST  # Bytes of a cell without its columns and its id, at most
+COLUMN_BYTES: Final = 2 * varint.LONGEST_PAIR + 5 * varint.LONGEST  # Bytes of one column of a cell, at most
 
 
 @leaf

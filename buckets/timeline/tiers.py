@@ -66,21 +66,14 @@ def kept_from_ms(tiers: Tiers, clock_ms, horizon_ms):
 
 
 class Paging(NamedTuple):
-    """How timelines are cut into pages.
+    """How timelines are cut into pages."""
 
-    Attributes:
-        page_cells: cells of a page when it is cut off.
-        hot_cells: newest cells that always stay in the head; more do until they fill a page.
-        most_pages: pages of a timeline; where there are more, neighbours become one.
-    """
-
-    page_cells: int
-    hot_cells: int
-    most_pages: int
+    page_cells: int  # cells of a page when it is cut off
+    hot_cells: int  # newest cells that always stay in the head; more do until they fill a page
+    most_pages: int  # pages of a timeline; where there are more, neighbours become one
 
 
-BULK = 4
-"""How many times larger than `page_cells` a page may be that is cut from a large batch."""
+BULK = 4  # How many times larger than `page_cells` a page may be that is cut from a large batch
 
 
 @leaf

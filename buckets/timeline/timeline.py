@@ -25,52 +25,35 @@ from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
 
-NO_ID: Final = -1
-"""Length of the id of a cell that is no raw event."""
-HOT: Final = -1
-"""Owner of a cell that lies in no page."""
+NO_ID: Final = -1  # Length of the id of a cell that is no raw event
+HOT: Final = -1  # Owner of a cell that lies in no page
 
 
 class Timeline(NamedTuple):
-    """Cells as flat arrays, with room for `capacity` cells and `columns` measures.
+    """Cells as flat arrays, with room for `capacity` cells and `columns` measures."""
 
-    Attributes:
-        size: int64 `(1,)`, the number of cells.
-        first_ms: int64 `(capacity,)`, sorted.
-        last_ms: int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event.
-        owner: int32 `(capacity,)`, the directory's entry of the page that the cell lies in; HOT for none.
-        id_start: int64 `(capacity,)`, where the cell's event id begins in the pool of ids.
-        id_length: int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event.
-        prefix_count: int64 `(capacity + 1,)`, events in all cells before this one.
-        extremes: int64 `(2, columns, capacity)`, least (0) and greatest (1) value.
-        plus: int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events.
-        minus: int64 `(2, columns, capacity)`, sum of the negative values without its sign, likewise.
-        nulls: int64 `(columns, capacity)`, how many events have no value; not set in raw events.
-        total_high: int64 `(columns, capacity + 1)`, totals of all cells before this one, upper part.
-        total_low: int64 `(columns, capacity + 1)`, lower part.
-        total_nulls: int64 `(columns, capacity + 1)`, events without a value in all cells before this one.
-        stack: int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one.
-        stack_size: int64 `(2, columns)`.
-        needs_extremes: bool `(columns,)`, whether the stacks of a column are kept.
-    """
-
-    size: npt.NDArray[np.int64]
-    first_ms: npt.NDArray[np.int64]
-    last_ms: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]  # int64 `(1,)`, the number of cells
+    first_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, sorted
+    last_ms: npt.NDArray[np.int64]  # int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event
+    # int32 `(capacity,)`, the directory's entry of the page that the cell lies in; HOT for none
     owner: npt.NDArray[np.int32]
-    id_start: npt.NDArray[np.int64]
-    id_length: npt.NDArray[np.int64]
-    prefix_count: npt.NDArray[np.int64]
-    extremes: npt.NDArray[np.int64]
+    id_start: npt.NDArray[np.int64]  # int64 `(capacity,)`, where the cell's event id begins in the pool of ids
+    id_length: npt.NDArray[np.int64]  # int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event
+    prefix_count: npt.NDArray[np.int64]  # int64 `(capacity + 1,)`, events in all cells before this one
+    extremes: npt.NDArray[np.int64]  # int64 `(2, columns, capacity)`, least (0) and greatest (1) value
+    # int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events
     plus: npt.NDArray[np.int64]
+    # int64 `(2, columns, capacity)`, sum of the negative values without its sign, likewise
     minus: npt.NDArray[np.int64]
-    nulls: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.int64]  # int64 `(columns, capacity)`, how many events have no value; not set in raw events
+    # int64 `(columns, capacity + 1)`, totals of all cells before this one, upper part
     total_high: npt.NDArray[np.int64]
-    total_low: npt.NDArray[np.int64]
+    total_low: npt.NDArray[np.int64]  # int64 `(columns, capacity + 1)`, lower part
+    # int64 `(columns, capacity + 1)`, events without a value in all cells before this one
     total_nulls: npt.NDArray[np.int64]
-    stack: npt.NDArray[np.int64]
-    stack_size: npt.NDArray[np.int64]
-    needs_extremes: npt.NDArray[np.bool_]
+    stack: npt.NDArray[np.int64]  # int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one
+    stack_size: npt.NDArray[np.int64]  # int64 `(2, columns)`
+    needs_extremes: npt.NDArray[np.bool_]  # bool `(columns,)`, whether the stacks of a column are kept
 
 
 @allocating

@@ -27,25 +27,15 @@ _OPTIONAL = ("decided_at",)
 
 @dataclass(frozen=True, slots=True)
 class RecordedAlert:
-    """An alert.
+    """An alert."""
 
-    Attributes:
-        output: `alerts`, `shadow_alerts` or `held_alerts`.
-        alert_id: its id.
-        rule_id: of the rule that fired.
-        event_id: of its event.
-        event_time_ms: when that happened, in ms since the epoch.
-        key: by field.
-        decided_ms: when the alert was decided on; None where tables do not say so.
-    """
-
-    output: str
-    alert_id: str
-    rule_id: str
-    event_id: str
-    event_time_ms: int
-    key: Mapping[str, Any]
-    decided_ms: int | None = None
+    output: str  # `alerts`, `shadow_alerts` or `held_alerts`
+    alert_id: str  # its id
+    rule_id: str  # of the rule that fired
+    event_id: str  # of its event
+    event_time_ms: int  # when that happened, in ms since the epoch
+    key: Mapping[str, Any]  # by field
+    decided_ms: int | None = None  # when the alert was decided on; None where tables do not say so
 
 
 def recorded_alerts(

@@ -39,17 +39,11 @@ _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 @dataclass(frozen=True)
 class FraudRow:
-    """What a row says of one event.
+    """What a row says of one event."""
 
-    Attributes:
-        number: of the row, from 1.
-        event_id: the event.
-        said: the columns of the row that are about the event; none of a row that is about a whole case.
-    """
-
-    number: int
-    event_id: str
-    said: Mapping[str, Any]
+    number: int  # of the row, from 1
+    event_id: str  # the event
+    said: Mapping[str, Any]  # the columns of the row that are about the event; none of a row that is about a whole case
 
 
 def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
@@ -132,19 +126,12 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Fraud:
-    """An event that was fraud, and what is known of it.
+    """An event that was fraud, and what is known of it."""
 
-    Attributes:
-        event_id: its id.
-        event_time_ms: when it happened, in ms since the epoch.
-        amount: its first measure, or another one that was asked for.
-        fields: its other fields.
-    """
-
-    event_id: str
-    event_time_ms: int | None = None
-    amount: Decimal | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    event_id: str  # its id
+    event_time_ms: int | None = None  # when it happened, in ms since the epoch
+    amount: Decimal | None = None  # its first measure, or another one that was asked for
+    fields: Mapping[str, Any] = field(default_factory=dict)  # its other fields
 
     @staticmethod
     def of(event_id: str, time_ms: int | None, fields: Mapping[str, Any], measure: str | None) -> "Fraud":

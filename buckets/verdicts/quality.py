@@ -27,51 +27,30 @@ from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.verdict import Findings, ShareInterval, wilson
 
 _Grouping = tuple[str, ...]
-_Key = tuple[tuple[str, str], ...]
-"""Fields by name, each with its value as text."""
+_Key = tuple[tuple[str, str], ...]  # Fields by name, each with its value as text
 
 
 @dataclass(frozen=True)
 class RuleQuality:
-    """What is known of a rule.
+    """What is known of a rule."""
 
-    Attributes:
-        rule_id: the rule.
-        state: its state now; None of a rule that is gone.
-        alerts: how many came out.
-        shadow_alerts: how many came out on trial; all that follows counts both.
-        held_alerts: how many a policy held back; they count nowhere else.
-        verdicts: how many alerts have each verdict.
-        by_event: how many of these have it from their event alone.
-        frauds: how many frauds are confirmed at all.
-        caught: at how many of their events the rule fired.
-        caught_alone: at how many of these no other rule in force did.
-        caught_held: at how many others it fired, and the alert was held back.
-        amount_caught: the sum of the amounts of what was caught, as far as they are known.
-        amount_missed: that of all other frauds.
-        fraud_keys: how many keys of the rule have a confirmed fraud whose time is known.
-        detected_keys: how many of them have an alert at their first fraud or later.
-        detect_ms: the median time to detect; None where no key is detected.
-        decide_ms: the median time to decide; None where alerts do not say when they were decided on.
-    """
-
-    rule_id: str
-    state: str | None
-    alerts: int
-    shadow_alerts: int
-    held_alerts: int
-    verdicts: Mapping[str, int]
-    by_event: int
-    frauds: int
-    caught: int
-    caught_alone: int
-    caught_held: int
-    amount_caught: Decimal
-    amount_missed: Decimal
-    fraud_keys: int
-    detected_keys: int
-    detect_ms: float | None
-    decide_ms: float | None
+    rule_id: str  # the rule
+    state: str | None  # its state now; None of a rule that is gone
+    alerts: int  # how many came out
+    shadow_alerts: int  # how many came out on trial; all that follows counts both
+    held_alerts: int  # how many a policy held back; they count nowhere else
+    verdicts: Mapping[str, int]  # how many alerts have each verdict
+    by_event: int  # how many of these have it from their event alone
+    frauds: int  # how many frauds are confirmed at all
+    caught: int  # at how many of their events the rule fired
+    caught_alone: int  # at how many of these no other rule in force did
+    caught_held: int  # at how many others it fired, and the alert was held back
+    amount_caught: Decimal  # the sum of the amounts of what was caught, as far as they are known
+    amount_missed: Decimal  # that of all other frauds
+    fraud_keys: int  # how many keys of the rule have a confirmed fraud whose time is known
+    detected_keys: int  # how many of them have an alert at their first fraud or later
+    detect_ms: float | None  # the median time to detect; None where no key is detected
+    decide_ms: float | None  # the median time to decide; None where alerts do not say when they were decided on
 
     @property
     def judged(self) -> int:

@@ -24,17 +24,11 @@ What = Literal["keep", "tune", "retire", "not enough verdicts"]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What the advice goes by.
+    """What the advice goes by."""
 
-    Attributes:
-        verdicts: how many alerts must have turned out to be fraud or legitimate.
-        keep: a rule whose precision is at least this, with 95 % confidence, is kept.
-        retire: one whose precision is below this, likewise, and which has caught nothing alone, is retired.
-    """
-
-    verdicts: int = 20
-    keep: float = 0.3
-    retire: float = 0.1
+    verdicts: int = 20  # how many alerts must have turned out to be fraud or legitimate
+    keep: float = 0.3  # a rule whose precision is at least this, with 95 % confidence, is kept
+    retire: float = 0.1  # one whose precision is below this, likewise, and which has caught nothing alone, is retired
 
 
 @dataclass(frozen=True)
@@ -75,25 +69,15 @@ _EVALUATED = ("ACTIVE", "SHADOW")
 
 @dataclass(frozen=True)
 class QualityReport:
-    """The quality of rules.
+    """The quality of rules."""
 
-    Attributes:
-        rules: each with what to do with it, by rule id.
-        frauds: how many frauds are confirmed in the time that was asked for.
-        without_time: how many others were left out, because it is not known when they happened.
-        without_amount: of how many of `frauds` the amount is not known.
-        measure: the measure of amounts; None where the events have none.
-        thresholds: what the advice goes by.
-        times: the event times that count, of alerts and of frauds alike.
-    """
-
-    rules: list[tuple[RuleQuality, Advice]]
-    frauds: int
-    without_time: int
-    without_amount: int
-    measure: str | None
-    thresholds: Thresholds
-    times: TimeRange
+    rules: list[tuple[RuleQuality, Advice]]  # each with what to do with it, by rule id
+    frauds: int  # how many frauds are confirmed in the time that was asked for
+    without_time: int  # how many others were left out, because it is not known when they happened
+    without_amount: int  # of how many of `frauds` the amount is not known
+    measure: str | None  # the measure of amounts; None where the events have none
+    thresholds: Thresholds  # what the advice goes by
+    times: TimeRange  # the event times that count, of alerts and of frauds alike
 
     def as_json(self) -> dict[str, Any]:
         """Return an object that JSON can hold: times in ISO 8601, durations in ms, amounts as text."""

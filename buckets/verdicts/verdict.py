@@ -29,39 +29,24 @@ from buckets.printable import quoted, short_line
 Finding = Literal["fraud", "legitimate", "unclear"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 VERSION = 1
-TABLE = audit_tables([VERDICTS])[VERDICTS]
-"""The table into which the audit writes verdicts that come through a topic."""
+TABLE = audit_tables([VERDICTS])[VERDICTS]  # The table into which the audit writes verdicts that come through a topic
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What somebody has found.
+    """What somebody has found."""
 
-    Attributes:
-        id: its identity; what comes again with the same one is a repeat.
-        verdict: what was found.
-        by: who has found it.
-        made_at_ms: when, in ms since the epoch.
-        alert_id: the alert; None where the event raised none.
-        event_id: the event; None where only the alert is known.
-        note: what else there is to say.
-        rule_id: the rule of the alert, where known.
-        event_time_ms: when the event happened, where known.
-        key: the key of the alert, or fields of the event, where known.
-        amount: of the event, where it was given.
-    """
-
-    id: str
-    verdict: Finding
-    by: str
-    made_at_ms: int
-    alert_id: str | None = None
-    event_id: str | None = None
-    note: str | None = None
-    rule_id: str | None = None
-    event_time_ms: int | None = None
-    key: Mapping[str, Any] | None = None
-    amount: Decimal | None = None
+    id: str  # its identity; what comes again with the same one is a repeat
+    verdict: Finding  # what was found
+    by: str  # who has found it
+    made_at_ms: int  # when, in ms since the epoch
+    alert_id: str | None = None  # the alert; None where the event raised none
+    event_id: str | None = None  # the event; None where only the alert is known
+    note: str | None = None  # what else there is to say
+    rule_id: str | None = None  # the rule of the alert, where known
+    event_time_ms: int | None = None  # when the event happened, where known
+    key: Mapping[str, Any] | None = None  # the key of the alert, or fields of the event, where known
+    amount: Decimal | None = None  # of the event, where it was given
 
     @property
     def subject(self) -> tuple[str | None, str | None]:
@@ -112,23 +97,16 @@ def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made
 
 FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
 """What may be said of a verdict."""
-_FIRST_MS = 946_684_800_000
-"""The year 2000: seconds that are taken for milliseconds lie before it."""
+_FIRST_MS = 946_684_800_000  # The year 2000: seconds that are taken for milliseconds lie before it
 
 
 @dataclass(frozen=True)
 class VerdictLine:
-    """A line of a file.
+    """A line of a file."""
 
-    Attributes:
-        number: from 1; of a record of several lines, that of the first.
-        verdict: what it says; None where it says none.
-        fault: why not.
-    """
-
-    number: int
-    verdict: Verdict | None
-    fault: str = ""
+    number: int  # from 1; of a record of several lines, that of the first
+    verdict: Verdict | None  # what it says; None where it says none
+    fault: str = ""  # why not
 
 
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
@@ -326,15 +304,11 @@ def _amount(value: Any) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Findings:
-    """The verdicts that count.
+    """The verdicts that count."""
 
-    Attributes:
-        by_alert: the latest verdict on each alert.
-        by_event: of each event the latest of those that count on it and on its alerts; one that is unclear only
-            where there is no other.
-    """
-
-    by_alert: dict[str, Verdict]
+    by_alert: dict[str, Verdict]  # the latest verdict on each alert
+    # of each event the latest of those that count on it and on its alerts; one that is unclear only where there is no
+    # other
     by_event: dict[str, Verdict]
 
     def of(self, alert_id: str, event_id: str) -> Verdict | None:
@@ -367,23 +341,16 @@ def _weight(verdict: Verdict) -> tuple[bool, tuple[int, str]]:
     return verdict.verdict != "unclear", verdict.age
 
 
-_Z = 1.959963984540054
-"""So many standard deviations on both sides of the mean hold 95 % of a normal distribution."""
+_Z = 1.959963984540054  # So many standard deviations on both sides of the mean hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
 class ShareInterval:
-    """A share, as a number from 0 to 1.
+    """A share, as a number from 0 to 1."""
 
-    Attributes:
-        share: that of the sample.
-        low: the lower end of the interval that holds the true share with 95 % confidence.
-        high: its upper end.
-    """
-
-    share: float
-    low: float
-    high: float
+    share: float  # that of the sample
+    low: float  # the lower end of the interval that holds the true share with 95 % confidence
+    high: float  # its upper end
 
 
 def wilson(hits: int, count: int) -> ShareInterval | None:

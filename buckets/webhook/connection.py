@@ -27,8 +27,7 @@ from buckets.errors import first_line
 
 _PORTS = {"http": 80, "https": 443}
 _READ_BYTES = 1 << 14
-_MOST_READ = 1 << 16
-"""How much of an answer's body is read, so that the connection can be used again."""
+_MOST_READ = 1 << 16  # How much of an answer's body is read, so that the connection can be used again
 
 
 class ReceiverConnection:
@@ -189,23 +188,17 @@ _REFUSALS = frozenset({400, 413, 415, 422})
 _REDIRECTED = 300
 _LONGEST_REASON = 200
 _LONGEST_PAUSE_S = 3600
-_PAUSE_DIGITS = 5
-"""As many digits of a pause are read as make it longer than the longest."""
+_PAUSE_DIGITS = 5  # As many digits of a pause are read as make it longer than the longest
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of an attempt.
+    """What became of an attempt."""
 
-    Attributes:
-        outcome: whether the alert was taken, is refused for good, or the receiver is away and may take it later.
-        reason: why it was not taken, in words.
-        pause_s: how long the receiver asks to be left alone; None where it does not say.
-    """
-
+    # whether the alert was taken, is refused for good, or the receiver is away and may take it later
     outcome: Literal["taken", "refused", "away"]
-    reason: str = ""
-    pause_s: float | None = None
+    reason: str = ""  # why it was not taken, in words
+    pause_s: float | None = None  # how long the receiver asks to be left alone; None where it does not say
 
 
 def signature(key: bytes, message_id: str, at_s: int, body: bytes) -> str:

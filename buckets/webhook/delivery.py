@@ -25,8 +25,7 @@ from buckets.webhook.spool import Spool, WaitingAlert
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 _KEEP_EVERY_S, _TELL_EVERY_S = 1.0, 60.0
 _LOOK_AGAIN_S = 0.1
-_END_WITHIN_S = 10.0
-"""How long a job waits at its end for alerts that are still there, while the receiver takes them."""
+_END_WITHIN_S = 10.0  # How long a job waits at its end for alerts that are still there, while the receiver takes them
 
 
 class Delivery:

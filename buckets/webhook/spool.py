@@ -24,23 +24,14 @@ _DIGITS = 20
 
 @dataclass(frozen=True)
 class WaitingAlert:
-    """An alert that waits.
+    """An alert that waits."""
 
-    Attributes:
-        batch_id: its batch.
-        line: its line in the file of the batch, from 0.
-        message_id: its id.
-        key: alerts of one key are handed over in order.
-        decided_ms: when it was raised.
-        body: its JSON.
-    """
-
-    batch_id: int
-    line: int
-    message_id: str
-    key: str
-    decided_ms: int
-    body: str
+    batch_id: int  # its batch
+    line: int  # its line in the file of the batch, from 0
+    message_id: str  # its id
+    key: str  # alerts of one key are handed over in order
+    decided_ms: int  # when it was raised
+    body: str  # its JSON
 
 
 class Spool:

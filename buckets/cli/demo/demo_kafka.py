@@ -263,8 +263,7 @@ class KafkaDemo:
 
 
 MARK = ".buckets-demo-kafka"
-PAYMENTS_A_DAY = 6_000
-"""How busy a day of the stream is: the shorter the demo, the fewer days it replays."""
+PAYMENTS_A_DAY = 6_000  # How busy a day of the stream is: the shorter the demo, the fewer days it replays
 
 
 def demo_kafka(

@@ -50,19 +50,12 @@ _OUTCOMES = {
 
 @dataclass
 class RuleChanged:
-    """A change of a rule while payments come.
+    """A change of a rule while payments come."""
 
-    Attributes:
-        sent_ms: when it was sent, in ms since the epoch.
-        version: of the rule set that was in force then.
-        in_force_ms: when the first batch under the new version began.
-        first_alert_ms: when the first alert of the new version was decided.
-    """
-
-    sent_ms: int
-    version: int
-    in_force_ms: int | None = None
-    first_alert_ms: int | None = None
+    sent_ms: int  # when it was sent, in ms since the epoch
+    version: int  # of the rule set that was in force then
+    in_force_ms: int | None = None  # when the first batch under the new version began
+    first_alert_ms: int | None = None  # when the first alert of the new version was decided
 
 
 class ShownAlerts:

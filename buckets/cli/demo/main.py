@@ -29,8 +29,7 @@ MARK = ".buckets-demo"
 SHOWN_PER_BATCH = 4
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Java's second compiler would take a sixth of the CPU until the first alert, and the demo ends before that pays."""
-ROWS_PER_FILE = 40_000
-"""Lines of one micro-batch: large enough that Spark's fixed cost of a batch does not count."""
+ROWS_PER_FILE = 40_000  # Lines of one micro-batch: large enough that Spark's fixed cost of a batch does not count
 
 
 def demo(

@@ -19,8 +19,7 @@ from buckets.moment import parse_moment_ms
 from buckets.questions.key_events import explained_alert, explainer
 from buckets.stores.location import location
 
-_SHOWN, _SHOWN_AS_DATA = 20, 1_000
-"""How many events of a window are shown as text, and how many as data or on a page."""
+_SHOWN, _SHOWN_AS_DATA = 20, 1_000  # How many events of a window are shown as text, and how many as data or on a page
 
 
 def explain(

@@ -116,8 +116,7 @@ def show(
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
 
 
-MOST_COLUMNS = 2
-"""A timeline with more tracks has a line for each of them, and no columns."""
+MOST_COLUMNS = 2  # A timeline with more tracks has a line for each of them, and no columns
 _NUMBERS = ("sum", "min", "max")
 
 

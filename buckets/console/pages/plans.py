@@ -32,19 +32,12 @@ class Signed:
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """Changes that are asked for.
+    """Changes that are asked for."""
 
-    Attributes:
-        title: what is to be done.
-        asked: the changes.
-        notes: what else there is to know before they are made.
-        back: the page that is shown when they are.
-    """
-
-    title: str
-    asked: list[RuleChange]
-    notes: list[str] = field(default_factory=list)
-    back: str = "/rules"
+    title: str  # what is to be done
+    asked: list[RuleChange]  # the changes
+    notes: list[str] = field(default_factory=list)  # what else there is to know before they are made
+    back: str = "/rules"  # the page that is shown when they are
 
 
 Fields = Mapping[str, str]

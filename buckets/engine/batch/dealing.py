@@ -21,55 +21,32 @@ _NONE = -1
 
 
 class Dealt(NamedTuple):
-    """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order.
+    """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order."""
 
-    Attributes:
-        keys: int64 `(shards, groups)`, how many keys each shard gets of each group.
-        key_events: int32 `(keys,)`, how many events each key has.
-        key_bytes: int32 `(keys,)`, how many bytes each key has.
-        key_data: uint8, the keys one after the other.
-        rows: int32 `(events of keys,)`, the event of each, as its index among the events of its shard.
-        events: int64, the events of each shard in arrival order; one stands there once for each shard that gets it.
-        key_start: int64 `(shards + 1,)`, where the keys of each shard begin.
-        data_start: int64 `(shards + 1,)`, where their bytes begin.
-        row_start: int64 `(shards + 1,)`, where its `rows` begin.
-        event_start: int64 `(shards + 1,)`, where its `events` begin.
-    """
-
-    keys: Int64s
-    key_events: Int32s
-    key_bytes: Int32s
-    key_data: npt.NDArray[np.uint8]
-    rows: Int32s
+    keys: Int64s  # int64 `(shards, groups)`, how many keys each shard gets of each group
+    key_events: Int32s  # int32 `(keys,)`, how many events each key has
+    key_bytes: Int32s  # int32 `(keys,)`, how many bytes each key has
+    key_data: npt.NDArray[np.uint8]  # uint8, the keys one after the other
+    rows: Int32s  # int32 `(events of keys,)`, the event of each, as its index among the events of its shard
+    # int64, the events of each shard in arrival order; one stands there once for each shard that gets it
     events: Int64s
-    key_start: Int64s
-    data_start: Int64s
-    row_start: Int64s
-    event_start: Int64s
+    key_start: Int64s  # int64 `(shards + 1,)`, where the keys of each shard begin
+    data_start: Int64s  # int64 `(shards + 1,)`, where their bytes begin
+    row_start: Int64s  # int64 `(shards + 1,)`, where its `rows` begin
+    event_start: Int64s  # int64 `(shards + 1,)`, where its `events` begin
 
 
 class _Found(NamedTuple):
-    """The keys of all groups in the order in which they first occur, and which of them each event has.
+    """The keys of all groups in the order in which they first occur, and which of them each event has."""
 
-    Attributes:
-        key_at: int64 `(keys + 1,)`, where the bytes of each begin.
-        data: uint8, their bytes.
-        shard: int64 `(keys,)`.
-        events: int32 `(keys,)`, how many events each has.
-        code: int32 `(events of keys,)`, the key of each, group by group.
-        row: int32 `(events of keys,)`, the event.
-        key_start: int64 `(groups + 1,)`, where the keys of each group begin.
-        row_start: int64 `(groups + 1,)`, where its events of keys begin.
-    """
-
-    key_at: Int64s
-    data: npt.NDArray[np.uint8]
-    shard: Int64s
-    events: Int32s
-    code: Int32s
-    row: Int32s
-    key_start: Int64s
-    row_start: Int64s
+    key_at: Int64s  # int64 `(keys + 1,)`, where the bytes of each begin
+    data: npt.NDArray[np.uint8]  # uint8, their bytes
+    shard: Int64s  # int64 `(keys,)`
+    events: Int32s  # int32 `(keys,)`, how many events each has
+    code: Int32s  # int32 `(events of keys,)`, the key of each, group by group
+    row: Int32s  # int32 `(events of keys,)`, the event
+    key_start: Int64s  # int64 `(groups + 1,)`, where the keys of each group begin
+    row_start: Int64s  # int64 `(groups + 1,)`, where its events of keys begin
 
 
 @compiled

@@ -37,23 +37,16 @@ from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-UNREADABLE = "unreadable"
-"""What is wrong with dead letters of which no field can be read."""
-SAMPLED = 200
-"""At most so many times of arrival are counted in one batch of rows."""
+UNREADABLE = "unreadable"  # What is wrong with dead letters of which no field can be read
+SAMPLED = 200  # At most so many times of arrival are counted in one batch of rows
 
 
 @dataclass(frozen=True)
 class ShardMessage:
-    """What one shard is to score.
+    """What one shard is to score."""
 
-    Attributes:
-        shard: its number; `payload.PASSING` for what is not scored.
-        payload: as `shard_events.pack_shards` or `payload.pack` writes it.
-    """
-
-    shard: int
-    payload: bytes
+    shard: int  # its number; `payload.PASSING` for what is not scored
+    payload: bytes  # as `shard_events.pack_shards` or `payload.pack` writes it
 
 
 def fan_out(
@@ -181,21 +174,13 @@ def _messages(events: EventColumns, groups: Sequence[Group], dealt: Dealt | None
 
 
 class _Layout(NamedTuple):
-    """The keys of groups, as `deal` takes them: the fields of all groups, and of each group which of them.
+    """The keys of groups, as `deal` takes them: the fields of all groups, and of each group which of them."""
 
-    Attributes:
-        group_ids: the groups.
-        fields: the fields, each once.
-        indices: int64, those of each group, as indices of `fields`.
-        starts: int64 `(groups + 1,)`, where those of each group begin.
-        seeds: int64 `(groups,)`, the CRC-32 of each identity, with which that of a key begins.
-    """
-
-    group_ids: Sequence[str]
-    fields: Sequence[str]
-    indices: Int64s
-    starts: Int64s
-    seeds: Int64s
+    group_ids: Sequence[str]  # the groups
+    fields: Sequence[str]  # the fields, each once
+    indices: Int64s  # int64, those of each group, as indices of `fields`
+    starts: Int64s  # int64 `(groups + 1,)`, where those of each group begin
+    seeds: Int64s  # int64 `(groups,)`, the CRC-32 of each identity, with which that of a key begins
 
 
 def _layout_of(groups: Sequence[Group]) -> _Layout:

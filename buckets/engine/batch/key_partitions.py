@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from buckets.engine.batch.dealing import Dealt
 
 Int64s = npt.NDArray[np.int64]
-Seen = Sequence[Sequence[int]]
-"""Hashes of keys, each with a hash of a partition in which it was seen."""
-SAMPLED_KEYS = 256
-"""Keys that are looked at, of each group."""
+Seen = Sequence[Sequence[int]]  # Hashes of keys, each with a hash of a partition in which it was seen
+SAMPLED_KEYS = 256  # Keys that are looked at, of each group
 _SHARD = 0
 _POWERS = np.cumprod(np.full(256, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint64)
 _SEVERAL = -1

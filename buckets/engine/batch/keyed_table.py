@@ -69,19 +69,13 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EventFields:
-    """The fields of events.
+    """The fields of events."""
 
-    Attributes:
-        schema: the event schema.
-        events: the events as they came in their payload.
-        lists: those of the batch, into which filters and conditions may look.
-        rows: int64, the row of each event; None where they are as they stand.
-    """
-
-    schema: EventSchema
-    events: pa.Table
+    schema: EventSchema  # the event schema
+    events: pa.Table  # the events as they came in their payload
+    # those of the batch, into which filters and conditions may look
     lists: Lists = field(default_factory=lambda: NO_LISTS)
-    rows: Int64s | None = None
+    rows: Int64s | None = None  # int64, the row of each event; None where they are as they stand
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -113,17 +107,11 @@ class EventFields:
 
 @dataclass(frozen=True)
 class KeyedTable(EventFields):
-    """Events with their keys. Methods take the indices of some events, int64 `(n,)`.
+    """Events with their keys. Methods take the indices of some events, int64 `(n,)`."""
 
-    Attributes:
-        group: the group.
-        keys: the key of each code, Arrow string `(keys,)`.
-        codes: int64 `(events,)`, each event's key.
-    """
-
-    group: Group = field(kw_only=True)
-    keys: pa.Array = field(kw_only=True)
-    codes: Int64s = field(kw_only=True)
+    group: Group = field(kw_only=True)  # the group
+    keys: pa.Array = field(kw_only=True)  # the key of each code, Arrow string `(keys,)`
+    codes: Int64s = field(kw_only=True)  # int64 `(events,)`, each event's key
 
     def take(self, events: Int64s, names: Sequence[str] = ()) -> pa.Table:
         """Return the events as they came, with the columns of these names or all."""

@@ -11,8 +11,7 @@ EVENTS, DEAD_LETTERS, COUNTS, ROWS, FILL, SHARD, SPILLED = b"E", b"D", b"C", b"R
 word to a shard that it goes on with what is being filled; what a piece of arrivals sends to a shard (`shard_events`);
 where a payload lies that is in a file.
 """
-PASSING = -1
-"""The shard of what is not scored."""
+PASSING = -1  # The shard of what is not scored
 GROUP = b"group"
 
 

@@ -29,25 +29,15 @@ _SOURCES = b"sources"
 
 
 class ShardPayload(NamedTuple):
-    """What a piece of arrivals sends to a shard.
+    """What a piece of arrivals sends to a shard."""
 
-    Attributes:
-        group_ids: the groups of which it has keys.
-        keys: int64 `(groups,)`, how many of each.
-        key_events: int32 `(keys,)`, how many events each key has.
-        key_bytes: int32 `(keys,)`, how many bytes each key has.
-        rows: int32, the row of each key's events.
-        key_data: uint8, the keys, one after the other.
-        events: the events in the order of arrival.
-    """
-
-    group_ids: Sequence[str]
-    keys: Int64s
-    key_events: Int32s
-    key_bytes: Int32s
-    rows: Int32s
-    key_data: npt.NDArray[np.uint8]
-    events: pa.Table
+    group_ids: Sequence[str]  # the groups of which it has keys
+    keys: Int64s  # int64 `(groups,)`, how many of each
+    key_events: Int32s  # int32 `(keys,)`, how many events each key has
+    key_bytes: Int32s  # int32 `(keys,)`, how many bytes each key has
+    rows: Int32s  # int32, the row of each key's events
+    key_data: npt.NDArray[np.uint8]  # uint8, the keys, one after the other
+    events: pa.Table  # the events in the order of arrival
 
 
 def pack_shards(dealt: Dealt, group_ids: Sequence[str], events: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
@@ -130,19 +120,12 @@ def _read_schema(packed: bytes) -> tuple[pa.Schema, pa.Array]:
 
 
 class EventsByKey(NamedTuple):
-    """The events of a group, key by key, each key's in arrival order.
+    """The events of a group, key by key, each key's in arrival order."""
 
-    Attributes:
-        events: the events, without their keys.
-        codes: int64 `(events,)`, the index of each event's key.
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        keys: the keys, Arrow string `(keys,)`.
-    """
-
-    events: pa.Table
-    codes: Int64s
-    key_start: Int64s
-    keys: pa.Array
+    events: pa.Table  # the events, without their keys
+    codes: Int64s  # int64 `(events,)`, the index of each event's key
+    key_start: Int64s  # int64 `(keys + 1,)`, where each key's events begin
+    keys: pa.Array  # the keys, Arrow string `(keys,)`
 
 
 def by_key(tables: list[pa.Table]) -> EventsByKey:
@@ -170,23 +153,14 @@ def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
 
 @dataclass(frozen=True)
 class ShardEvents:
-    """Events with their keys: group by group, key by key, each key's in arrival order.
+    """Events with their keys: group by group, key by key, each key's in arrival order."""
 
-    Attributes:
-        group_ids: the groups.
-        group_start: int64 `(groups + 1,)`, where the keys of each begin.
-        key_start: int64 `(keys + 1,)`, where the events of each key begin.
-        keys: the keys, in UTF-8.
-        rows: int64, the row of each event; one has as many as it has groups.
-        events: the events, a row each.
-    """
-
-    group_ids: Sequence[str]
-    group_start: Int64s
-    key_start: Int64s
-    keys: ByteStrings
-    rows: Int64s
-    events: pa.Table
+    group_ids: Sequence[str]  # the groups
+    group_start: Int64s  # int64 `(groups + 1,)`, where the keys of each begin
+    key_start: Int64s  # int64 `(keys + 1,)`, where the events of each key begin
+    keys: ByteStrings  # the keys, in UTF-8
+    rows: Int64s  # int64, the row of each event; one has as many as it has groups
+    events: pa.Table  # the events, a row each
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":

@@ -14,8 +14,7 @@ from buckets.compiled import compiled, copy_bytes, leaf
 from buckets.errors import BucketsError
 
 Int64s = npt.NDArray[np.int64]
-NOT_NOTED: Final = 2**63 - 1
-"""Stands for the clock of a key whose clock is not noted: later than any."""
+NOT_NOTED: Final = 2**63 - 1  # Stands for the clock of a key whose clock is not noted: later than any
 _OPEN, _CLOSE, _QUOTE, _BACKSLASH, _COMMA, _MINUS, _ZERO, _UNICODE = map(ord, '[]"\\,-0u')
 _SHORT: Final = {"\b": "b", "\t": "t", "\n": "n", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
 _LONG: Final = {character: letter for letter, character in _SHORT.items()}
@@ -25,10 +24,8 @@ _MEANT: Final = np.array([ord(_LONG.get(chr(byte), chr(byte))) for byte in range
 """By what stands behind a backslash, the byte that is meant."""
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _NUMBER_BYTES: Final = 20
-_LONGEST: Final = 6
-"""Bytes that one byte of a key takes at most."""
-_QUOTES, _COMMAS, _BRACKETS = 2, 1, 2
-"""Bytes of what stands around a key, between two, and around a list."""
+_LONGEST: Final = 6  # Bytes that one byte of a key takes at most
+_QUOTES, _COMMAS, _BRACKETS = 2, 1, 2  # Bytes of what stands around a key, between two, and around a list
 
 
 def read_chunks(chunks: ByteStrings, groups: ByteStrings) -> tuple[ByteStrings, Int64s, Int64s]:

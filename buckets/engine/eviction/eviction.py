@@ -36,8 +36,7 @@ from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
-_NO_GENERATION = -1
-"""That of no head: of groups that are gone."""
+_NO_GENERATION = -1  # That of no head: of groups that are gone
 
 
 class _Remembered(NamedTuple):
@@ -49,18 +48,12 @@ class _Remembered(NamedTuple):
 
 @dataclass
 class Eviction:
-    """The eviction that follows the scoring of one shard's share of a batch.
+    """The eviction that follows the scoring of one shard's share of a batch."""
 
-    Attributes:
-        store: the shard's state.
-        plans: the live groups' plans, by the identity of their timelines.
-        schedule: the shard's eviction schedule.
-        evicted: by the name of a group that is there, how many keys were evicted in this batch.
-    """
-
-    store: ShardStore
-    plans: Mapping[str, GroupPlan]
-    schedule: EvictionSchedule
+    store: ShardStore  # the shard's state
+    plans: Mapping[str, GroupPlan]  # the live groups' plans, by the identity of their timelines
+    schedule: EvictionSchedule  # the shard's eviction schedule
+    # by the name of a group that is there, how many keys were evicted in this batch
     evicted: Counter[str] = field(default_factory=Counter)
     _events: int = 0
     _scored: list[tuple[ByteStrings, Int64s]] = field(default_factory=list)

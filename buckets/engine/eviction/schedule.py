@@ -47,15 +47,11 @@ Booleans = npt.NDArray[np.bool_]
 
 
 class Scheduled(NamedTuple):
-    """Keys as they are in the schedule, or come into it.
+    """Keys as they are in the schedule, or come into it."""
 
-    Attributes:
-        keys: the keys; those that are due stand group by group.
-        noted_ms: int64 `(keys,)`, the clock of each when it was entered, in ms, if it was out of the horizon then;
-            NOT_NOTED otherwise.
-    """
-
-    keys: GroupedKeys
+    keys: GroupedKeys  # the keys; those that are due stand group by group
+    # int64 `(keys,)`, the clock of each when it was entered, in ms, if it was out of the horizon then; NOT_NOTED
+    # otherwise
     noted_ms: Int64s
 
     def take(self, indices: Int64s) -> "Scheduled":
@@ -64,25 +60,19 @@ class Scheduled(NamedTuple):
 
 
 NOTHING_DUE = Scheduled(GroupedKeys([], np.empty(0, np.int64), ByteStrings.of([])), np.empty(0, np.int64))
-Times = Mapping[str, int | None]
-"""By group, what time it is for it, in ms; None where too few keys are known to say."""
+Times = Mapping[str, int | None]  # By group, what time it is for it, in ms; None where too few keys are known to say
 
 
 @dataclass
 class EvictionSchedule:
-    """The eviction schedule of a shard during one batch.
+    """The eviction schedule of a shard during one batch."""
 
-    Attributes:
-        clock: the shard's clock.
-        slots: by group and end of a slot in ms, how many keys are in it.
-        evicted_until_ms: by group, the time of the latest event of all timelines that were evicted, in ms.
-        remembered: the groups of whose keys policies remember something.
-    """
-
-    clock: ShardClock = field(default_factory=ShardClock)
+    clock: ShardClock = field(default_factory=ShardClock)  # the shard's clock
+    # by group and end of a slot in ms, how many keys are in it
     slots: dict[str, dict[int, int]] = field(default_factory=dict)
+    # by group, the time of the latest event of all timelines that were evicted, in ms
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
-    remembered: set[str] = field(default_factory=set)
+    remembered: set[str] = field(default_factory=set)  # the groups of whose keys policies remember something
     _stored: dict[bytes, bytes] = field(default_factory=dict)
     _added: list[tuple[Scheduled, Int64s]] = field(default_factory=list)
 

@@ -31,29 +31,20 @@ from buckets.timeline.head import NO_CLOCK
 
 VOTERS: Final = 63
 QUORUM: Final = 8
-Voter = tuple[int, int]
-"""The hash of a key, and its clock in ms."""
+Voter = tuple[int, int]  # The hash of a key, and its clock in ms
 _COUNT_BYTES, _HASH_BYTES, _CLOCK_BYTES = 2, 4, 8
 _HEADER_BYTES, _VOTE_BYTES = GROUP_BYTES + _COUNT_BYTES, _HASH_BYTES + _CLOCK_BYTES
 _VOTES: Final = np.dtype([("voter", "<u4"), ("clock_ms", "<i8")])
 
 
 class _Voters(NamedTuple):
-    """The voters of groups; a group's stand before each other, who had an event last at the end of its row.
+    """The voters of groups; a group's stand before each other, who had an event last at the end of its row."""
 
-    Attributes:
-        identities: uint8 `(groups, GROUP_BYTES)`.
-        hashes: uint32 `(groups, VOTERS)`, the hash of the key of each.
-        clocks_ms: int64 `(groups, VOTERS)`, its clock.
-        counts: int64 `(groups,)`, how many there are.
-        medians_ms: int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they
-            are too few.
-    """
-
-    identities: npt.NDArray[np.uint8]
-    hashes: npt.NDArray[np.uint32]
-    clocks_ms: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
+    identities: npt.NDArray[np.uint8]  # uint8 `(groups, GROUP_BYTES)`
+    hashes: npt.NDArray[np.uint32]  # uint32 `(groups, VOTERS)`, the hash of the key of each
+    clocks_ms: npt.NDArray[np.int64]  # int64 `(groups, VOTERS)`, its clock
+    counts: npt.NDArray[np.int64]  # int64 `(groups,)`, how many there are
+    # int64 `(groups,)`, the greatest time that more than half of them have come to; NO_CLOCK where they are too few
     medians_ms: npt.NDArray[np.int64]
 
     def take(self, groups: Sequence[int]) -> "_Voters":

@@ -32,42 +32,27 @@ from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-_HELD_BY = (None, *HELD_BY)
-"""What can hold an alert back, by its code; 0 is for those that come out."""
+_HELD_BY = (None, *HELD_BY)  # What can hold an alert back, by its code; 0 is for those that come out
 
 
 @dataclass(frozen=True)
 class Fired:
-    """Events at which rules fired, each key's in the order of arrival: arrays of one length.
+    """Events at which rules fired, each key's in the order of arrival: arrays of one length."""
 
-    Attributes:
-        rules: the rules.
-        rule: the index of each row's rule.
-        events: int64, indices of events.
-        warm: bool, whether no window of the rule can lack something.
-    """
-
-    rules: Sequence[Rule]
-    rule: npt.NDArray[np.int32] | Int64s
-    events: Int64s
-    warm: Flags
+    rules: Sequence[Rule]  # the rules
+    rule: npt.NDArray[np.int32] | Int64s  # the index of each row's rule
+    events: Int64s  # int64, indices of events
+    warm: Flags  # bool, whether no window of the rule can lack something
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What became of events at which rules fired: arrays of one length.
+    """What became of events at which rules fired: arrays of one length."""
 
-    Attributes:
-        fired: the events.
-        is_active: bool, whether it is for `alerts`, held back or not; otherwise for `shadow_alerts`.
-        held_by: uint8, what holds it back, by `_HELD_BY`.
-        held_back: int64, how many alerts of the rule and key have been held back since the last one, before this.
-    """
-
-    fired: Fired
-    is_active: Flags
-    held_by: npt.NDArray[np.uint8]
-    held_back: Int64s
+    fired: Fired  # the events
+    is_active: Flags  # bool, whether it is for `alerts`, held back or not; otherwise for `shadow_alerts`
+    held_by: npt.NDArray[np.uint8]  # uint8, what holds it back, by `_HELD_BY`
+    held_back: Int64s  # int64, how many alerts of the rule and key have been held back since the last one, before this
 
     def rows(self) -> dict[str, Int64s]:
         """Return the rows that go to each output, without outputs that get none."""

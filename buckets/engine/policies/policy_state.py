@@ -31,17 +31,11 @@ ENTRY_VERSION = 1
 
 
 class PolicyEntry(NamedTuple):
-    """What is remembered of a key.
+    """What is remembered of a key."""
 
-    Attributes:
-        generation: that of its group.
-        latest_ms: the greatest time of an event that has changed it, in ms.
-        rules: by rule_id.
-    """
-
-    generation: int
-    latest_ms: int
-    rules: dict[str, RuleState]
+    generation: int  # that of its group
+    latest_ms: int  # the greatest time of an event that has changed it, in ms
+    rules: dict[str, RuleState]  # by rule_id
 
     def needed_until_ms(self, group: Group) -> int:
         """Return until when policies of the group need the entry, in ms; NO_CLOCK where none does."""

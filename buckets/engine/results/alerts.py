@@ -21,19 +21,13 @@ _POSITION = ("source", "source_order", "position")
 
 @dataclass(frozen=True)
 class FiredRules:
-    """Rules of one group at the events at which they fired.
+    """Rules of one group at the events at which they fired."""
 
-    Attributes:
-        table: the events of the group.
-        fired: the events at which they fired, a row for each rule and event.
-        columns: gives, for some of these rows, the columns of alerts that say what was found.
-        key_order: in which order keys are written; empty for that of the group.
-    """
-
-    table: KeyedTable
-    fired: Fired
+    table: KeyedTable  # the events of the group
+    fired: Fired  # the events at which they fired, a row for each rule and event
+    # gives, for some of these rows, the columns of alerts that say what was found
     columns: Callable[[Int64s], dict[str, pa.Array]]
-    key_order: Sequence[str] = ()
+    key_order: Sequence[str] = ()  # in which order keys are written; empty for that of the group
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:

@@ -335,21 +335,13 @@ def _texts(of_rows: Sequence["_OfRule"], whole: Int64s, micro: npt.NDArray[np.in
 
 
 class _OfRule(NamedTuple):
-    """What all alerts of a rule share.
+    """What all alerts of a rule share."""
 
-    Attributes:
-        rule: the rule.
-        feature: the name of its feature.
-        texts: what they say alike.
-        factor: how many of the last digits of a value make one unit of what the kernel gives.
-        scale: the digits of a value after the point.
-    """
-
-    rule: Rule
-    feature: str
-    texts: RuleTexts
-    factor: int
-    scale: int
+    rule: Rule  # the rule
+    feature: str  # the name of its feature
+    texts: RuleTexts  # what they say alike
+    factor: int  # how many of the last digits of a value make one unit of what the kernel gives
+    scale: int  # the digits of a value after the point
 
     @classmethod
     def of(cls, plan: GroupPlan, number: int) -> "_OfRule":

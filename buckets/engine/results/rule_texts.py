@@ -15,17 +15,11 @@ JSON_FLAG = {True: "true", False: "false"}
 
 
 class RuleTexts(NamedTuple):
-    """What all results of a rule say alike.
+    """What all results of a rule say alike."""
 
-    Attributes:
-        term_starts: the beginnings of the terms, in the order of the features.
-        pieces: the condition in English, cut where values stand in it.
-        names: the features and fields whose values stand between these pieces.
-    """
-
-    term_starts: tuple[str, ...]
-    pieces: tuple[str, ...]
-    names: tuple[str, ...]
+    term_starts: tuple[str, ...]  # the beginnings of the terms, in the order of the features
+    pieces: tuple[str, ...]  # the condition in English, cut where values stand in it
+    names: tuple[str, ...]  # the features and fields whose values stand between these pieces
 
     @classmethod
     def of(cls, rule: Rule) -> "RuleTexts":

@@ -46,8 +46,7 @@ from buckets.rules.completeness import Stretch, Stretches, joined
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
-OVERFLOWED = "overflow"
-"""The reason of events that would take the sum of a rule past 64 bits."""
+OVERFLOWED = "overflow"  # The reason of events that would take the sum of a rule past 64 bits
 
 
 class ShardMemory(NamedTuple):
@@ -59,28 +58,22 @@ class ShardMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """Counts of one batch.
+    """Counts of one batch."""
 
-    Attributes:
-        rules: by output (`alerts`, `shadow_alerts`, `held_alerts`), how many rows each rule has in it.
-        dead_letters: events by what is wrong with them: the name of a field, `unreadable` or `overflow`.
-        skipped: messages that are neither events nor faulty, by a word that says why.
-        times: event times by what there is to say of them, as `conversion.EventTimes` counts them.
-        rounded: by measure, how many values of its events were rounded.
-        new_keys: by group, how many keys have a timeline that had none.
-        evicted_keys: by group, how many keys have none any more.
-        shards: by number, what a worker holds of the shards that had something to do.
-        partitions: by group, sampled keys and the partitions of the topic in which they were; empty of other sources.
-    """
-
+    # by output (`alerts`, `shadow_alerts`, `held_alerts`), how many rows each rule has in it
     rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # events by what is wrong with them: the name of a field, `unreadable` or `overflow`
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    # messages that are neither events nor faulty, by a word that says why
     skipped: Mapping[str, int] = field(default_factory=dict)
+    # event times by what there is to say of them, as `conversion.EventTimes` counts them
     times: Mapping[str, int] = field(default_factory=dict)
-    rounded: Mapping[str, int] = field(default_factory=dict)
-    new_keys: Mapping[str, int] = field(default_factory=dict)
-    evicted_keys: Mapping[str, int] = field(default_factory=dict)
+    rounded: Mapping[str, int] = field(default_factory=dict)  # by measure, how many values of its events were rounded
+    new_keys: Mapping[str, int] = field(default_factory=dict)  # by group, how many keys have a timeline that had none
+    evicted_keys: Mapping[str, int] = field(default_factory=dict)  # by group, how many keys have none any more
+    # by number, what a worker holds of the shards that had something to do
     shards: Mapping[int, ShardMemory] = field(default_factory=dict)
+    # by group, sampled keys and the partitions of the topic in which they were; empty of other sources
     partitions: Mapping[str, Seen] = field(default_factory=dict)
 
 
@@ -314,10 +307,8 @@ def _account(
 
 
 Int64s = npt.NDArray[np.int64]
-ARRIVAL = ("source_order", "source", "position")
-"""The order of arrival."""
-PIECES = 32
-"""How many pieces there are: more tasks than that cannot work on the results of a batch at once."""
+ARRIVAL = ("source_order", "source", "position")  # The order of arrival
+PIECES = 32  # How many pieces there are: more tasks than that cannot work on the results of a batch at once
 
 
 def cut_by_event(packed: bytes) -> list[bytes]:

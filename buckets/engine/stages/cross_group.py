@@ -28,8 +28,7 @@ from buckets.rules.group import Group
 from buckets.rules.prepared import PreparedRules
 from buckets.rules.rule_set import RuleSet
 
-PARTS = "parts"
-"""The output that carries parts to where they meet."""
+PARTS = "parts"  # The output that carries parts to where they meet
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _CLOCK = "clock_ms"
@@ -37,8 +36,7 @@ _NO_FLAGS = np.empty(0, np.bool_)
 _NO_NUMBERS: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * len(COMPUTED)
 _NO_PART = ComputedPart(Computed(*_NO_NUMBERS)._replace(exact=_NO_FLAGS), _NO_FLAGS, _NO_FLAGS)
 _EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
-_EVENT = tuple(_EVENT_TYPES)
-"""What an event is known by within a batch; nearly always the first of these are enough."""
+_EVENT = tuple(_EVENT_TYPES)  # What an event is known by within a batch; nearly always the first of these are enough
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
@@ -119,19 +117,12 @@ def _judge(prepared: PreparedRules, needed: Sequence["_Arrived"]) -> Iterator[Ju
 
 @dataclass(frozen=True)
 class _Arrived:
-    """What has arrived of a group.
+    """What has arrived of a group."""
 
-    Attributes:
-        fields: by which it groups.
-        known: the columns of `_EVENT`.
-        parts: its parts, at these events.
-        table: the events themselves, if some rule has its key in this group.
-    """
-
-    fields: tuple[str, ...]
-    known: pa.Table
-    parts: Mapping[Part, ComputedPart]
-    table: KeyedTable | None
+    fields: tuple[str, ...]  # by which it groups
+    known: pa.Table  # the columns of `_EVENT`
+    parts: Mapping[Part, ComputedPart]  # its parts, at these events
+    table: KeyedTable | None  # the events themselves, if some rule has its key in this group
 
     @classmethod
     def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema, lists: Lists) -> "_Arrived":

@@ -31,13 +31,10 @@ from buckets.kernel.plan import GroupPlan
 from buckets.lists.index import Lists
 from buckets.rules.completeness import Fill, Filled, Piece, fill_identity
 
-FILLS = "fills"
-"""The output that says how far a shard has come with a fill, as JSON."""
+FILLS = "fills"  # The output that says how far a shard has come with a fill, as JSON
 OVERVIEW = b"fills"
-READ_AT_ONCE = 16
-"""So many entries that wait are read in one call."""
-MOST_REMOVED = 64
-"""So many entries that wait are removed in one batch of a fill that has ended early."""
+READ_AT_ONCE = 16  # So many entries that wait are read in one call
+MOST_REMOVED = 64  # So many entries that wait are removed in one batch of a fill that has ended early
 _NUMBER_BYTES = 8
 
 
@@ -67,25 +64,18 @@ class FillSource(Protocol):
         """Return lists in their versions."""
 
 
-FillSources = Mapping[int, FillSource]
-"""By the number of a fill."""
+FillSources = Mapping[int, FillSource]  # By the number of a fill
 NO_SOURCES: FillSources = MappingProxyType({})
 TakeIn = Callable[[GroupPlan, EventsByKey, Lists], None]
 
 
 @dataclass
 class Progress:
-    """How far a shard has come with a fill.
+    """How far a shard has come with a fill."""
 
-    Attributes:
-        chunk: the next chunk of history.
-        first: the number of the first entry that waits.
-        next: of the next that will.
-    """
-
-    chunk: int = 0
-    first: int = 0
-    next: int = 0
+    chunk: int = 0  # the next chunk of history
+    first: int = 0  # the number of the first entry that waits
+    next: int = 0  # of the next that will
 
 
 class Filling:

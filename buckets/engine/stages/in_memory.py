@@ -61,42 +61,27 @@ def memory_stores() -> DriverStores:
 
 @dataclass(frozen=True)
 class BatchResults:
-    """What came out of one micro-batch.
+    """What came out of one micro-batch."""
 
-    Attributes:
-        payloads: by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out.
-        account: what became of each event.
-        fills: how far each shard has come with each fill, as JSON.
-    """
-
+    # by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out
     payloads: dict[str, list[bytes]]
-    account: BatchAccount
-    fills: list[bytes] = field(default_factory=list)
+    account: BatchAccount  # what became of each event
+    fills: list[bytes] = field(default_factory=list)  # how far each shard has come with each fill, as JSON
 
 
-Pending = Callable[[], Iterable[Produced]]
-"""Waits for what shards put out."""
-SourcesOf = Callable[[int], FillSources]
-"""By shard, the history of what is being filled."""
+Pending = Callable[[], Iterable[Produced]]  # Waits for what shards put out
+SourcesOf = Callable[[int], FillSources]  # By shard, the history of what is being filled
 
 
 @dataclass
 class InMemoryJob:
-    """Scores micro-batches one after the other, and keeps the timelines between them.
+    """Scores micro-batches one after the other, and keeps the timelines between them."""
 
-    Attributes:
-        scorer: the event schema and the settings of the batches that begin now.
-        new_store: makes the store of a shard when its first event comes.
-        stores: by shard, its timelines.
-        driver: what a job keeps on its driver.
-        batches: how many micro-batches there have been.
-    """
-
-    scorer: Scorer
-    new_store: Callable[[], ShardStore] = memory_store
-    stores: dict[int, ShardStore] = field(default_factory=dict)
-    driver: DriverStores = field(default_factory=memory_stores)
-    batches: int = 0
+    scorer: Scorer  # the event schema and the settings of the batches that begin now
+    new_store: Callable[[], ShardStore] = memory_store  # makes the store of a shard when its first event comes
+    stores: dict[int, ShardStore] = field(default_factory=dict)  # by shard, its timelines
+    driver: DriverStores = field(default_factory=memory_stores)  # what a job keeps on its driver
+    batches: int = 0  # how many micro-batches there have been
 
     def score_batch(
         self,
@@ -166,10 +151,8 @@ class InMemoryJob:
         return BatchResults(payloads, account, payloads.pop(FILLS, []))
 
 
-Values = Mapping[tuple[str, bytes], bytes]
-"""By the names of a store and of a map in it, and a key."""
-Changes = Mapping[tuple[str, bytes], bytes | None]
-"""The same; None where an entry is gone."""
+Values = Mapping[tuple[str, bytes], bytes]  # By the names of a store and of a map in it, and a key
+Changes = Mapping[tuple[str, bytes], bytes | None]  # The same; None where an entry is gone
 _STORES = [field.name for field in fields(DriverStores)]
 _MAPS = [field.name for field in fields(ShardStore)]
 

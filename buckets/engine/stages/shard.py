@@ -54,44 +54,30 @@ from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
-COUNTS = "counts"
-"""The output that carries counts of events, as JSON."""
+COUNTS = "counts"  # The output that carries counts of events, as JSON
 
 
 @dataclass(frozen=True)
 class Produced:
-    """Something that came out.
+    """Something that came out."""
 
-    Attributes:
-        output: the name of its output.
-        rows: how many rows.
-        payload: the rows.
-        by_rule: how many rows each rule has, of alerts of any kind; it does not leave the stage.
-    """
-
-    output: str
-    rows: int
-    payload: bytes
+    output: str  # the name of its output
+    rows: int  # how many rows
+    payload: bytes  # the rows
+    # how many rows each rule has, of alerts of any kind; it does not leave the stage
     by_rule: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores shards under fixed settings.
+    """Scores shards under fixed settings."""
 
-    Attributes:
-        schema: the event schema.
-        engine: the settings that decide results.
-        evaluations: whether every evaluation is put out, or alerts only.
-        lists: those of the batch, into which filters and conditions may look.
-        features: whether features are put out as columns, in place of alerts and evaluations.
-    """
-
-    schema: EventSchema
-    engine: EngineSettings
-    evaluations: bool
+    schema: EventSchema  # the event schema
+    engine: EngineSettings  # the settings that decide results
+    evaluations: bool  # whether every evaluation is put out, or alerts only
+    # those of the batch, into which filters and conditions may look
     lists: Lists = field(default_factory=lambda: NO_LISTS)
-    features: bool = False
+    features: bool = False  # whether features are put out as columns, in place of alerts and evaluations
 
     def score(
         self,

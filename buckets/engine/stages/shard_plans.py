@@ -23,21 +23,15 @@ from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
-_KEPT = 8
-"""So many rule sets are remembered: those of events, of alerts, and a few of before."""
+_KEPT = 8  # So many rule sets are remembered: those of events, of alerts, and a few of before
 
 
 @dataclass(frozen=True)
 class GroupSet:
-    """Groups whose events are scored together.
+    """Groups whose events are scored together."""
 
-    Attributes:
-        schema: the event schema.
-        plans: their plans.
-    """
-
-    schema: EventSchema
-    plans: Sequence[GroupPlan]
+    schema: EventSchema  # the event schema
+    plans: Sequence[GroupPlan]  # their plans
 
     @cached_property
     def joined(self) -> GroupPlans:
@@ -91,17 +85,11 @@ def _track(group: Group, name: str, schema: EventSchema) -> Track | None:
 
 @dataclass(frozen=True)
 class ShardPlans:
-    """The plans of the rules of a batch.
+    """The plans of the rules of a batch."""
 
-    Attributes:
-        rule_set: the rules.
-        schema: the event schema.
-        engine: the settings that decide results.
-    """
-
-    rule_set: RuleSet
-    schema: EventSchema
-    engine: EngineSettings
+    rule_set: RuleSet  # the rules
+    schema: EventSchema  # the event schema
+    engine: EngineSettings  # the settings that decide results
 
     @cached_property
     def by_state_id(self) -> dict[str, GroupPlan]:

@@ -31,17 +31,11 @@ from buckets.rules.rule_set import RuleSet, first_rule_set
 
 @dataclass(frozen=True)
 class OutputDecoder:
-    """Decodes what the shards of one batch produced.
+    """Decodes what the shards of one batch produced."""
 
-    Attributes:
-        rule_set: the rules of the batch.
-        schema: its event schema.
-        engine: its settings.
-    """
-
-    rule_set: RuleSet
-    schema: EventSchema
-    engine: EngineSettings
+    rule_set: RuleSet  # the rules of the batch
+    schema: EventSchema  # its event schema
+    engine: EngineSettings  # its settings
 
     def tables(self, output: str, payloads: Iterable[bytes]) -> Iterator[pa.Table]:
         """Yield the rows of an output, a table for each payload, decoded one after the other.
@@ -81,10 +75,8 @@ _RULE = Rule.model_validate(
     }
 )
 _DECORATED = re.compile(rb"^@(?:compiled|leaf|inlined|allocating)$", re.MULTILINE)
-_EVENTS = 300
-"""So many that a timeline gets pages, and the second batch reads some."""
-_PAUSE_MS = 3 * 3_600_000
-"""Longer than the horizon."""
+_EVENTS = 300  # So many that a timeline gets pages, and the second batch reads some
+_PAUSE_MS = 3 * 3_600_000  # Longer than the horizon
 
 
 def _arrivals(first: int, time_ms: int, keys: int) -> pa.RecordBatch:

@@ -22,10 +22,8 @@ from buckets.engine.storage.key import ArenaMemory, MemoryPart, PrivateMemory
 
 HASH, AT, KEY_BYTES, VALUE_BYTES, ROOM, PLACE, USED = range(7)
 """The columns of an entry. With one that is empty a row never lies in two lines of the processor's cache."""
-STORED: Final = -1
-"""The place of an entry that is as the store has it."""
-PENDING: Final = -2
-"""The place of an entry that the running batch has changed."""
+STORED: Final = -1  # The place of an entry that is as the store has it
+PENDING: Final = -2  # The place of an entry that the running batch has changed
 ABSENT: Final = -1
 _COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)
 """The counters: entries, bytes in the buffer, those of them that nothing points at, bytes of what was used since the
@@ -33,8 +31,7 @@ epoch began, entries that the running batch has changed, and bytes of entries th
 ENTRY_BYTES: Final = 68
 """What an entry takes besides its bytes: its row of 32, up to four places of 4 in the table, what is rounded up, and 4
 in the list of its segment."""
-_FEWEST, _FEWEST_BYTES, _UNIT = 64, 1 << 12, 16
-"""An entry lies at a multiple of `_UNIT` bytes, in which `AT` counts."""
+_FEWEST, _FEWEST_BYTES, _UNIT = 64, 1 << 12, 16  # An entry lies at a multiple of `_UNIT` bytes, in which `AT` counts
 _FNV_PRIME, _MIXER, _HALF = np.uint64(0x100000001B3), np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 _31_BITS = np.uint64(0x7FFFFFFF)
 ENTRIES, TABLE = MemoryPart("entries", np.int32, 8), MemoryPart("table", np.int32)
@@ -46,19 +43,12 @@ Int32s = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ArenaNumbers:
-    """What an arena is besides its arrays.
+    """What an arena is besides its arrays."""
 
-    Attributes:
-        counters: its counters.
-        table_rows: how large its table is.
-        seed: of its hashes.
-        epoch: the running one.
-    """
-
-    counters: tuple[int, ...]
-    table_rows: int
-    seed: int
-    epoch: int
+    counters: tuple[int, ...]  # its counters
+    table_rows: int  # how large its table is
+    seed: int  # of its hashes
+    epoch: int  # the running one
 
 
 class Arena:

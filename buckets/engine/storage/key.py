@@ -128,17 +128,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class MemoryPart:
-    """An array that grows.
+    """An array that grows."""
 
-    Attributes:
-        name: what it is called.
-        dtype: of its numbers.
-        columns: how many numbers a row has; 1 for an array of one dimension.
-    """
-
-    name: str
-    dtype: type[np.generic]
-    columns: int = 1
+    name: str  # what it is called
+    dtype: type[np.generic]  # of its numbers
+    columns: int = 1  # how many numbers a row has; 1 for an array of one dimension
 
     @property
     def row_bytes(self) -> int:

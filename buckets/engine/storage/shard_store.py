@@ -94,30 +94,19 @@ class ShardStore:
 
 @dataclass(frozen=True)
 class DriverStores:
-    """The state outside the shards, on the driver.
+    """The state outside the shards, on the driver."""
 
-    Attributes:
-        cross_group: what policies remember of rules over events that have features of several groups.
-        alerts: the timelines of alerts.
-        alerts_cross_group: what policies remember of rules over alerts that have features of several groups.
-    """
-
-    cross_group: ShardStore
-    alerts: ShardStore
-    alerts_cross_group: ShardStore
+    cross_group: ShardStore  # what policies remember of rules over events that have features of several groups
+    alerts: ShardStore  # the timelines of alerts
+    alerts_cross_group: ShardStore  # what policies remember of rules over alerts that have features of several groups
 
 
 @dataclass(frozen=True)
 class Section:
-    """One of the maps, in a map that holds several.
+    """One of the maps, in a map that holds several."""
 
-    Attributes:
-        entries: the map that holds it.
-        name: what its keys begin with there.
-    """
-
-    entries: Entries
-    name: bytes
+    entries: Entries  # the map that holds it
+    name: bytes  # what its keys begin with there
 
     def read(self, keys: ByteStrings) -> ByteStrings:
         """Return the values of keys; empty where there is none."""
@@ -236,17 +225,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class StoredHeads:
-    """The heads of keys, read from a store.
+    """The heads of keys, read from a store."""
 
-    Attributes:
-        store: the shard's state.
-        state_keys: where each head lies.
-        heads: the heads; empty for a key that is new.
-    """
-
-    store: ShardStore
-    state_keys: ByteStrings
-    heads: ByteStrings
+    store: ShardStore  # the shard's state
+    state_keys: ByteStrings  # where each head lies
+    heads: ByteStrings  # the heads; empty for a key that is new
 
     @classmethod
     def read(cls, store: ShardStore, state_keys: ByteStrings) -> "StoredHeads":
@@ -310,17 +293,11 @@ def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
 
 @dataclass(frozen=True)
 class GroupedKeys:
-    """Keys of some groups.
+    """Keys of some groups."""
 
-    Attributes:
-        group_ids: the groups.
-        groups: int64 `(keys,)`, the group of each key, as its index in `group_ids`.
-        state_keys: where their heads lie.
-    """
-
-    group_ids: Sequence[str]
-    groups: Int64s
-    state_keys: ByteStrings
+    group_ids: Sequence[str]  # the groups
+    groups: Int64s  # int64 `(keys,)`, the group of each key, as its index in `group_ids`
+    state_keys: ByteStrings  # where their heads lie
 
     @classmethod
     def of(cls, group_id: str, state_keys: ByteStrings) -> "GroupedKeys":

@@ -39,42 +39,26 @@ _MOST_ROWS = 100_000
 
 @dataclass(frozen=True)
 class FeatureValues:
-    """A feature at the events of a rule.
+    """A feature at the events of a rule."""
 
-    Attributes:
-        feature: the feature, without its name.
-        values: its values and bounds.
-        counted: int64, how many events its window holds that it counts.
-        warm: bool, whether nothing that its window needs can be missing.
-    """
-
-    feature: NamedFeature
-    values: Values
-    counted: Int64s
-    warm: Flags
+    feature: NamedFeature  # the feature, without its name
+    values: Values  # its values and bounds
+    counted: Int64s  # int64, how many events its window holds that it counts
+    warm: Flags  # bool, whether nothing that its window needs can be missing
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A rule at the events to which its filter applies, and of which all its features are known.
+    """A rule at the events to which its filter applies, and of which all its features are known."""
 
-    Attributes:
-        rule: the rule.
-        table: the events of the group of its own key.
-        events: int64, indices into that table.
-        features: by name, at these events.
-        fired: bool, at which of them the condition is true.
-    """
-
-    rule: Rule
-    table: KeyedTable
-    events: Int64s
-    features: dict[str, FeatureValues]
-    fired: Flags
+    rule: Rule  # the rule
+    table: KeyedTable  # the events of the group of its own key
+    events: Int64s  # int64, indices into that table
+    features: dict[str, FeatureValues]  # by name, at these events
+    fired: Flags  # bool, at which of them the condition is true
 
 
-PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]
-"""Parts by the fields of their group."""
+PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]  # Parts by the fields of their group
 
 
 def judge(
@@ -289,8 +273,7 @@ def _values(rows: Rows, scale: int, digits: int) -> Values:
     return Values(scaled, scale, rows.event_count > 0, lower, upper, rows.count_lower == 0, rows.exact)
 
 
-FEATURES = "features"
-"""The output that carries features as columns, a table for a rule and a shard."""
+FEATURES = "features"  # The output that carries features as columns, a table for a rule and a shard
 RULE, POSITION, FIRED = "rule_id", "position", "fired"
 _NO_EVENTS = np.empty(0, np.int64)
 

@@ -27,19 +27,12 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The scored events of one group and shard.
+    """The scored events of one group and shard."""
 
-    Attributes:
-        plan: the group's plan.
-        ruleset_version: version of the rule set that evaluated the events.
-        table: the events, key by key, each key's in arrival order.
-        scored: outcomes and rows.
-    """
-
-    plan: GroupPlan
-    ruleset_version: int
-    table: KeyedTable
-    scored: Scored
+    plan: GroupPlan  # the group's plan
+    ruleset_version: int  # version of the rule set that evaluated the events
+    table: KeyedTable  # the events, key by key, each key's in arrival order
+    scored: Scored  # outcomes and rows
 
     @cached_property
     def clocks_ms(self) -> Int64s:
@@ -60,25 +53,17 @@ class ScoredGroup:
 
 
 Flags = npt.NDArray[np.bool_]
-_VALUES = ("whole", "micro", "event_count")
-"""What is told of a part all of whose values are known."""
+_VALUES = ("whole", "micro", "event_count")  # What is told of a part all of whose values are known
 
 
 @dataclass(frozen=True)
 class ComputedPart:
-    """A part at some events.
+    """A part at some events."""
 
-    Attributes:
-        computed: its values and bounds, `(events,)`.
-        there: bool, whether it was computed; it is not for an event that is too late for its window.
-        warm: bool, whether nothing that its window needs can be missing.
-        outside: bool, whether the event does not belong to the part's group; None where all do.
-    """
-
-    computed: Computed
-    there: Flags
-    warm: Flags
-    outside: Flags | None = None
+    computed: Computed  # its values and bounds, `(events,)`
+    there: Flags  # bool, whether it was computed; it is not for an event that is too late for its window
+    warm: Flags  # bool, whether nothing that its window needs can be missing
+    outside: Flags | None = None  # bool, whether the event does not belong to the part's group; None where all do
 
     def take(self, rows: Int64s) -> "ComputedPart":
         """Return the part at some of the events."""
@@ -99,15 +84,10 @@ class ComputedPart:
 
 @dataclass(frozen=True)
 class GroupParts:
-    """Parts at the same events.
+    """Parts at the same events."""
 
-    Attributes:
-        events: int64, the indices of the events in their group's table, ascending.
-        parts: by part.
-    """
-
-    events: Int64s
-    parts: dict[Part, ComputedPart]
+    events: Int64s  # int64, the indices of the events in their group's table, ascending
+    parts: dict[Part, ComputedPart]  # by part
 
 
 def group_parts(group: ScoredGroup) -> GroupParts:

@@ -150,17 +150,12 @@ _SQUARES: dict[ColumnKind, Callable[[Int64s], Int64s]] = {
 
 @dataclass(frozen=True)
 class Compared:
-    """A duplicate beside the event that had arrived.
+    """A duplicate beside the event that had arrived."""
 
-    Attributes:
-        fields: those that could be compared.
-        other: of these the ones that differ, as the event had them that had arrived; without those that are not known.
-        own: the same fields as the duplicate has them.
-    """
-
-    fields: list[str]
+    fields: list[str]  # those that could be compared
+    # of these the ones that differ, as the event had them that had arrived; without those that are not known
     other: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)  # the same fields as the duplicate has them
 
 
 @dataclass(frozen=True)

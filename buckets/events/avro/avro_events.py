@@ -35,8 +35,7 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _UUID = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 _SHOWN = 40
 _AN_OBJECT = "is an object, and must be one value"
-_NO_RECORD = AvroType("no record")
-"""What stands for a type that is no record, where a path to a field leads into one."""
+_NO_RECORD = AvroType("no record")  # What stands for a type that is no record, where a path to a field leads into one
 NO_VALUES = {"array": A_LIST, "map": _AN_OBJECT, "record": _AN_OBJECT, _NO_RECORD.kind: NO_OBJECT}
 """Why values of some types are no single ones."""
 _WILD = "lies outside the years 1 to 9999"
@@ -296,8 +295,7 @@ class AvroText:
     field: str | None = None
 
 
-SchemaOf = Callable[[int], AvroText]
-"""Returns the schema of a number, or raises SchemaError."""
+SchemaOf = Callable[[int], AvroText]  # Returns the schema of a number, or raises SchemaError
 
 
 def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: SchemaOf) -> pa.RecordBatch:

@@ -28,8 +28,7 @@ from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.decoded import SchemaError
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-DEEPEST = 100
-"""Levels of records in one another that are read, as in Protobuf."""
+DEEPEST = 100  # Levels of records in one another that are read, as in Protobuf
 _UNNAMED = (*PRIMITIVES, "array", "map")
 _LOGICAL = {
     "date": ("int",),
@@ -69,27 +68,16 @@ class RecordField:
 
 @dataclass(eq=False)
 class AvroType:
-    """A type. Types may contain themselves, so a record gets its fields after it is known by name.
+    """A type. Types may contain themselves, so a record gets its fields after it is known by name."""
 
-    Attributes:
-        kind: a primitive's name, or record, enum, fixed, array, map, union.
-        logical: its logical type; empty for none, or one that does not fit.
-        size: how many bytes a fixed has.
-        precision: how many digits a decimal has.
-        scale: how many of them stand after the point.
-        symbols: of an enum.
-        fields: of a record.
-        branches: of a union; the one type of items or values of an array or a map.
-    """
-
-    kind: str
-    logical: str = ""
-    size: int = 0
-    precision: int = 0
-    scale: int = 0
-    symbols: tuple[str, ...] = ()
-    fields: tuple[RecordField, ...] = ()
-    branches: tuple["AvroType", ...] = ()
+    kind: str  # a primitive's name, or record, enum, fixed, array, map, union
+    logical: str = ""  # its logical type; empty for none, or one that does not fit
+    size: int = 0  # how many bytes a fixed has
+    precision: int = 0  # how many digits a decimal has
+    scale: int = 0  # how many of them stand after the point
+    symbols: tuple[str, ...] = ()  # of an enum
+    fields: tuple[RecordField, ...] = ()  # of a record
+    branches: tuple["AvroType", ...] = ()  # of a union; the one type of items or values of an array or a map
 
     def field(self, name: str) -> RecordField | None:
         """Return the field of a record that has a name, or had it before."""

@@ -41,8 +41,7 @@ _BUILT_IN = {
 """What registries know without being told, beside the vendor's own files: of those what payments have."""
 _VENDORS_OWN = re.compile(r"google/protobuf/\w+\.proto", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*", re.ASCII)
-_NAME = "buckets.proto"
-"""The file that a schema is; nothing imports it."""
+_NAME = "buckets.proto"  # The file that a schema is; nothing imports it
 _PLACE = re.compile(r"(?P<file>.*?):(?:(?P<line>\d+):\d+:)? (?P<fault>.*)")
 _COMPILED_WITHIN_S = 60
 _LONGEST_NAME = 200
@@ -50,17 +49,11 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class ProtobufText:
-    """A schema as it is written: a `.proto` file, or a descriptor in base64.
+    """A schema as it is written: a `.proto` file, or a descriptor in base64."""
 
-    Attributes:
-        text: the schema.
-        references: schemas that it imports, each after those that it imports itself.
-        names: the names by which they are imported.
-    """
-
-    text: str
-    references: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    text: str  # the schema
+    references: tuple[str, ...] = ()  # schemas that it imports, each after those that it imports itself
+    names: tuple[str, ...] = ()  # the names by which they are imported
 
 
 @lru_cache(maxsize=256)

@@ -34,8 +34,7 @@ from buckets.events.protobuf.wanted import WantedField, Way, wanted_fields
 from buckets.events.schema import EventSchema
 
 Int64s = npt.NDArray[np.int64]
-SchemaOf = Callable[[int], ProtobufText]
-"""Returns the schema of a number, or raises SchemaError."""
+SchemaOf = Callable[[int], ProtobufText]  # Returns the schema of a number, or raises SchemaError
 _NO_INDEXES = "has no indexes of a message behind its prefix"
 _VARINT = 0
 

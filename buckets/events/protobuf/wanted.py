@@ -24,28 +24,20 @@ from buckets.validation import did_you_mean
 
 TIMESTAMP = "google.protobuf.Timestamp"
 CONFLUENT_DECIMAL, MONEY = "confluent.type.Decimal", "google.type.Money"
-ONE_VALUE = (TIMESTAMP, CONFLUENT_DECIMAL, MONEY)
-"""Messages that are one value."""
+ONE_VALUE = (TIMESTAMP, CONFLUENT_DECIMAL, MONEY)  # Messages that are one value
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = frozenset(("google.type.Decimal", *(f"google.protobuf.{kind}Value" for kind in _WRAPPED)))
 _NO_LIST_BUT_OBJECT = "is an object, and must be a list"
-Way = tuple[FieldDescriptor | int, ...]
-"""Fields, each of the message before it, and numbers of elements of lists."""
+Way = tuple[FieldDescriptor | int, ...]  # Fields, each of the message before it, and numbers of elements of lists
 
 
 @dataclass(frozen=True)
 class WantedField:
-    """A declared field in a message.
+    """A declared field in a message."""
 
-    Attributes:
-        way: from the message to its value; empty where there is none. Of an array to its list.
-        fault: why it can have no value; empty where it can.
-        inner: of an array, the way from an element to its value; None of all others.
-    """
-
-    way: Way = ()
-    fault: str = ""
-    inner: Way | None = None
+    way: Way = ()  # from the message to its value; empty where there is none. Of an array to its list.
+    fault: str = ""  # why it can have no value; empty where it can
+    inner: Way | None = None  # of an array, the way from an element to its value; None of all others
 
 
 def wanted_fields(message: Descriptor, names: Sequence[str], numbers: Mapping[str, Numbers]) -> dict[str, WantedField]:

@@ -15,8 +15,7 @@ from buckets.kafka.follower import TopicMessage
 from buckets.lists.base import Entry
 from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
 
-MOST_FAULTS = 20
-"""So many messages that are not valid are reported one by one between two looks."""
+MOST_FAULTS = 20  # So many messages that are not valid are reported one by one between two looks
 
 
 class ListTopic(WatchedTopic[ListRead]):

@@ -22,8 +22,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.rules.rule import Rule
 
 TABLE = "rule_changes"
-AGAIN_AFTER_S = 10.0
-"""How long after a failed write the next one is tried."""
+AGAIN_AFTER_S = 10.0  # How long after a failed write the next one is tried
 _REMEDY = "the checkpoint has all changes"
 _TIME = pa.timestamp("us", "UTC")
 COLUMNS = pa.schema(

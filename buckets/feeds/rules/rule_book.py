@@ -42,8 +42,7 @@ NO_RULES = RuleSet(0, (), (), {})
 class BackfillSource:
     """Where it is asked that rules get their history from the archive; nowhere in a job without one, as here."""
 
-    can_fill = False
-    """Whether there is an archive."""
+    can_fill = False  # Whether there is an archive
 
     def start(self) -> None:
         """Begin to look for what is asked."""
@@ -284,8 +283,7 @@ def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
     return rows
 
 
-RuleRows = tuple[str, dict[str, RuleChange]]
-"""The table with its version, and by rule the change that its row asks for."""
+RuleRows = tuple[str, dict[str, RuleChange]]  # The table with its version, and by rule the change that its row asks for
 
 
 class RuleTable(WholeRules[RuleRows]):

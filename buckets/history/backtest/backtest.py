@@ -41,39 +41,24 @@ from buckets.rules.flink_message import check_against_schema
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 
-_Recorded = dict[tuple[str, str], dict[Event, Sample]]
-"""By rule and output, the events with a recorded alert."""
+_Recorded = dict[tuple[str, str], dict[Event, Sample]]  # By rule and output, the events with a recorded alert
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """What is asked.
+    """What is asked."""
 
-    Attributes:
-        rules: the rules.
-        schema: the event schema.
-        engine: lateness, collisions and precision.
-        lists: lists that are given.
-        span: the event times that count.
-        history_ms: how much before the range is scored; None for everything.
-        measure: the measure that is the amount of an event; None for none.
-        confirmed: what was fraud; None where that is not known.
-        swept: the variants that are tried too.
-        recorded: the folder of the alerts that were raised; None where there is none.
-        samples: how many keys and events of each kind are shown.
-    """
-
-    rules: tuple[Rule, ...]
-    schema: EventSchema
-    engine: EngineSettings
-    lists: Mapping[str, ListIndex]
-    span: TimeRange = ANY_TIME
-    history_ms: int | None = None
-    measure: str | None = None
-    confirmed: Amounts | None = None
-    swept: SweptRules = NO_SWEEP
-    recorded: Path | None = None
-    samples: int = 5
+    rules: tuple[Rule, ...]  # the rules
+    schema: EventSchema  # the event schema
+    engine: EngineSettings  # lateness, collisions and precision
+    lists: Mapping[str, ListIndex]  # lists that are given
+    span: TimeRange = ANY_TIME  # the event times that count
+    history_ms: int | None = None  # how much before the range is scored; None for everything
+    measure: str | None = None  # the measure that is the amount of an event; None for none
+    confirmed: Amounts | None = None  # what was fraud; None where that is not known
+    swept: SweptRules = NO_SWEEP  # the variants that are tried too
+    recorded: Path | None = None  # the folder of the alerts that were raised; None where there is none
+    samples: int = 5  # how many keys and events of each kind are shown
 
     def check(self) -> None:
         """See that it can be answered.

@@ -18,8 +18,7 @@ from buckets.outputs.comparison import PARTS, Caught, Comparison
 from buckets.pages.page import Mark, render, round_values
 from buckets.printable import key_words
 
-WIDTH, HEIGHT = 720, 220
-"""Of the drawing within the axes, in units of SVG."""
+WIDTH, HEIGHT = 720, 220  # Of the drawing within the axes, in units of SVG
 _CLASSES: dict[Caught, str] = {"only_a": "old", "only_b": "new", "both": "both"}
 
 
@@ -194,8 +193,7 @@ def _curve(
     return Curve(name, kind, points, path)
 
 
-_LEAST_SHARE = 20
-"""A day counts with one event of so many of a usual day."""
+_LEAST_SHARE = 20  # A day counts with one event of so many of a usual day
 
 
 class CountedDays:

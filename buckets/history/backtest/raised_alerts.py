@@ -32,25 +32,17 @@ from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
-_ARRIVAL = "source_order"
-"""The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`."""
+_ARRIVAL = "source_order"  # The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`
 
 
 @dataclass(frozen=True)
 class AlertedEvents:
-    """The rows at which something has alerted, in no order: arrays of one length.
+    """The rows at which something has alerted, in no order: arrays of one length."""
 
-    Attributes:
-        arrival: int64, the number of the row.
-        time_ms: int64.
-        event_id: the ids.
-        amount: int64, scaled; 0 where there is none.
-    """
-
-    arrival: Int64s
-    time_ms: Int64s
-    event_id: pa.Array
-    amount: Int64s
+    arrival: Int64s  # int64, the number of the row
+    time_ms: Int64s  # int64
+    event_id: pa.Array  # the ids
+    amount: Int64s  # int64, scaled; 0 where there is none
 
     @cached_property
     def event(self) -> Int64s:

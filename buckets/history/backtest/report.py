@@ -34,22 +34,14 @@ class FraudFigures:
 
     Money is *saved* where a payment that was fraud alerted itself, or arrived after an alert of the range for the same
     values of the alerting rule's `group_by`; a rule that groups by nothing saves only what alerts itself.
-
-    Attributes:
-        confirmed: how many events of the range are confirmed fraud.
-        alerted: how many different events alerted.
-        caught: how many of these are confirmed fraud.
-        after: how many others of the confirmed ones arrived after an alert of their key.
-        caught_amount: what was caught.
-        after_amount: what arrived after an alert.
     """
 
-    confirmed: int
-    alerted: int
-    caught: int
-    after: int
-    caught_amount: Decimal
-    after_amount: Decimal
+    confirmed: int  # how many events of the range are confirmed fraud
+    alerted: int  # how many different events alerted
+    caught: int  # how many of these are confirmed fraud
+    after: int  # how many others of the confirmed ones arrived after an alert of their key
+    caught_amount: Decimal  # what was caught
+    after_amount: Decimal  # what arrived after an alert
 
     @property
     def fraud_of_alerted(self) -> Fraction | None:
@@ -69,23 +61,14 @@ class FraudFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """What some rules have raised together.
+    """What some rules have raised together."""
 
-    Attributes:
-        alerts: how many alerts.
-        held: how many alerts policies have held back.
-        events: how many different events alerted.
-        keys: how many different keys.
-        amount: the sum of the amounts of these events; None where events have no amount.
-        fraud: alerts beside confirmed fraud; None where that is not known.
-    """
-
-    alerts: int
-    held: int
-    events: int
-    keys: int
-    amount: Decimal | None
-    fraud: FraudFigures | None
+    alerts: int  # how many alerts
+    held: int  # how many alerts policies have held back
+    events: int  # how many different events alerted
+    keys: int  # how many different keys
+    amount: Decimal | None  # the sum of the amounts of these events; None where events have no amount
+    fraud: FraudFigures | None  # alerts beside confirmed fraud; None where that is not known
 
 
 @dataclass(frozen=True)
@@ -98,23 +81,14 @@ class KeyCount:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What a rule has raised.
+    """What a rule has raised."""
 
-    Attributes:
-        rule_id: the rule.
-        state: ACTIVE, or SHADOW of one on trial.
-        sentence: the rule in English.
-        figures: what it raised; of a rule on trial its shadow alerts.
-        keys: those with most alerts.
-        overlap: with its recorded alerts; None where none are known.
-    """
-
-    rule_id: str
-    state: State
-    sentence: str
-    figures: Figures
-    keys: tuple[KeyCount, ...]
-    overlap: Comparison | None
+    rule_id: str  # the rule
+    state: State  # ACTIVE, or SHADOW of one on trial
+    sentence: str  # the rule in English
+    figures: Figures  # what it raised; of a rule on trial its shadow alerts
+    keys: tuple[KeyCount, ...]  # those with most alerts
+    overlap: Comparison | None  # with its recorded alerts; None where none are known
 
 
 @dataclass(frozen=True)
@@ -190,8 +164,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 _OVERLAP: dict[str, Caught] = {title: part for part, title in TITLES.items()}
 _OF_FRAUD = ("precision", "recall", "caught", "saved")
 _SHARES = ("precision", "recall")
-FIGURES = ("alerts", "events", "keys", "held", "amount", *_OF_FRAUD, *_OVERLAP)
-"""What can be asked for."""
+FIGURES = ("alerts", "events", "keys", "held", "amount", *_OF_FRAUD, *_OVERLAP)  # What can be asked for
 _FORM = re.compile(
     rf"({'|'.join(FIGURES)})(?: of (.+?))?\s*(<=|>=|!=|<|>|=)\s*(-?\d[\d,]*(?:\.\d+)?)(%?)( (?:per|a) day)?", re.ASCII
 )
@@ -200,23 +173,14 @@ _LIKE = "write it as in `alerts < 500 per day`, `precision >= 0.2`, `alerts of R
 
 @dataclass(frozen=True)
 class Expectation:
-    """A comparison that is to hold.
+    """A comparison that is to hold."""
 
-    Attributes:
-        text: as it was written.
-        figure: one of `FIGURES`.
-        rule_id: of which rule; None for all ACTIVE rules together.
-        operator: how it is compared.
-        number: with what.
-        is_per_day: whether the figure is divided by the days that count, see `CountedDays`.
-    """
-
-    text: str
-    figure: str
-    rule_id: str | None
-    operator: str
-    number: Fraction
-    is_per_day: bool
+    text: str  # as it was written
+    figure: str  # one of `FIGURES`
+    rule_id: str | None  # of which rule; None for all ACTIVE rules together
+    operator: str  # how it is compared
+    number: Fraction  # with what
+    is_per_day: bool  # whether the figure is divided by the days that count, see `CountedDays`
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,8 @@ MOST_VARIANTS = 1000
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _PARAMETER = re.compile(rf"(limit|window|cooldown|when\.{_WORD}|{_WORD}\.window)=(.*)", re.ASCII | re.DOTALL)
 _RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
-NONE = "none"
-"""The value of a cooldown that is left out."""
-_MOST_DIGITS = 38
-"""Before or after the point, written out: limits have no more."""
+NONE = "none"  # The value of a cooldown that is left out
+_MOST_DIGITS = 38  # Before or after the point, written out: limits have no more
 _MORE_DIGITS = 2
 """So many more digits than they are written with have the values of a range that does not divide evenly."""
 
@@ -257,19 +255,12 @@ class Combination:
 
 @dataclass(frozen=True)
 class SweptRules:
-    """What is tried beside the rules.
+    """What is tried beside the rules."""
 
-    Attributes:
-        sweeps: what was asked for.
-        rules: the variants, each with an id of its own.
-        written: by the id of a variant, the rule that it is one of.
-        combinations: all of them, the last sweep changing fastest.
-    """
-
-    sweeps: tuple[Sweep, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    written: Mapping[str, Rule] = field(default_factory=dict)
-    combinations: tuple[Combination, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()  # what was asked for
+    rules: tuple[Rule, ...] = ()  # the variants, each with an id of its own
+    written: Mapping[str, Rule] = field(default_factory=dict)  # by the id of a variant, the rule that it is one of
+    combinations: tuple[Combination, ...] = ()  # all of them, the last sweep changing fastest
 
 
 NO_SWEEP = SweptRules()

@@ -20,28 +20,17 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Arrivals in the order in which they came: columns of one length.
+    """Arrivals in the order in which they came: columns of one length."""
 
-    Attributes:
-        schema: what they are.
-        numbers: int64, ascending: what says which came first.
-        batches: int64, the batch that each came in.
-        times_ms: int64, when each happened.
-        ids: the id of each.
-        origins: source, source order and position of each.
-        ingested_ms: when the source took each in; None where it does not say.
-        fields: by name, attributes and arrays in their type and measures as scaled int64.
-        unjudged: the numbers of those at which no rule is evaluated; there may be numbers of others among them.
-    """
-
-    schema: EventSchema
-    numbers: Int64s
-    batches: Int64s
-    times_ms: Int64s
-    ids: pa.Array
-    origins: Sequence[tuple[str, int, int]]
-    ingested_ms: pa.Array
-    fields: Mapping[str, pa.Array]
+    schema: EventSchema  # what they are
+    numbers: Int64s  # int64, ascending: what says which came first
+    batches: Int64s  # int64, the batch that each came in
+    times_ms: Int64s  # int64, when each happened
+    ids: pa.Array  # the id of each
+    origins: Sequence[tuple[str, int, int]]  # source, source order and position of each
+    ingested_ms: pa.Array  # when the source took each in; None where it does not say
+    fields: Mapping[str, pa.Array]  # by name, attributes and arrays in their type and measures as scaled int64
+    # the numbers of those at which no rule is evaluated; there may be numbers of others among them
     unjudged: frozenset[int] = frozenset()
 
     def __len__(self) -> int:

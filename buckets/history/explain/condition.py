@@ -47,17 +47,11 @@ _COMPARE: Final[dict[str, Callable[[Fraction, Fraction], bool]]] = {
 
 @dataclass(frozen=True)
 class KnownValues:
-    """What a condition is about.
+    """What a condition is about."""
 
-    Attributes:
-        values: by name, features and fields of the event; NULL is None.
-        why_null: by name, why a feature has no value.
-        lists: as they were at the event.
-    """
-
-    values: Mapping[str, Value]
-    why_null: Mapping[str, str]
-    lists: ListsAt | None
+    values: Mapping[str, Value]  # by name, features and fields of the event; NULL is None
+    why_null: Mapping[str, str]  # by name, why a feature has no value
+    lists: ListsAt | None  # as they were at the event
 
     def words(self, name: str) -> str:
         """Return a value with its name."""
@@ -148,29 +142,17 @@ def _truth(truths: Truths) -> Truth:
 
 @dataclass(frozen=True)
 class Computation:
-    """What is computed: a feature.
+    """What is computed: a feature."""
 
-    Attributes:
-        name: of the feature.
-        aggregate: what computes it.
-        of: the field; None where only events are counted.
-        window: over which.
-        fields: by which fields its group groups.
-        group_where: the filter of its group.
-        where: which events of the group it counts.
-        phrase: it in English.
-        tracks: what its timeline keeps for it, by name.
-    """
-
-    name: str
-    aggregate: Aggregate
-    of: str | None
-    window: Window
-    fields: tuple[str, ...]
-    group_where: Filter
-    where: Filter
-    phrase: str
-    tracks: tuple[str, ...]
+    name: str  # of the feature
+    aggregate: Aggregate  # what computes it
+    of: str | None  # the field; None where only events are counted
+    window: Window  # over which
+    fields: tuple[str, ...]  # by which fields its group groups
+    group_where: Filter  # the filter of its group
+    where: Filter  # which events of the group it counts
+    phrase: str  # it in English
+    tracks: tuple[str, ...]  # what its timeline keeps for it, by name
 
     def start_ms(self, time_ms: int) -> int:
         """Return the first time that is in the window of an event."""

@@ -53,21 +53,13 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Regime:
-    """The settings of a batch that decide what becomes of its arrivals.
+    """The settings of a batch that decide what becomes of its arrivals."""
 
-    Attributes:
-        horizon_ms: how far back the group reaches.
-        late: what is done with late events.
-        collision: what is done with events that share a time.
-        precision: for how long events are raw.
-        repeats_ms: how far apart in time two of one id may be to be repeats; 0 where they have the same time.
-    """
-
-    horizon_ms: int
-    late: LatePolicy
-    collision: CollisionPolicy
-    precision: Precision
-    repeats_ms: int = 0
+    horizon_ms: int  # how far back the group reaches
+    late: LatePolicy  # what is done with late events
+    collision: CollisionPolicy  # what is done with events that share a time
+    precision: Precision  # for how long events are raw
+    repeats_ms: int = 0  # how far apart in time two of one id may be to be repeats; 0 where they have the same time
 
     def is_raw(self, time_ms: int, clock_ms: int) -> bool:
         """Return whether events at a time are still there one by one, when the key has come to another time."""
@@ -77,17 +69,11 @@ class Regime:
 
 @dataclass(frozen=True)
 class Fates:
-    """What became of arrivals: one for each.
+    """What became of arrivals: one for each."""
 
-    Attributes:
-        fates: what became of each.
-        clocks_ms: int64, the greatest time that had come before each; `NO_CLOCK` for none.
-        others: by index, that of the arrival with which it shares id or time.
-    """
-
-    fates: list[Fate]
-    clocks_ms: Int64s
-    others: Mapping[int, int]
+    fates: list[Fate]  # what became of each
+    clocks_ms: Int64s  # int64, the greatest time that had come before each; `NO_CLOCK` for none
+    others: Mapping[int, int]  # by index, that of the arrival with which it shares id or time
 
 
 def decide_fates(

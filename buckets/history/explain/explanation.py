@@ -18,189 +18,108 @@ Truth = Literal["true", "false", "unknown", "uncertain"]
 
 @dataclass(frozen=True)
 class RuleThen:
-    """A rule as it was.
+    """A rule as it was."""
 
-    Attributes:
-        rule_id: its id.
-        version: its own version.
-        state: ACTIVE, SHADOW and so on.
-        sentence: it in English.
-        written: it as it was written.
-        ruleset_version: the version of all rules that scored the event.
-        author: who made this version of it.
-        reason: why.
-        made_ms: when it came into force.
-        lists: by name, the versions of the lists that the batch saw and the rule looks into.
-    """
-
-    rule_id: str
-    version: int
-    state: str
-    sentence: str
-    written: Mapping[str, Any]
-    ruleset_version: int
-    author: str
-    reason: str
-    made_ms: int | None
-    lists: Mapping[str, int]
+    rule_id: str  # its id
+    version: int  # its own version
+    state: str  # ACTIVE, SHADOW and so on
+    sentence: str  # it in English
+    written: Mapping[str, Any]  # it as it was written
+    ruleset_version: int  # the version of all rules that scored the event
+    author: str  # who made this version of it
+    reason: str  # why
+    made_ms: int | None  # when it came into force
+    lists: Mapping[str, int]  # by name, the versions of the lists that the batch saw and the rule looks into
 
 
 @dataclass(frozen=True)
 class EventThen:
-    """An event as it came.
+    """An event as it came."""
 
-    Attributes:
-        event_id: its id.
-        time_ms: when it happened.
-        fields: its declared fields.
-        batch_id: the batch that scored it.
-        source: where it came from.
-        position: its line or offset there.
-        ingested_ms: when the source took it in, where it says so.
-        came: how often its id and time have arrived.
-    """
-
-    event_id: str
-    time_ms: int
-    fields: Mapping[str, Any]
-    batch_id: int
-    source: str
-    position: int
-    ingested_ms: int | None
-    came: int = 1
+    event_id: str  # its id
+    time_ms: int  # when it happened
+    fields: Mapping[str, Any]  # its declared fields
+    batch_id: int  # the batch that scored it
+    source: str  # where it came from
+    position: int  # its line or offset there
+    ingested_ms: int | None  # when the source took it in, where it says so
+    came: int = 1  # how often its id and time have arrived
 
 
 @dataclass(frozen=True)
 class WindowArrival:
-    """Something that arrived with a time inside a window.
+    """Something that arrived with a time inside a window."""
 
-    Attributes:
-        event_id: its id; of an alert the alert's.
-        time_ms: when it happened.
-        value: what counts of it, as it is shown; None where only events are counted.
-        batch_id: the batch in which it arrived.
-        source: where it came from.
-        position: its line or offset there.
-        ingested_ms: when the source took it in, where it says so.
-        fate: what became of it, as `event_outcome` names it.
-        counts: whether the value counts it.
-        note: what is to be said of it; empty for nothing.
-        so_far: of what counts for a sum or a count, what that comes to with it and all before it; None of all else.
-    """
-
-    event_id: str
-    time_ms: int
-    value: str | None
-    batch_id: int
-    source: str
-    position: int
-    ingested_ms: int | None
-    fate: str
-    counts: bool
-    note: str
+    event_id: str  # its id; of an alert the alert's
+    time_ms: int  # when it happened
+    value: str | None  # what counts of it, as it is shown; None where only events are counted
+    batch_id: int  # the batch in which it arrived
+    source: str  # where it came from
+    position: int  # its line or offset there
+    ingested_ms: int | None  # when the source took it in, where it says so
+    fate: str  # what became of it, as `event_outcome` names it
+    counts: bool  # whether the value counts it
+    note: str  # what is to be said of it; empty for nothing
+    # of what counts for a sum or a count, what that comes to with it and all before it; None of all else
     so_far: str | None = None
 
 
 @dataclass(frozen=True)
 class RecordedValue:
-    """A value as the job has it.
+    """A value as the job has it."""
 
-    Attributes:
-        value: as it is written; None where there is none.
-        lower: what it is at least, where it is not exact.
-        upper: what it is at most, where it is not exact.
-        exact: whether it is known to the last digit.
-        warm: whether nothing that its window needs could be missing.
-    """
-
-    value: str | bool | None
-    lower: str | bool | None
-    upper: str | bool | None
-    exact: bool
-    warm: bool
+    value: str | bool | None  # as it is written; None where there is none
+    lower: str | bool | None  # what it is at least, where it is not exact
+    upper: str | bool | None  # what it is at most, where it is not exact
+    exact: bool  # whether it is known to the last digit
+    warm: bool  # whether nothing that its window needs could be missing
 
 
 @dataclass(frozen=True)
 class ValueComparison:
-    """A value that is computed again, beside the recorded one.
+    """A value that is computed again, beside the recorded one."""
 
-    Attributes:
-        equal: whether they are equal to the last digit; None where nothing is recorded.
-        within: whether it lies within the recorded bounds; None where there are none.
-        sentence: the same in words.
-        is_fault: whether they should be equal and are not.
-    """
-
-    equal: bool | None
-    within: bool | None
-    sentence: str
-    is_fault: bool = False
+    equal: bool | None  # whether they are equal to the last digit; None where nothing is recorded
+    within: bool | None  # whether it lies within the recorded bounds; None where there are none
+    sentence: str  # the same in words
+    is_fault: bool = False  # whether they should be equal and are not
 
 
 @dataclass(frozen=True)
 class FeatureThen:
-    """A feature, or the one aggregate of a rule, over its window.
+    """A feature, or the one aggregate of a rule, over its window."""
 
-    Attributes:
-        name: of the feature; `value` of a rule of one aggregate.
-        phrase: what it computes, in English.
-        key: the values of the fields that it groups by.
-        where: the filter of what it counts, in English; empty for all.
-        window: how long its window is, as it is written.
-        left: whether the beginning is in it: closed or open.
-        start_ms: where the window begins.
-        end_ms: where it ends, which is in it.
-        reset_ms: the alert that has reset it, if one has: what is not later does not count.
-        entries: what arrived with a time in the window, by time.
-        left_out: how many more there are, between the first and the last that are here.
-        over: the event from which on the sum or the count of a rule is over its limit; None where it is not.
-        fates: how many of each fate there are.
-        count: how many events the value counts.
-        value: computed again; None where it is NULL.
-        why_null: why it is.
-        recorded: as the job has it; None where it is not known.
-        comparison: of both.
-        unit: of the value, the field.
-    """
-
-    name: str
-    phrase: str
-    key: Mapping[str, Any]
-    where: str
-    window: str
-    left: str
-    start_ms: int
-    end_ms: int
-    reset_ms: int | None
-    entries: tuple[WindowArrival, ...]
-    left_out: int
+    name: str  # of the feature; `value` of a rule of one aggregate
+    phrase: str  # what it computes, in English
+    key: Mapping[str, Any]  # the values of the fields that it groups by
+    where: str  # the filter of what it counts, in English; empty for all
+    window: str  # how long its window is, as it is written
+    left: str  # whether the beginning is in it: closed or open
+    start_ms: int  # where the window begins
+    end_ms: int  # where it ends, which is in it
+    reset_ms: int | None  # the alert that has reset it, if one has: what is not later does not count
+    entries: tuple[WindowArrival, ...]  # what arrived with a time in the window, by time
+    left_out: int  # how many more there are, between the first and the last that are here
+    # the event from which on the sum or the count of a rule is over its limit; None where it is not
     over: WindowArrival | None
-    fates: Mapping[str, int]
-    count: int
-    value: Decimal | bool | None
-    why_null: str | None
-    recorded: RecordedValue | None
-    comparison: ValueComparison
-    unit: str | None
+    fates: Mapping[str, int]  # how many of each fate there are
+    count: int  # how many events the value counts
+    value: Decimal | bool | None  # computed again; None where it is NULL
+    why_null: str | None  # why it is
+    recorded: RecordedValue | None  # as the job has it; None where it is not known
+    comparison: ValueComparison  # of both
+    unit: str | None  # of the value, the field
 
 
 @dataclass(frozen=True)
 class ConditionPart:
-    """A part of a condition.
+    """A part of a condition."""
 
-    Attributes:
-        kind: a test, or what joins several.
-        text: it in words, with the numbers in it.
-        truth: whether it holds.
-        distance: how far its two sides lie apart; None of what is no comparison of numbers.
-        parts: those that it joins.
-    """
-
-    kind: Literal["test", "all", "any", "not"]
-    text: str
-    truth: Truth
-    distance: Decimal | None = None
-    parts: tuple["ConditionPart", ...] = ()
+    kind: Literal["test", "all", "any", "not"]  # a test, or what joins several
+    text: str  # it in words, with the numbers in it
+    truth: Truth  # whether it holds
+    distance: Decimal | None = None  # how far its two sides lie apart; None of what is no comparison of numbers
+    parts: tuple["ConditionPart", ...] = ()  # those that it joins
 
     def tests(self) -> tuple["ConditionPart", ...]:
         """Return the tests in it, in their order."""
@@ -209,50 +128,30 @@ class ConditionPart:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why there is no alert, or what would have prevented one.
+    """Why there is no alert, or what would have prevented one."""
 
-    Attributes:
-        code: a word for machines.
-        sentence: for people.
-    """
-
-    code: str
-    sentence: str
+    code: str  # a word for machines
+    sentence: str  # for people
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of a rule at an event.
+    """What is known of a rule at an event."""
 
-    Attributes:
-        outcome: what came of it.
-        alert_id: of the alert, where there is one.
-        rule: the rule as it was; None where there was none.
-        event: the event as it came; None where it did not.
-        key: the values of the fields that the rule groups by.
-        reasons: why it was not evaluated, or what held the alert back.
-        policy: what its policy says of this event; empty where it has none.
-        warmth: since when its windows are complete, or when they will be.
-        warm: whether they were; None where it was not evaluated.
-        condition: what it asks, with the distance to the limit; None where it was not evaluated.
-        features: its features over their windows.
-        origin: where what is recorded of it was found.
-        notes: what else is to be said.
-    """
-
-    outcome: RuleOutcome
-    alert_id: str | None = None
-    rule: RuleThen | None = None
-    event: EventThen | None = None
-    key: Mapping[str, Any] = field(default_factory=dict)
-    reasons: tuple[Reason, ...] = ()
-    policy: tuple[Reason, ...] = ()
-    warmth: str = ""
-    warm: bool | None = None
+    outcome: RuleOutcome  # what came of it
+    alert_id: str | None = None  # of the alert, where there is one
+    rule: RuleThen | None = None  # the rule as it was; None where there was none
+    event: EventThen | None = None  # the event as it came; None where it did not
+    key: Mapping[str, Any] = field(default_factory=dict)  # the values of the fields that the rule groups by
+    reasons: tuple[Reason, ...] = ()  # why it was not evaluated, or what held the alert back
+    policy: tuple[Reason, ...] = ()  # what its policy says of this event; empty where it has none
+    warmth: str = ""  # since when its windows are complete, or when they will be
+    warm: bool | None = None  # whether they were; None where it was not evaluated
+    # what it asks, with the distance to the limit; None where it was not evaluated
     condition: ConditionPart | None = None
-    features: tuple[FeatureThen, ...] = ()
-    origin: str = ""
-    notes: tuple[str, ...] = ()
+    features: tuple[FeatureThen, ...] = ()  # its features over their windows
+    origin: str = ""  # where what is recorded of it was found
+    notes: tuple[str, ...] = ()  # what else is to be said
 
     @property
     def is_faulty(self) -> bool:

@@ -29,25 +29,17 @@ from buckets.rules.filter import Filter, filter_lists, matches
 from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
-_AT_ONCE = 500
-"""Ids that are looked for with one query."""
+_AT_ONCE = 500  # Ids that are looked for with one query
 
 
 @dataclass(frozen=True)
 class Past:
-    """The past of a job.
+    """The past of a job."""
 
-    Attributes:
-        archive: what has arrived.
-        recorded: the cuts of its batches, and what scored them.
-        folder: the tables of what came out; None of a job whose results go to topics that nobody keeps.
-        versions: how the versions of its rules came to be.
-    """
-
-    archive: Archive
-    recorded: RecordedBatches
-    folder: Path | None
-    versions: RuleVersions
+    archive: Archive  # what has arrived
+    recorded: RecordedBatches  # the cuts of its batches, and what scored them
+    folder: Path | None  # the tables of what came out; None of a job whose results go to topics that nobody keeps
+    versions: RuleVersions  # how the versions of its rules came to be
 
     @classmethod
     def of(cls, archive: Archive, recorded: RecordedBatches, folder: Path | None, versions: RuleVersions) -> "Past":

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from buckets.history.scoring.scoring import ArchivePiece
 
 
-_NEVER = -1
-"""The generation of a group that is not there yet: what it takes in counts for no later one."""
+_NEVER = -1  # The generation of a group that is not there yet: what it takes in counts for no later one
 
 
 def score_again(
@@ -101,8 +100,7 @@ def _rules(past: Past, batch_id: int, fills: Sequence[tuple[Group, Fill]]) -> Ru
     return replace(rule_set, groups=tuple(groups), fills=())
 
 
-RANKS = 1 << 20
-"""More than a rule set has rules: alerts of one event count in the order of the rules."""
+RANKS = 1 << 20  # More than a rule set has rules: alerts of one event count in the order of the rules
 
 
 class _AlertArrival(NamedTuple):
@@ -191,21 +189,15 @@ def _table(alerts: list[_AlertArrival], schema: EventSchema) -> Arrivals:
     )
 
 
-_LARGE = 2.0**62
-"""Sums of less than that are far from passing 64 bits."""
+_LARGE = 2.0**62  # Sums of less than that are far from passing 64 bits
 
 
 @dataclass(frozen=True)
 class Target:
-    """The event, or the alert as an event, that a rule is explained at.
+    """The event, or the alert as an event, that a rule is explained at."""
 
-    Attributes:
-        arrivals: it alone, with all fields.
-        on: what it is.
-    """
-
-    arrivals: Arrivals
-    on: Counted
+    arrivals: Arrivals  # it alone, with all fields
+    on: Counted  # what it is
 
     @property
     def number(self) -> int:
@@ -234,27 +226,16 @@ class Target:
 
 @dataclass(frozen=True)
 class KeyHistory:
-    """A key of a group up to an event, and what came after it with a time before.
+    """A key of a group up to an event, and what came after it with a time before."""
 
-    Attributes:
-        group: the group.
-        arrivals: all that arrived of the key, from some time on.
-        fates: what became of each.
-        clock_ms: the greatest time that had come before the event; None for none.
-        others: by index, the arrival with which one shares id or time.
-        target: the index of the event.
-        regime: the settings of its batch.
-        fill: the fill from whose timelines it is evaluated; None where nothing was filled in.
-    """
-
-    group: Group
-    arrivals: Arrivals
-    fates: Sequence[Fate]
-    clock_ms: int | None
-    others: Mapping[int, int]
-    target: int
-    regime: Regime
-    fill: Fill | None = None
+    group: Group  # the group
+    arrivals: Arrivals  # all that arrived of the key, from some time on
+    fates: Sequence[Fate]  # what became of each
+    clock_ms: int | None  # the greatest time that had come before the event; None for none
+    others: Mapping[int, int]  # by index, the arrival with which one shares id or time
+    target: int  # the index of the event
+    regime: Regime  # the settings of its batch
+    fill: Fill | None = None  # the fill from whose timelines it is evaluated; None where nothing was filled in
 
     @property
     def fate(self) -> Fate:

@@ -44,15 +44,10 @@ from buckets.rules.rule import Rule, extra_digits
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains alerts, and why there was none.
+    """Explains alerts, and why there was none."""
 
-    Attributes:
-        past: the past of a job.
-        most: how many events of a window are shown; None for all.
-    """
-
-    past: Past
-    most: int | None = None
+    past: Past  # the past of a job
+    most: int | None = None  # how many events of a window are shown; None for all
 
     def alert(self, alert_id: str) -> Explanation:
         """Explain an alert.
@@ -278,23 +273,14 @@ class Explainer:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is explained.
+    """What is explained."""
 
-    Attributes:
-        rule: the rule.
-        target: the event or the alert.
-        event: id and time of the event, also where an alert is explained.
-        result: what is recorded of it, where that is known already.
-        came: how often the event has arrived.
-        notes: what is to be said of it besides.
-    """
-
-    rule: Rule
-    target: Target
-    event: tuple[str, int]
-    result: RecordedResult | None = None
-    came: int = 1
-    notes: tuple[str, ...] = ()
+    rule: Rule  # the rule
+    target: Target  # the event or the alert
+    event: tuple[str, int]  # id and time of the event, also where an alert is explained
+    result: RecordedResult | None = None  # what is recorded of it, where that is known already
+    came: int = 1  # how often the event has arrived
+    notes: tuple[str, ...] = ()  # what is to be said of it besides
 
 
 def _key(rule: Rule, target: Target) -> dict[str, Any]:

@@ -29,24 +29,15 @@ from buckets.rules.warmth import Warm, rules_warmth
 
 @dataclass(frozen=True)
 class FiredThen:
-    """An event at which a rule fired.
+    """An event at which a rule fired."""
 
-    Attributes:
-        rule: the rule.
-        key: its key, by field.
-        time_ms: when it happened.
-        number: which arrival it was.
-        warm: whether its windows were complete.
-        since: the first batch of which something is remembered: what its group keeps may have begun again.
-        filled: where the history of its group was filled in, the alerts that it has with that; None elsewhere.
-    """
-
-    rule: Rule
-    key: Mapping[str, Any]
-    time_ms: int
-    number: int
-    warm: bool
-    since: int
+    rule: Rule  # the rule
+    key: Mapping[str, Any]  # its key, by field
+    time_ms: int  # when it happened
+    number: int  # which arrival it was
+    warm: bool  # whether its windows were complete
+    since: int  # the first batch of which something is remembered: what its group keeps may have begun again
+    # where the history of its group was filled in, the alerts that it has with that; None elsewhere
     filled: Sequence[Row] | None = None
 
 

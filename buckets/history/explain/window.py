@@ -41,15 +41,10 @@ _NOTES: Final = {
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A feature as it is computed again.
+    """A feature as it is computed again."""
 
-    Attributes:
-        feature: what is shown of it.
-        plain: its value to the last digit.
-    """
-
-    feature: FeatureThen
-    plain: PlainValue
+    feature: FeatureThen  # what is shown of it
+    plain: PlainValue  # its value to the last digit
 
 
 def explain_window(
@@ -124,21 +119,13 @@ def _feature(
 
 @dataclass(frozen=True)
 class _WindowThen:
-    """A window: what arrived with a time in it, and which of that a feature counts.
+    """A window: what arrived with a time in it, and which of that a feature counts."""
 
-    Attributes:
-        computed: the feature.
-        history: of its key.
-        rows: what arrived, by time and number, as indices into the arrivals of the key.
-        counted: those that count.
-        reset_ms: the alert in the window that has reset it; None for none.
-    """
-
-    computed: Computation
-    history: KeyHistory
-    rows: Int64s
-    counted: Int64s
-    reset_ms: int | None
+    computed: Computation  # the feature
+    history: KeyHistory  # of its key
+    rows: Int64s  # what arrived, by time and number, as indices into the arrivals of the key
+    counted: Int64s  # those that count
+    reset_ms: int | None  # the alert in the window that has reset it; None for none
 
     @staticmethod
     def of(past: Past, rule: Rule, computed: Computation, history: KeyHistory, reset_ms: int | None) -> "_WindowThen":

@@ -25,8 +25,7 @@ from buckets.events.parquet_rows import field_batches, open_parquet
 from buckets.events.source_files import open_text
 from buckets.files import partial_of
 
-_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
-"""Letters that names of columns of Delta tables do not have."""
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Letters that names of columns of Delta tables do not have
 _TIME = pa.timestamp("us", "UTC")
 _MARK, _WRITER = "description", "written by buckets features"
 """Metadata of a file, description of a table: only what has it is replaced."""

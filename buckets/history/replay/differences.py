@@ -29,22 +29,15 @@ _SEPARATOR = "\x1f"
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that is not on both sides alike.
+    """A row that is not on both sides alike."""
 
-    Attributes:
-        output: its output.
-        kind: `recorded_only`: it did not come out again; `replayed_only`: it came out, and is not recorded;
-            `different`: it is on both sides, and some fields differ.
-        fields: the fields that differ; none where it is on one side only.
-        recorded: the row as it is recorded.
-        replayed: the row as it came out.
-    """
-
-    output: str
+    output: str  # its output
+    # `recorded_only`: it did not come out again; `replayed_only`: it came out, and is not recorded; `different`: it is
+    # on both sides, and some fields differ
     kind: DifferenceKind
-    fields: tuple[str, ...]
-    recorded: ComparedRow | None
-    replayed: ComparedRow | None
+    fields: tuple[str, ...]  # the fields that differ; none where it is on one side only
+    recorded: ComparedRow | None  # the row as it is recorded
+    replayed: ComparedRow | None  # the row as it came out
 
     @property
     def row(self) -> ComparedRow:

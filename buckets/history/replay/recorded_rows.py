@@ -30,16 +30,11 @@ _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """Which rows are wanted.
+    """Which rows are wanted."""
 
-    Attributes:
-        times: the event times.
-        batches: the first and the last batch.
-        ends: by source (a partition of a topic), the last position that is archived.
-    """
-
-    times: TimeRange = ANY_TIME
-    batches: tuple[int, int] = (0, 0)
+    times: TimeRange = ANY_TIME  # the event times
+    batches: tuple[int, int] = (0, 0)  # the first and the last batch
+    # by source (a partition of a topic), the last position that is archived
     ends: dict[str, int] = field(default_factory=dict)
 
     def chosen(self, rows: pa.Table) -> pa.Table:
@@ -160,8 +155,7 @@ class AuditedTables:
         return pa.schema([pa.field(name, types[name]) for name in names])
 
 
-RecordedRows = OutputTables | AuditedTables
-"""What a job has recorded."""
+RecordedRows = OutputTables | AuditedTables  # What a job has recorded
 
 
 def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:

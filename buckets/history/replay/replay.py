@@ -188,20 +188,14 @@ LARGE_BATCH_ROWS = 200_000
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What is asked of a replay.
+    """What is asked of a replay."""
 
-    Attributes:
-        times: the event times whose rows are compared.
-        evaluations: whether evaluations are compared too, where the job writes them.
-        cuts: `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch
-            by batch where something differs.
-        processes: how many score the shards.
-    """
-
-    times: TimeRange = ANY_TIME
-    evaluations: bool = False
+    times: TimeRange = ANY_TIME  # the event times whose rows are compared
+    evaluations: bool = False  # whether evaluations are compared too, where the job writes them
+    # `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch by batch
+    # where something differs
     cuts: CutChoice = "auto"
-    processes: int = 1
+    processes: int = 1  # how many score the shards
 
 
 def replay(

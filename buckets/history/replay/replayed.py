@@ -68,8 +68,7 @@ class ReplayedFills:
 
 
 CutAs = Literal["recorded", "joined"]
-JOINED_ROWS = 500_000
-"""Batches are joined until they have so many rows."""
+JOINED_ROWS = 500_000  # Batches are joined until they have so many rows
 
 
 def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
@@ -153,45 +152,31 @@ class _Pinned:
         return ArchivePiece(rows, rule_set, terms, lists, (first, last), orders[is_next], sources_of)
 
 
-KEPT = 10_000
-"""The most differences that are kept; all are counted."""
+KEPT = 10_000  # The most differences that are kept; all are counted
 
 
 @dataclass
 class Replayed:
-    """What a replay has found.
+    """What a replay has found."""
 
-    Attributes:
-        cut_as: whether batches were scored as they were cut, or joined.
-        last_batch: the last batch that was scored.
-        batches: how many batches that are.
-        not_compared: the last batch that is recorded, where that is after what is archived.
-        evicts_otherwise: whether idle keys may be evicted at another moment than in the job: with joined batches, and
-            where history was filled in bit by bit, or state was imported.
-        events: how many arrivals were scored.
-        compared: by output, how many recorded rows were compared.
-        of_output: by output, how many differences there are.
-        counts: how many differences there are of each kind; those that `eviction` counts are not among them.
-        eviction: if keys may be evicted otherwise, how many differences `ColdKeys` explains. It is no fault of the
-            records.
-        differences: the first of all of these.
-        missing: rule, event and key of alerts that did not come out, where it is not known that this is of eviction.
-        cold: the keys whose rows say that windows were not complete.
-    """
-
-    cut_as: CutAs
-    last_batch: int
-    batches: int
-    not_compared: int | None
+    cut_as: CutAs  # whether batches were scored as they were cut, or joined
+    last_batch: int  # the last batch that was scored
+    batches: int  # how many batches that are
+    not_compared: int | None  # the last batch that is recorded, where that is after what is archived
+    # whether idle keys may be evicted at another moment than in the job: with joined batches, and where history was
+    # filled in bit by bit, or state was imported
     evicts_otherwise: bool = False
-    events: int = 0
-    compared: Counter[str] = field(default_factory=Counter)
-    of_output: Counter[str] = field(default_factory=Counter)
+    events: int = 0  # how many arrivals were scored
+    compared: Counter[str] = field(default_factory=Counter)  # by output, how many recorded rows were compared
+    of_output: Counter[str] = field(default_factory=Counter)  # by output, how many differences there are
+    # how many differences there are of each kind; those that `eviction` counts are not among them
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
+    # if keys may be evicted otherwise, how many differences `ColdKeys` explains. It is no fault of the records.
     eviction: int = 0
-    differences: list[RowDifference] = field(default_factory=list)
+    differences: list[RowDifference] = field(default_factory=list)  # the first of all of these
+    # rule, event and key of alerts that did not come out, where it is not known that this is of eviction
     missing: set[tuple[str, str, str]] = field(default_factory=set)
-    cold: ColdKeys = field(default_factory=ColdKeys)
+    cold: ColdKeys = field(default_factory=ColdKeys)  # the keys whose rows say that windows were not complete
 
     @property
     def may_evict_otherwise(self) -> bool:

@@ -30,33 +30,24 @@ from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
-AHEAD = 2
-"""So many pieces are fanned out before what came of the first is asked for."""
+AHEAD = 2  # So many pieces are fanned out before what came of the first is asked for
 
 
 @dataclass(frozen=True)
 class ArchivePiece:
-    """Arrivals that are scored together, by the same rules, lists and terms.
+    """Arrivals that are scored together, by the same rules, lists and terms."""
 
-    Attributes:
-        rows: of the archive, in the order of arrival.
-        rule_set: the rules.
-        terms: the settings and the event schema.
-        lists: those into which rules may look.
-        batches: the first and the last batch that it is of.
-        orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
-            the real one.
-        sources_of: by shard, the history of what is being filled (`ReplayedFills`).
-        rounded: by measure, how many values of `rows` were rounded, as far as that is known.
-    """
-
-    rows: pa.Table
-    rule_set: RuleSet
-    terms: Terms
-    lists: Lists = field(default_factory=lambda: NO_LISTS)
-    batches: tuple[int, int] = (0, 0)
+    rows: pa.Table  # of the archive, in the order of arrival
+    rule_set: RuleSet  # the rules
+    terms: Terms  # the settings and the event schema
+    lists: Lists = field(default_factory=lambda: NO_LISTS)  # those into which rules may look
+    batches: tuple[int, int] = (0, 0)  # the first and the last batch that it is of
+    # int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have the real
+    # one
     orders: Int64s | None = None
+    # by shard, the history of what is being filled (`ReplayedFills`)
     sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES
+    # by measure, how many values of `rows` were rounded, as far as that is known
     rounded: Mapping[str, int] = field(default_factory=dict)
 
 

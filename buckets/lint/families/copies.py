@@ -27,25 +27,17 @@ IMPLIED = Code(
     "fires only where rule {other!r} fires too, which has the same policy; delete one, or give them different "
     "severities, scores or tags",
 )
-_MOST_COMPARED = 100
-"""Of so many rules that look at the same events each is compared with each."""
+_MOST_COMPARED = 100  # Of so many rules that look at the same events each is compared with each
 
 
 @dataclass(frozen=True)
 class _Form:
-    """A rule in a form that does not depend on how it is written.
+    """A rule in a form that does not depend on how it is written."""
 
-    Attributes:
-        rule: the rule.
-        kin: what rules share that can be compared: state, policy, key and filter.
-        condition: when it fires; the name of a feature says what the feature is.
-        facts: what is known of the names in it.
-    """
-
-    rule: Rule
-    kin: Hashable
-    condition: Expression
-    facts: Facts
+    rule: Rule  # the rule
+    kin: Hashable  # what rules share that can be compared: state, policy, key and filter
+    condition: Expression  # when it fires; the name of a feature says what the feature is
+    facts: Facts  # what is known of the names in it
 
 
 def find(subject: Subject) -> Iterator[Finding]:

@@ -72,11 +72,9 @@ FLOATING_KEY = Code(
     "numbers that it holds exactly the text is right, all other rows are no events; write text or integers",
     _NEEDS,
 )
-_LARGE_SHARE = 0.1
-"""A rule that fires at a larger share of all events fires often; nobody can look at so many."""
+_LARGE_SHARE = 0.1  # A rule that fires at a larger share of all events fires often; nobody can look at so many
 _MOST_ON_ONE_KEY = 0.5
-FEWEST_EVENTS = 100
-"""Of fewer events no shares are told."""
+FEWEST_EVENTS = 100  # Of fewer events no shares are told
 
 
 def find(subject: Subject) -> Iterator[Finding]:

@@ -23,8 +23,7 @@ UNUSED = Code(
     "`when` does not name {name}, which is computed at every event; leave it out, or silence this if alerts are to "
     "show it",
 )
-_MOST_PARTS = 50
-"""Of so many parts pairs that exclude each other are looked for."""
+_MOST_PARTS = 50  # Of so many parts pairs that exclude each other are looked for
 
 
 def find(subject: Subject) -> Iterator[Finding]:

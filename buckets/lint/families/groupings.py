@@ -15,8 +15,7 @@ FEW_KEYS = Code(
     "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
     "field with many values too",
 )
-FEWEST = 8
-"""Fewer keys than this are few."""
+FEWEST = 8  # Fewer keys than this are few
 
 
 def find(subject: Subject) -> Iterator[Finding]:
