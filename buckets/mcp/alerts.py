@@ -19,35 +19,46 @@ def _check_value(value: Any) -> Any:
     return value
 
 
-KeyFields = dict[str, Annotated[str | int | bool, BeforeValidator(_check_value)]]  # The values of a key, by field
+KeyFields = dict[str, Annotated[str | int | bool, BeforeValidator(_check_value)]]
+"""The values of a key, by field."""
 
 
 class AlertRow(ToolAnswer):
     """An alert."""
 
     alert_id: str
-    event_time: str | None  # When its event happened, in ISO 8601 and UTC
+    event_time: str | None
+    """When its event happened, in ISO 8601 and UTC."""
     event_id: str
     rule_id: str
-    rule: str  # The rule in English
+    rule: str
+    """The rule in English."""
     rule_version: int | None
-    key: dict[str, Any]  # The values of the fields that the rule groups by
-    why: str  # The value and the limit that it crossed, or the condition with the numbers in it
+    key: dict[str, Any]
+    """The values of the fields that the rule groups by."""
+    why: str
+    """The value and the limit that it crossed, or the condition with the numbers in it."""
     kind: Literal["in force", "on trial", "held back"]
     severity: str | None
     tags: list[str]
-    warm: bool | None  # Whether nothing that its windows need could be missing
-    certain: bool | None  # Whether the limit is crossed for any value between the bounds of what is not exact
-    verdict: str | None  # What people have found: fraud, legitimate or unclear; null for nothing yet
+    warm: bool | None
+    """Whether nothing that its windows need could be missing."""
+    certain: bool | None
+    """Whether the limit is crossed for any value between the bounds of what is not exact."""
+    verdict: str | None
+    """What people have found: fraud, legitimate or unclear; null for nothing yet."""
 
 
 class AlertsAnswer(ToolAnswer):
     """Alerts, newest first."""
 
     alerts: list[AlertRow]
-    has_more: bool  # Whether there may be older ones
-    next_before: str  # What to give as `before` to read on; empty where there are none
-    rows_looked_at: int  # How many rows were looked through; at most about a million in one call
+    has_more: bool
+    """Whether there may be older ones."""
+    next_before: str
+    """What to give as `before` to read on; empty where there are none."""
+    rows_looked_at: int
+    """How many rows were looked through; at most about a million in one call."""
 
 
 class AlertTools:

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.moment import iso_text
 
-MOST_ROWS = 200  # So many rows at most has a list in an answer
+MOST_ROWS = 200
+"""So many rows at most has a list in an answer."""
 Limit = Annotated[int, Field(ge=1, le=MOST_ROWS, description="How many rows at most.")]
 Offset = Annotated[int, Field(ge=0, description="How many rows to leave out, to read on where has_more was true.")]
 FromTime = Annotated[

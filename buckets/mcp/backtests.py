@@ -23,17 +23,24 @@ class RaisedFigures(ToolAnswer):
 
     alerts: int
     alerts_per_day: float
-    held: int  # How many alerts its policy held back
-    events: int  # How many events alerted
+    held: int
+    """How many alerts its policy held back."""
+    events: int
+    """How many events alerted."""
     keys: int
-    amount: str | None  # The sum of the measure over the events that alerted, in its unit; null where events have none
+    amount: str | None
+    """The sum of the measure over the events that alerted, in its unit; null where events have none."""
     confirmed_fraud: int | None = None
     """How many events of confirmed fraud there are; null, like all that follows, where none is known."""
-    caught: int | None = None  # How many of them alerted
-    precision: float | None = None  # The share of fraud among all events that alerted, from 0 to 1
-    recall: float | None = None  # The share of confirmed fraud that alerted, from 0 to 1
+    caught: int | None = None
+    """How many of them alerted."""
+    precision: float | None = None
+    """The share of fraud among all events that alerted, from 0 to 1."""
+    recall: float | None = None
+    """The share of confirmed fraud that alerted, from 0 to 1."""
     caught_amount: str | None = None
-    saved_amount: str | None = None  # The amounts of fraud that alerted itself, or came after an alert on the same key
+    saved_amount: str | None = None
+    """The amounts of fraud that alerted itself, or came after an alert on the same key."""
 
 
 class CountedKey(ToolAnswer):
@@ -46,42 +53,59 @@ class CountedKey(ToolAnswer):
 class Overlap(ToolAnswer):
     """Events of the backtest beside those with recorded alerts of the rule with the same id."""
 
-    only_old: int  # Events with a recorded alert alone
-    only_new: int  # Events that alerted in the backtest alone
+    only_old: int
+    """Events with a recorded alert alone."""
+    only_new: int
+    """Events that alerted in the backtest alone."""
     both: int
 
 
 class Day(ToolAnswer):
     """A day with alerts."""
 
-    day: str  # In UTC
+    day: str
+    """In UTC."""
     alerts: int
 
 
 class TriedVariant(RaisedFigures):
     """The same with other numbers."""
 
-    values: dict[str, str]  # The numbers, by parameter
-    as_written: bool  # Whether they are those of the rule as it is written
+    values: dict[str, str]
+    """The numbers, by parameter."""
+    as_written: bool
+    """Whether they are those of the rule as it is written."""
 
 
 class BacktestAnswer(ToolAnswer):
     """What a rule would have raised, taken as ACTIVE for all keys, as `buckets backtest --active` says it."""
 
     checked: CheckedRule
-    from_time: str  # The first event time of the range, in ISO 8601 and UTC
-    to_time: str  # The first event time after it
-    days: float  # How many days of events are in the range
-    arrivals: int  # How many events arrived in it
-    measure: str | None  # The field of amounts
+    from_time: str
+    """The first event time of the range, in ISO 8601 and UTC."""
+    to_time: str
+    """The first event time after it."""
+    days: float
+    """How many days of events are in the range."""
+    arrivals: int
+    """How many events arrived in it."""
+    measure: str | None
+    """The field of amounts."""
     figures: RaisedFigures
-    top_keys: list[CountedKey]  # The keys with most alerts, at most 3
-    overlap: Overlap | None  # null where no alerts are recorded
-    days_with_alerts: list[Day]  # From the first on
-    days_count: int  # How many days have alerts in all
-    variants: list[TriedVariant]  # The rule with the numbers of the sweeps
-    variants_count: int  # How many variants there are in all
-    has_more: bool  # Whether days or variants are left out
+    top_keys: list[CountedKey]
+    """The keys with most alerts, at most 3."""
+    overlap: Overlap | None
+    """null where no alerts are recorded."""
+    days_with_alerts: list[Day]
+    """From the first on."""
+    days_count: int
+    """How many days have alerts in all."""
+    variants: list[TriedVariant]
+    """The rule with the numbers of the sweeps."""
+    variants_count: int
+    """How many variants there are in all."""
+    has_more: bool
+    """Whether days or variants are left out."""
     notes: list[str]
 
 

@@ -18,7 +18,8 @@ from buckets.rules.change import RuleChange, check_reason
 from buckets.rules.revision import in_one_form
 from buckets.rules.rule import Rule
 
-NEW_FILE = "assistant.yaml"  # In a folder of rules, the file for drafts of assistants
+NEW_FILE = "assistant.yaml"
+"""In a folder of rules, the file for drafts of assistants."""
 _LONGEST_NAME = 50
 RuleText = Annotated[
     str,
@@ -34,9 +35,12 @@ RuleText = Annotated[
 class LintFinding(ToolAnswer):
     """Something that is wrong with a rule that is valid, as `buckets rules check` finds it."""
 
-    code: str  # By which `buckets rules check --explain` says more of it
-    level: str  # error: the rule is useless; warning: hardly what was meant; note: worth a look
-    line: int | None  # Of the text, from 1
+    code: str
+    """By which `buckets rules check --explain` says more of it."""
+    level: str
+    """error: the rule is useless; warning: hardly what was meant; note: worth a look."""
+    line: int | None
+    """Of the text, from 1."""
     message: str
 
 
@@ -44,15 +48,18 @@ class RuleTestResult(ToolAnswer):
     """What became of a test beside the rule."""
 
     name: str
-    status: str  # passed, failed or skipped
-    failures: list[str]  # What came out otherwise than expected
+    status: str
+    """passed, failed or skipped."""
+    failures: list[str]
+    """What came out otherwise than expected."""
 
 
 class CheckedRule(ToolAnswer):
     """What the checks and tests say of a rule."""
 
     rule_id: str
-    sentence: str  # The rule in English
+    sentence: str
+    """The rule in English."""
     findings: list[LintFinding]
     tests: list[RuleTestResult]
 
@@ -61,11 +68,16 @@ class DraftAnswer(ToolAnswer):
     """A draft that is saved."""
 
     checked: CheckedRule
-    place: str  # Where it is saved
-    author: str  # Who it is said to be by
-    difference: str  # What differs from the draft that was there before; of a new one, what it says
-    is_changed: bool  # Whether anything has been written; false where the same draft was there
-    next_step: str  # What a person does to release it
+    place: str
+    """Where it is saved."""
+    author: str
+    """Who it is said to be by."""
+    difference: str
+    """What differs from the draft that was there before; of a new one, what it says."""
+    is_changed: bool
+    """Whether anything has been written; false where the same draft was there."""
+    next_step: str
+    """What a person does to release it."""
 
 
 def checked(report: RuleReport) -> CheckedRule:

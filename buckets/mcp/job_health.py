@@ -16,33 +16,40 @@ from buckets.questions.listed_alerts import latest_batches, recorded_line, total
 class LiveFigures(ToolAnswer):
     """What the job said of itself last; of its last minute where nothing else is said."""
 
-    written_at: str | None  # When it said so, in ISO 8601 and UTC
+    written_at: str | None
+    """When it said so, in ISO 8601 and UTC."""
     events_per_s: float
     alerts: int
     batches: int
     delay_p50_ms: int | None
     """Half of the results came no later than so many ms after their events; null where that is not known."""
     delay_p99_ms: int | None
-    batch_p50_ms: int | None  # Half of the batches took no longer than so many ms
+    batch_p50_ms: int | None
+    """Half of the batches took no longer than so many ms."""
     batch_max_ms: int | None
-    lag_messages: int | None  # How many messages of the source wait; null where that is not known
+    lag_messages: int | None
+    """How many messages of the source wait; null where that is not known."""
     events_since_start: int
     alerts_since_start: int
-    dead_letters_since_start: int  # Rows that were no valid events
+    dead_letters_since_start: int
+    """Rows that were no valid events."""
 
 
 class RecordedTotals(ToolAnswer):
     """What is recorded of all batches; late events are counted in every group of rules."""
 
     batches: int
-    last: int  # The number of the last batch
+    last: int
+    """The number of the last batch."""
     events: int
     alerts: int
     held_alerts: int
     late: int
-    too_late: int  # Events that came later than the allowed lateness, and are not evaluated
+    too_late: int
+    """Events that came later than the allowed lateness, and are not evaluated."""
     collisions_not_kept: int
-    dead_letters: int  # Rows that were no valid events
+    dead_letters: int
+    """Rows that were no valid events."""
 
 
 class BatchRow(ToolAnswer):
@@ -51,7 +58,8 @@ class BatchRow(ToolAnswer):
     batch_id: int
     ruleset_version: int
     events: int
-    latest_event_time: str | None  # In ISO 8601 and UTC
+    latest_event_time: str | None
+    """In ISO 8601 and UTC."""
     alerts: int
     held_alerts: int
     late: int
@@ -70,18 +78,26 @@ class HealthAnswer(ToolAnswer):
 
     state: Literal["running", "silent", "gone", "stopped", "no status"]
     """silent: not heard of for ten seconds; gone: died without a word; no status: none is kept of any run."""
-    line: str  # The same in one line, with what to do
-    faults: list[str]  # What is wrong, each with what to do; empty for nothing
+    line: str
+    """The same in one line, with what to do."""
+    faults: list[str]
+    """What is wrong, each with what to do; empty for nothing."""
     list_faults: list[ListFault]
-    rules_version: int | None  # The newest version of all rules that the job has; null where it has none yet
+    rules_version: int | None
+    """The newest version of all rules that the job has; null where it has none yet."""
     rules_in_force: int
     schema_version: int | None
     """The version of the event schema that the next batch has; null where the job has not said it."""
-    now: LiveFigures | None  # null where the job has said nothing of itself
-    recorded: RecordedTotals | None  # null where no tables of batches are kept, or nothing is recorded yet
-    batches: list[BatchRow]  # The latest batches that are recorded, newest first
-    has_more: bool  # Whether there are older batches
-    backfills: list[str]  # How far the history of rules is filled in, a line each
+    now: LiveFigures | None
+    """null where the job has said nothing of itself."""
+    recorded: RecordedTotals | None
+    """null where no tables of batches are kept, or nothing is recorded yet."""
+    batches: list[BatchRow]
+    """The latest batches that are recorded, newest first."""
+    has_more: bool
+    """Whether there are older batches."""
+    backfills: list[str]
+    """How far the history of rules is filled in, a line each."""
 
 
 class HealthTools:

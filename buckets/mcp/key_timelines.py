@@ -19,17 +19,22 @@ class KeyEvent(ToolAnswer):
     """An event of the key."""
 
     event_id: str
-    time: str | None  # When it happened, in ISO 8601 and UTC
-    fields: dict[str, Any]  # Its declared fields that have a value
+    time: str | None
+    """When it happened, in ISO 8601 and UTC."""
+    fields: dict[str, Any]
+    """Its declared fields that have a value."""
 
 
 class RuleNearness(ToolAnswer):
     """What a rule made of the latest event, and how near it was to its limit."""
 
     rule_id: str
-    outcome: str  # alert, shadow alert (on trial), held back, did not fire, or not evaluated
-    words: str  # The tests of its condition with the numbers in them, or why it was not evaluated
-    window_start: str | None  # Where its first window began, in ISO 8601 and UTC
+    outcome: str
+    """alert, shadow alert (on trial), held back, did not fire, or not evaluated."""
+    words: str
+    """The tests of its condition with the numbers in them, or why it was not evaluated."""
+    window_start: str | None
+    """Where its first window began, in ISO 8601 and UTC."""
     window_end: str | None
 
 
@@ -37,11 +42,15 @@ class TimelineAnswer(ToolAnswer):
     """A key over time."""
 
     key: dict[str, str]
-    events: list[KeyEvent]  # Its latest events in the archive, the latest first
-    has_more: bool  # Whether there are older events; read them with a larger limit
-    alerts: list[AlertRow]  # Its latest alerts of all kinds, newest first, at most 20
+    events: list[KeyEvent]
+    """Its latest events in the archive, the latest first."""
+    has_more: bool
+    """Whether there are older events; read them with a larger limit."""
+    alerts: list[AlertRow]
+    """Its latest alerts of all kinds, newest first, at most 20."""
     has_more_alerts: bool
-    rules: list[RuleNearness]  # What rules that group by the fields of the key made of the latest event, at most 12
+    rules: list[RuleNearness]
+    """What rules that group by the fields of the key made of the latest event, at most 12."""
     has_more_rules: bool
 
 

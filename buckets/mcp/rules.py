@@ -21,48 +21,70 @@ class RuleRow(ToolAnswer):
 
     rule_id: str
     version: int
-    state: str  # DRAFT, SHADOW (on trial), ACTIVE or PAUSE
-    stage: str  # The state, and the share of keys for which it alerts where that is not all
-    sentence: str  # The rule in English
-    policy: str  # Its policy in English, such as a cooldown; empty where it has none
-    author: str  # Who changed it last; empty where that is not known
-    reason: str  # Why, in the words of the author
-    changed_at: str | None  # When, in ISO 8601 and UTC
-    completeness: str  # Since when its windows are complete, or why that cannot be said
-    rule: dict[str, Any] | None  # The rule as it is written, where it was asked for
+    state: str
+    """DRAFT, SHADOW (on trial), ACTIVE or PAUSE."""
+    stage: str
+    """The state, and the share of keys for which it alerts where that is not all."""
+    sentence: str
+    """The rule in English."""
+    policy: str
+    """Its policy in English, such as a cooldown; empty where it has none."""
+    author: str
+    """Who changed it last; empty where that is not known."""
+    reason: str
+    """Why, in the words of the author."""
+    changed_at: str | None
+    """When, in ISO 8601 and UTC."""
+    completeness: str
+    """Since when its windows are complete, or why that cannot be said."""
+    rule: dict[str, Any] | None
+    """The rule as it is written, where it was asked for."""
 
 
 class RulesAnswer(ToolAnswer):
     """Rules of a job."""
 
-    place: str  # Where the job reads them
+    place: str
+    """Where the job reads them."""
     rules: list[RuleRow]
-    count: int  # How many there are in all
-    has_more: bool  # Whether there are more after these
+    count: int
+    """How many there are in all."""
+    has_more: bool
+    """Whether there are more after these."""
 
 
 class ChangeRow(ToolAnswer):
     """A change of the rules."""
 
-    ruleset_version: int  # Of all rules together, from this change on
-    rule_id: str | None  # null where it is about all rules
+    ruleset_version: int
+    """Of all rules together, from this change on."""
+    rule_id: str | None
+    """null where it is about all rules."""
     rule_version: int | None
-    change: str  # What was done
-    difference: str  # What differs, in words
+    change: str
+    """What was done."""
+    difference: str
+    """What differs, in words."""
     author: str | None
     reason: str | None
-    asked_at: str | None  # In ISO 8601 and UTC
-    in_force_at: str | None  # In ISO 8601 and UTC
-    first_batch: int | None  # The first batch with it
-    place: str | None  # Where the change came from
+    asked_at: str | None
+    """In ISO 8601 and UTC."""
+    in_force_at: str | None
+    """In ISO 8601 and UTC."""
+    first_batch: int | None
+    """The first batch with it."""
+    place: str | None
+    """Where the change came from."""
 
 
 class HistoryAnswer(ToolAnswer):
     """Changes of rules, newest first."""
 
     changes: list[ChangeRow]
-    count: int  # How many there are in all
-    has_more: bool  # Whether there are older ones after these
+    count: int
+    """How many there are in all."""
+    has_more: bool
+    """Whether there are older ones after these."""
 
 
 class RuleTools:

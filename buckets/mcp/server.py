@@ -52,7 +52,8 @@ _INSTRUCTIONS = (
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _PROPOSES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
-_AT_ONCE = 4  # So many calls read files at the same time; others wait
+_AT_ONCE = 4
+"""So many calls read files at the same time; others wait."""
 
 
 def server_of(asked: AskedJob, questions: Questions, person: str, is_read_only: bool) -> "AssistantServer":
