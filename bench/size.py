@@ -54,8 +54,7 @@ from buckets.size.constants import (
     read_constants,
 )
 from buckets.size.forecast import Batch, slots_of
-from buckets.size.numbers import DifferentKeys
-from buckets.size.workload import Kept, Machine, SizeQuestion, Workload, workload_of
+from buckets.size.workload import DifferentKeys, Kept, Machine, SizeQuestion, Workload, workload_of
 
 SIZES: tuple[Stage, ...] = ((500, 12), (5_000, 8), (50_000, 5))
 SMALLER: tuple[Stage, ...] = ((500, 12), (5_000, 8), (30_000, 6))

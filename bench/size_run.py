@@ -14,7 +14,7 @@ from team_run import measured_batches
 
 from buckets.config.job import load_job
 from buckets.spark.prepared_job import job_session
-from buckets.spark.session_settings import PARTITIONS
+from buckets.spark.session import PARTITIONS
 
 
 def main() -> None:

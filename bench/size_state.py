@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from buckets.config.engine import EngineSettings
-from buckets.config.precision import JobPrecision
+from buckets.config.engine import EngineSettings, JobPrecision
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
 from buckets.engine.storage.arena import ENTRY_BYTES

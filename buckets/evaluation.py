@@ -18,9 +18,8 @@ from buckets.config.job import check_precision_groups
 from buckets.config.lists import check_lists
 from buckets.engine.results.feature_table import FeatureTable, numbered
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
 from buckets.events.parquet_rows import SOURCE_NAME, table_arrivals
 from buckets.events.schema import EventSchema

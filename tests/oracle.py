@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from buckets.config.precision import Precision
+from buckets.config.engine import Precision
 from buckets.rules.rule import Rule
 from tests.core.aggregates.oracle import oracles
 

@@ -26,7 +26,7 @@ from buckets.events import arrivals
 from buckets.events.arrivals import convert, field_column
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
-from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
+from buckets.numbers.wide_sum import MOST_DIGITS, decimals_of
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import FindEvents
 

@@ -18,11 +18,10 @@ from buckets.delta.whole_table import is_made, is_table, open_table, query, quot
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
-from buckets.events.event_id import ROW_IDS
 from buckets.events.field_paths import containers, path_of, reachable, type_of
 from buckets.events.message_fields import told, with_made_ids, without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, can_order, plain_columns
-from buckets.events.schema import EventSchema
+from buckets.events.schema import ROW_IDS, EventSchema
 from buckets.events.source_files import readable_files
 from buckets.expressions.expression import is_array
 from buckets.stores.location import location

@@ -1,36 +1,262 @@
 """What a job has read, read once more: the arrivals of each batch, by where the stream was cut.
 
 How many events a file, a folder of files or a Delta table has, about, without reading them.
+
+The messages of a topic that a job has read, from the audit's table of them.
 """
 
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from buckets.archive.delta_source import delta_arrivals
-from buckets.archive.topic_source import lost_messages, topic_arrivals
+from buckets.audit.folder import AuditFolder, audit_settings
+from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
+from buckets.audit.writer import kept_messages
 from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.record_files import UnreadFiles
-from buckets.checkpoint.source_offsets import spark_folder
+from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets, spark_folder
+from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
+from buckets.checkpoint.topic_values import TopicValues, pinned_schemas
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
-from buckets.delta.whole_table import is_table, open_table
+from buckets.delta.whole_table import is_table, open_table, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_records import record_arrivals
-from buckets.events.message_fields import with_made_ids, without_made_id
+from buckets.events.message_fields import columns_beside_value, with_made_ids, without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import COMPRESSED, is_hidden, line_reader, modified_ms, open_text, readable_files
 from buckets.monitor.words import Taken, TakenFiles
 from buckets.stores.location import as_input, found_location
+
+_MOST_MESSAGES = 1_000_000  # Messages that are read at once, about
+
+
+class _Read(NamedTuple):
+    """What a batch has read of a topic: which generation, from 1, and by partition from where and to before where."""
+
+    number: int
+    begin: Offsets
+    end: Offsets
+
+
+class _Kept(NamedTuple):
+    """What the audit has of a generation of a topic, by partition; of one that `is_over` nothing will come any more."""
+
+    begin: Offsets
+    end: Offsets
+    is_over: bool = False
+
+    def has(self, read: _Read) -> bool:
+        """Return whether it has what a batch has read, as far as it has come."""
+        return all(offset <= self.end.get(partition, 0) for partition, offset in read.end.items())
+
+    def has_lost(self, read: _Read) -> bool:
+        """Return whether a batch has read what it will never have."""
+        for partition, end in read.end.items():
+            begin = read.begin.get(partition, 0)
+            is_before = begin < self.begin.get(partition, 0)
+            if begin < end and (is_before or (self.is_over and end > self.end.get(partition, 0))):
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """A topic of a job."""
+
+    name: str  # its name
+    generations: Sequence[TopicGeneration]  # those that the job has read
+    kept: Sequence[_Kept]  # what the audit has of each
+    begin: Offsets  # where the first batch of the job begins
+
+    def reads(self, before: Cut | None, cuts: Sequence[Cut]) -> Iterator[_Read]:
+        """Yield what each batch has read of it; those before its first generation have read nothing."""
+        last = self.begin if before is None else _offsets(json.loads(before.end), self.name)
+        for cut in cuts:
+            number = 1 + sum(generation.first_batch <= cut.batch_id for generation in self.generations[1:])
+            generation, end = self.generations[number - 1], _offsets(json.loads(cut.end), self.name)
+            is_first = number > 1 and cut.batch_id == generation.first_batch
+            yield _Read(number, generation.begin if is_first else last, end)
+            last = end
+
+
+def topic_arrivals(
+    job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached.
+
+    Raises:
+        BucketsError: the configuration has no audit, or it has kept nothing yet.
+    """
+    source = job.settings.source
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
+    values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
+    table = AuditFolder(audit_settings(job)).tables / TRANSACTIONS
+    of_topics = [_of_topic(table, topic, topic.reads(before, cuts), beside) for topic in _topics(job)]
+    # A topic that the audit has not read as far ends all of them.
+    for cut, *tables in zip(cuts, *of_topics, strict=False):
+        (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
+        for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
+
+
+def lost_messages(job: Job, before: Cut | None, cuts: Sequence[Cut], terms_of: Callable[[int], Terms]) -> list[int]:
+    """Return the batches that have read messages which the audit will never have.
+
+    They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
+
+    Raises:
+        BucketsError: as `topic_arrivals`.
+    """
+    assert job.settings.kafka is not None
+    same = (None, job.settings.kafka.isolation)
+    lost = {cut.batch_id for cut in cuts if terms_of(cut.batch_id).isolation not in same}
+    for topic in _topics(job):
+        reads = zip(cuts, topic.reads(before, cuts), strict=True)
+        lost.update(cut.batch_id for cut, read in reads if topic.kept[read.number - 1].has_lost(read))
+    return sorted(lost)
+
+
+def _topics(job: Job) -> list[_Topic]:
+    """Return the topics that a job has read, and what its audit has of them.
+
+    Raises:
+        BucketsError: it has read nothing.
+    """
+    folder = AuditFolder(audit_settings(job))
+    audited = SourceOffsets(folder.checkpoint)
+    if audited.ended is None:
+        message = f"audit {folder.tables} holds nothing yet; run `buckets audit CONF --once` first"
+        raise BucketsError(message)
+    first, now = audited.before(0), audited.end(audited.ended)
+    known, own = TopicGenerations(folder.checkpoint).by_topic, TopicGenerations(job.checkpoint).by_topic
+    begin, topics = SourceOffsets(job.checkpoint).before(0), []
+    for name in job.settings.source.selection.of(own):
+        generations = own.get(name) or (TopicGeneration(""),)
+        of_topic = _Kept(_offsets(first, name), _offsets(now, name))
+        kept = _kept(generations, known.get(name, ()), of_topic)
+        topics.append(_Topic(name, generations, kept, _offsets(begin, name)))
+    return topics
+
+
+def _kept(generations: Sequence[TopicGeneration], known: Sequence[TopicGeneration], of_topic: _Kept) -> list[_Kept]:
+    """Return what an audit has of each generation of a topic.
+
+    Args:
+        generations: those that the job has read.
+        known: those that the audit has read.
+        of_topic: from where its first batch has read the topic, and how far its last one.
+    """
+    kept = {
+        each.topic_id: _Kept(
+            each.begin if number else of_topic.begin,
+            of_topic.end if each.end is None else each.end,
+            is_over=each.end is not None,
+        )
+        for number, each in enumerate(known)
+    }
+    if not kept:
+        return [of_topic] * len(generations)
+    newest = max((number for number, each in enumerate(generations) if each.topic_id in kept), default=-1)
+    # One that it does not know is still to come, unless it has read a later one.
+    return [
+        kept.get(each.topic_id, _Kept({}, {}, is_over=number < newest)) if each.topic_id else of_topic
+        for number, each in enumerate(generations)
+    ]
+
+
+def _offsets(written: TopicOffsets, topic: str) -> Offsets:
+    return {int(partition): offset for partition, offset in written.get(topic, {}).items()}
+
+
+def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    return rows.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)]).combine_chunks()
+
+
+def _of_topic(table: Path, topic: _Topic, reads: Iterable[_Read], beside: frozenset[str]) -> Iterator[pa.Table]:
+    """Yield the messages of a topic in each batch, as arrivals before their values are read."""
+    for group in _groups(takewhile(lambda read: topic.kept[read.number - 1].has(read), reads)):
+        number = group[0].number
+        topic_range = _TopicRange(table, topic.name, number, topic.generations[number - 1].topic_id, beside)
+        messages = _messages(topic_range, group[0].begin, group[-1].end)
+        for read in group:
+            yield _between(messages, read.begin, read.end)
+
+
+class _TopicRange(NamedTuple):
+    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known.
+
+    With those of their columns that are needed beside the values.
+    """
+
+    table: Path
+    topic: str
+    number: int
+    topic_id: str
+    beside: frozenset[str]
+
+
+def _groups(reads: Iterable[_Read]) -> Iterator[list[_Read]]:
+    """Split what batches that follow each other have read of a topic: by generation, about a million messages each."""
+    for _, of_generation in groupby(reads, key=lambda read: read.number):
+        group: list[_Read] = []
+        for read in of_generation:
+            group.append(read)
+            if sum(read.end.values()) - sum(group[0].begin.values()) >= _MOST_MESSAGES:
+                yield group
+                group = []
+        if group:
+            yield group
+
+
+def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table:
+    """Return messages of a generation, as arrivals before their values are read, by partition and offset."""
+    ranges = [
+        f'"partition" = {partition} and "offset" >= {last.get(partition, 0)} and "offset" < {offset}'
+        for partition, offset in end.items()
+    ]
+    table = open_table(topic_range.table)
+    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges or ['false'])}))"
+    messages = kept_messages(table, topic_range.table, where, topic_range.beside)
+    name = generation_name(topic_range.topic, topic_range.number)
+    names = pc.binary_join_element_wise(f"{name}[", messages[SOURCE_ORDER].cast(pa.string()), "]", "")
+    return messages.append_column(SOURCE, names.cast(pa.string())).combine_chunks()
+
+
+def _is_of(topic_range: _TopicRange, table: DeltaTable) -> str:
+    """Return the condition on messages of a generation."""
+    is_topic = f"topic = {sql_text(topic_range.topic)}"
+    if not topic_range.topic_id or all(field.name != TOPIC_ID for field in table.schema().fields):
+        return is_topic
+    unknown = f"{TOPIC_ID} is null or " if topic_range.number == 1 else ""
+    return f"{is_topic} and ({unknown}{TOPIC_ID} = '{topic_range.topic_id}')"
+
+
+def _between(messages: pa.Table, last: Offsets, end: Offsets) -> pa.Table:
+    """Return the messages of one batch."""
+    inside = pa.array([False] * len(messages), pa.bool_())
+    for partition, offset in end.items():
+        of_it = pc.and_(
+            pc.equal(messages[SOURCE_ORDER], partition),
+            pc.and_(pc.greater_equal(messages[POSITION], last.get(partition, 0)), pc.less(messages[POSITION], offset)),
+        )
+        inside = pc.or_(inside, of_it)
+    return messages.filter(inside).combine_chunks()
+
 
 Arrived = Iterator[tuple[int, pa.RecordBatch]]
 """Batches by their number, each in one or more pieces, in the order of arrival."""
@@ -88,7 +314,7 @@ def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Ma
             for number, modified_ms, path in files
             if read < number <= until and unread.get(path) != number and _is_read(found_location(path), source)
         ]
-        for rows in _in_order(of_batch, source, schemas[cut.batch_id]):
+        for rows in _sources_in_order(of_batch, source, schemas[cut.batch_id]):
             yield cut.batch_id, rows
         read = until
 
@@ -105,7 +331,9 @@ def _is_read(path: Path, source: FileSource) -> bool:
     return not folders or (source.subfolders and not any(map(is_hidden, folders)))
 
 
-def _in_order(files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+def _sources_in_order(
+    files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files of a batch, in the order of arrival."""
     by_time = sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
     pieces = (rows for path, taken in by_time for rows in _rows(found_location(path), taken, source, schema))

@@ -1,16 +1,25 @@
 """The tables of the audit: their columns with comments, the checks of their rows, and how repeats are recognised.
 
 What the schema of messages says of single fields, as checks of the rows of the audit's tables.
+
+Messages of topics into rows of tables, or why they do not fit, a record batch at a time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from buckets.outputs.columns import PUBLISHED, VERDICTS
+from buckets.checkpoint.topic_values import AVRO, WriterSchema, schemas_in
+from buckets.events.decoded import PREFIX_BYTES
+from buckets.outputs.columns import PUBLISHED, TOPICS, VERDICTS
 from buckets.outputs.contract import COLUMN_TYPES, MOMENT, OTHER_FIELDS, Contract, Field, load_contract
+from buckets.outputs.messages import BinaryFormat, shown_avro, shown_protobuf
 from buckets.outputs.output import USUAL_SCALE, Check, Row, value_type
 
 
@@ -158,3 +167,224 @@ def _column(field: Field, largest_scale: int) -> Column:
     comment = f"{comment} As JSON text." if field.kind == "object" else comment
     kind = value_type(largest_scale) if field.kind == "decimal" else COLUMN_TYPES[field.kind]
     return Column(field.name, kind, field.nullable or not field.required, comment)
+
+
+_FIRST_BYTE = b"\0"
+
+
+@dataclass(frozen=True)
+class BinaryValues:
+    """What reads values."""
+
+    written_in: BinaryFormat  # the format of those that are no JSON
+    checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
+    ask: Callable[[int], WriterSchema | None]  # asks the registry for the schema of a number
+
+    def reads(self, output: str, value: bytes | None) -> bool:
+        """Return whether a value is one of results behind the prefix of a registry, which JSON never is."""
+        return value is not None and output in TOPICS and value.startswith(_FIRST_BYTE)
+
+    def shown(self, output: str, value: bytes) -> dict[str, Any]:
+        """Return what JSON shows of a message of an output.
+
+        Raises:
+            ValueError: it cannot be read.
+            BucketsError: the registry cannot be asked.
+        """
+        if len(value) < PREFIX_BYTES:
+            message = "ends in the prefix of a schema registry"
+            raise ValueError(message)
+        content = value[PREFIX_BYTES:]
+        if self.written_in == "protobuf":
+            return shown_protobuf(output, content)
+        number = int.from_bytes(value[1:PREFIX_BYTES])
+        schema = self._schema(number)
+        if schema is None or schema.kind != AVRO:
+            message = f"schema {number} is not one of Avro in the registry"
+            raise ValueError(message)
+        return shown_avro(output, schema.text, content)
+
+    def _schema(self, number: int) -> WriterSchema | None:
+        known = schemas_in(self.checkpoint)
+        schema = known.of(number, None)
+        if schema is None:
+            schema = self.ask(number)
+            if schema is not None:
+                known.keep(number, schema, 0)
+        return schema
+
+
+TABLE, FAULT = "table", "fault"
+_MICROS_OF_DAY = 86_400_000_000
+_ROWS_ORIGIN = pa.schema([(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (PUBLISHED_AT, MOMENT)])
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MESSAGE_COLUMNS = pa.schema(
+    [
+        *_ROWS_ORIGIN,
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        (TIMESTAMP_TYPE, pa.int32()),
+    ]
+)
+"""Messages as they are handed to a reader."""
+_RAW = pa.schema(
+    [
+        ("raw_key", pa.string()),
+        ("raw_key_bytes", pa.binary()),
+        ("raw_value", pa.string()),
+        ("raw_value_bytes", pa.binary()),
+        ("raw_headers", HEADERS_TYPE),
+        (f"raw_{TIMESTAMP_TYPE}", pa.int32()),
+    ]
+)
+"""A message as it came: outputs have fields `key` and `value` of their own."""
+
+
+class MessageReader:
+    """Reads messages of several topics."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+        binary: "BinaryValues | None" = None,
+    ) -> None:
+        """Read messages.
+
+        Args:
+            tables: by topic, the table of its messages; those of a table without a contract are kept as they came.
+            topic_ids: by topic, its id, where it is known.
+            binary: reads values that are no JSON; None where all are.
+        """
+        self._binary = binary
+        self._tables, self._topic_ids = dict(tables), dict(topic_ids)
+        columns = {
+            column.name: column.type
+            for table in tables.values()
+            if table.contract is not None
+            for column in table.columns
+            if column.name not in (*_ROWS_ORIGIN.names, TOPIC_ID, DAY)
+        }
+        self._fields = pa.schema(list(columns.items()))
+        own = [(TABLE, pa.string()), (FAULT, pa.string()), (DAY, pa.date32()), (TOPIC_ID, pa.string())]
+        self.schema: pa.Schema = pa.schema([*own, *_ROWS_ORIGIN, *_RAW, *self._fields])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read messages.
+
+        Args:
+            batches: columns of `MESSAGE_COLUMNS`.
+
+        Yields:
+            Batches of `schema`, one row a message.
+        """
+        for batch in batches:
+            yield self._read(batch)
+
+    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        topics = batch.column(TOPIC).to_pylist()
+        tables = [self._tables[topic] for topic in topics]
+        published = batch.column(PUBLISHED_AT).cast(MOMENT)
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        rows: list[Row] = []
+        faults: list[str | None] = []
+        for table, key, value in zip(tables, keys, values, strict=True):
+            row, fault = _row(table, key, value, self._binary)
+            rows.append(row)
+            faults.append(fault)
+        moments = zip(tables, rows, published.cast(pa.int64()).to_pylist(), strict=True)
+        columns = {
+            TABLE: pa.array([table.name for table in tables], pa.string()),
+            FAULT: pa.array(faults, pa.string()),
+            DAY: pa.array([_moment(*each) // _MICROS_OF_DAY for each in moments], pa.date32()),
+            TOPIC_ID: pa.array(map(self._topic_ids.get, topics), pa.string()),
+            PUBLISHED_AT: published,
+            "raw_headers": batch.column("headers").cast(HEADERS_TYPE),
+            f"raw_{TIMESTAMP_TYPE}": batch.column(TIMESTAMP_TYPE),
+        }
+        columns |= {name: batch.column(name) for name in (TOPIC, PARTITION, OFFSET)}
+        for field in self.schema:
+            if field.name not in columns:
+                columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+        return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def _moment(table: Table, row: Row, published: int) -> int:
+    """Return the moment whose day a row is of, in microseconds."""
+    return int(row.get("event_time", published)) if table.has_event_day else published
+
+
+def _row(table: Table, key: bytes | None, value: bytes | None, binary: "BinaryValues | None") -> tuple[Row, str | None]:
+    """Return the columns of a message, and what is wrong with it, if anything."""
+    if table.contract is None:
+        return _as_it_came(key, value), None
+    try:
+        return read_message(table, value, binary), None
+    except ValueError as error:
+        return _as_it_came(key, value), str(error)
+
+
+def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None" = None) -> Row:
+    """Read the value of a message as a row of its table, without the columns that say where the message came from.
+
+    Args:
+        table: of the message.
+        value: in JSON, or in the format of `binary`.
+        binary: reads values that are no JSON; None where all are.
+
+    Raises:
+        ValueError: it does not fit the schema, or what every row of the table fulfils.
+    """
+    assert table.contract is not None
+    if binary is not None and value is not None and binary.reads(table.name, value):
+        row = table.contract.row_of(binary.shown(table.name, value))
+    else:
+        row = table.contract.read(value)
+    for column in table.columns:
+        value = row.get(column.name)
+        if isinstance(value, Decimal) and not _has_room(column.type, value):
+            message = f"{column.name}: {value:f} has more digits than the {column.type.scale} of its column"
+            raise ValueError(message)
+    for check in table.checks:
+        if not check.holds(row):
+            message = f"does not fulfil {check.name}: {check.sql}"
+            raise ValueError(message)
+    return row
+
+
+def _has_room(kind: pa.Decimal128Type, value: Decimal) -> bool:
+    _, digits, exponent = value.as_tuple()
+    return bool(-int(exponent) <= kind.scale and len(digits) + int(exponent) <= kind.precision - kind.scale)
+
+
+def _as_it_came(key: bytes | None, value: bytes | None) -> Row:
+    return _text("raw_key", key) | _text("raw_value", value)
+
+
+def _text(name: str, data: bytes | None) -> Row:
+    """Return bytes as text, and also as bytes where they are not valid UTF-8."""
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        assert data is not None
+        return {name: data.decode(errors="replace"), f"{name}_bytes": data}
+
+
+def rows_of(table: Table, read: pa.Table) -> pa.Table:
+    """Return the rows of one table, by topic, partition and offset.
+
+    Args:
+        table: the table.
+        read: rows of a reader's `schema`.
+    """
+    if table.name == UNREADABLE:
+        chosen = read.filter(pc.field(FAULT).is_valid())
+    else:
+        chosen = read.filter((pc.field(TABLE) == table.name) & ~pc.field(FAULT).is_valid())
+    names = {column.name: column.name for column in table.columns}
+    if table.contract is None:
+        names |= {name.removeprefix("raw_"): name for name in _RAW.names} | {"reason": FAULT}
+    taken = pa.table({column.name: chosen[names[column.name]] for column in table.columns})
+    schema = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
+    return taken.cast(schema).sort_by([(TOPIC, "ascending"), (PARTITION, "ascending"), (OFFSET, "ascending")])

@@ -23,8 +23,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from buckets.audit.rows import FAULT, HEADERS_TYPE, TABLE, rows_of
-from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TIMESTAMP_TYPE, UNREADABLE, Table
+from buckets.audit.tables import (
+    DAY,
+    FAULT,
+    HEADERS_TYPE,
+    OFFSET,
+    PARTITION,
+    PUBLISHED_AT,
+    TABLE,
+    TIMESTAMP_TYPE,
+    UNREADABLE,
+    Table,
+    rows_of,
+)
 from buckets.delta.kept_table import append_new
 from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import in_ms, open_table, query, quoted_column, through_store

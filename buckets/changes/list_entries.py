@@ -1,7 +1,10 @@
-"""The entries of a job's lists: what a list has for a key, and changes of lists that are in topics."""
+"""The entries of a job's lists: what a list has for a key, and changes of lists that are in topics.
+
+Verdicts that people give, written where a job keeps them.
+"""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from buckets.checkpoint.driver_state import Checkpoint
@@ -12,6 +15,8 @@ from buckets.kafka.sender import Sender
 from buckets.lists.base import RESERVED, Entry
 from buckets.lists.list_file import LONGEST_KEY
 from buckets.moment import iso_text
+from buckets.verdicts.verdict import Verdict
+from buckets.verdicts.verdict_table import append_verdicts, verdict_table
 
 
 def list_settings(job: Job, name: str) -> ListSettings:
@@ -116,3 +121,19 @@ def _send(job: Job, topic: str, key: str, value: str | None, headers: dict[str, 
     sender = Sender(job.settings.kafka)
     sender.send(topic, key, value, headers)
     sender.flush()
+
+
+def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
+    """Write verdicts; returns how many were new, as far as that is known, and where they are."""
+    settings = job.settings
+    if settings.verdicts.topic is None:
+        table = verdict_table(job)
+        return append_verdicts(table, verdicts), f"table {table}"
+    assert settings.kafka is not None
+    sender = Sender(settings.kafka, "writing verdicts")
+    new = {verdict.id: verdict for verdict in verdicts}
+    for verdict in new.values():
+        key = verdict.alert_id or verdict.event_id or ""
+        sender.send(settings.verdicts.topic, key, verdict.message(), {"id": verdict.id})
+    sender.flush()
+    return len(new), f"topic {settings.verdicts.topic}"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.changes.completion import Completion
+from buckets.changes.versions import Completion
 from buckets.config.engine import raw_window_fault
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings

@@ -1,19 +1,267 @@
 """A checkpoint belongs to one process at a time, however many start on it at the same moment.
 
 Takes a checkpoint in a file system for one process.
+
+Takes a checkpoint in an object store for one process, by a lease that is renewed as long as the process lives.
 """
 
 import contextlib
 import fcntl
+import json
 import os
+import socket
+import threading
+import time
+import uuid
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Self
 
-from buckets.checkpoint.lease import Lease, LostLease, check_not_leased
-from buckets.checkpoint.source_offsets import lock_file
-from buckets.errors import BucketsError
+from buckets.checkpoint.source_offsets import lock_file, records_folder
+from buckets.clock import epoch_ms, machine_start
+from buckets.errors import BucketsError, first_line
+from buckets.stores.known_folders import PATIENCE_S, disown, own
 from buckets.stores.store_path import StorePath
+
+VALID_S = 15.0  # For how long a lease is good that is not renewed
+RENEW_S = 3.0
+MARGIN_S = 5.0  # How long before its end the holder gives it up: what it has begun to write ends meanwhile
+_LOOK_S = 1.0
+_ANSWER_WITHIN_S = 2.0  # For how long a renewal is waited for, before the next one
+_LAST_ANSWER_S = 0.5
+_OWN_FOLDERS = ("batches", "cuts", "driver", "rule_sets", "terms")
+"""Folders of records into which nobody writes but the holder."""
+
+
+@dataclass(frozen=True)
+class LeaseRecord:
+    """What the object says."""
+
+    holder: str  # who holds it, a random text of this taking; empty where it was given back
+    epoch: int  # how many have held it
+    process: str  # of the holder, in words
+    life: str  # where the holder runs and which process it is, so that its end can be seen on the same machine
+    renewed_ms: int  # when it was renewed, in ms since the epoch
+
+    def encode(self) -> bytes:
+        """Write it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+
+class LostLease(BucketsError):
+    """A lease that is not held any more, so that nothing more may be written."""
+
+    def __init__(self, checkpoint: Path, reason: str, is_taken: bool) -> None:
+        """Say it.
+
+        Args:
+            checkpoint: of the lease.
+            reason: why it is lost.
+            is_taken: whether another process has it; if not, it may be taken again once the store answers.
+        """
+        self.reason, self.is_taken = f"the lease of checkpoint {checkpoint} is lost: {reason}", is_taken
+        super().__init__(
+            f"{self.reason}; nothing more is written, and whoever holds the lease goes on with the batch; start the "
+            "job again if nobody does"
+        )
+
+
+_HELD: set[str] = set()  # The holders of this process that have not let go
+
+
+class Lease:
+    """The lease of a checkpoint, taken and released any number of times."""
+
+    def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
+        """Take nothing yet; `on_lost` is told that a lease is lost, from a thread of its own."""
+        self._checkpoint, self._object = checkpoint, _object_of(checkpoint)
+        self._on_lost = on_lost or (lambda lost: None)
+        self._folders = [str(records_folder(checkpoint) / name) for name in _OWN_FOLDERS]
+        self._record: LeaseRecord | None = None
+        self._tag = ""
+        self._until_s = 0.0
+        self._lost: LostLease | None = None
+        self._ending = threading.Event()
+        self._writing = threading.Lock()
+
+    def take(self) -> None:
+        """Take the lease; one whose holder has died elsewhere is waited for. Nothing is done where this one holds it.
+
+        Raises:
+            BucketsError: another process holds it.
+        """
+        if self._record is not None:
+            self.check()
+            return
+        taken = None
+        while taken is None:
+            began_s = time.monotonic()
+            # Its record may be removed meanwhile by a holder that leaves nothing.
+            with contextlib.suppress(FileNotFoundError):
+                taken = self._taken()
+        (self._record, self._tag), self._lost = taken, None
+        self._until_s = began_s + VALID_S - MARGIN_S
+        self._ending = threading.Event()
+        own(self._folders)
+        threading.Thread(target=self._renew_on, args=(self._ending,), name="lease", daemon=True).start()
+
+    def _taken(self) -> tuple[LeaseRecord, str] | None:
+        """Return the record of a lease that was taken just now, and its tag; None where another one was faster.
+
+        Raises:
+            BucketsError: it is held.
+            FileNotFoundError: it was given back, and its record removed, while it was looked at.
+        """
+        mine = LeaseRecord(uuid.uuid4().hex, 1, f"{os.getpid()} of {socket.gethostname()}", _life(), epoch_ms())
+        tag = None
+        _HELD.add(mine.holder)
+        try:
+            tag = self._object.write_first(mine.encode())
+            if tag is None:
+                there, before = _ended(self._checkpoint, self._object)
+                mine = replace(mine, epoch=there.epoch + 1, renewed_ms=epoch_ms())
+                tag = self._object.write_over(mine.encode(), before)
+        finally:
+            if tag is None:
+                _HELD.discard(mine.holder)
+        return None if tag is None else (mine, tag)
+
+    def check(self) -> None:
+        """See that it is still held, before anything is written.
+
+        Raises:
+            LostLease: it is not, or could not be renewed for too long.
+        """
+        if self._record is not None and self._lost is None and time.monotonic() >= self._until_s:
+            self._lost = self._expired("")
+        if self._lost is not None:
+            raise self._lost
+
+    def release(self) -> None:
+        """Give it back; where nothing has come beside its record, nothing is left."""
+        self._ending.set()
+        with self._writing:
+            record, self._record = self._record, None
+            disown(self._folders)
+            if record is not None:
+                _HELD.discard(record.holder)
+            if record is None or self._lost is not None:
+                return
+            try:
+                if [*records_folder(self._checkpoint).iterdir()] == [self._object]:
+                    self._object.unlink()
+                else:
+                    self._object.write_over(replace(record, holder="").encode(), self._tag)
+            except OSError:
+                return  # it ends by itself
+
+    def _renew_on(self, ending: threading.Event) -> None:
+        while not ending.wait(min(RENEW_S, max(0.0, self._until_s - time.monotonic()))):
+            with self._writing:
+                if self._record is None or ending.is_set():
+                    return
+                lost = self._renewed(self._record)
+            if lost is not None and not ending.is_set():
+                self._lost = lost
+                self._on_lost(lost)
+                return
+
+    def _renewed(self, record: LeaseRecord) -> LostLease | None:
+        """Renew the lease; return how it is lost, None where it is not."""
+        began_s, renewed = time.monotonic(), replace(record, renewed_ms=epoch_ms())
+        # Asked once more at the end of its time, for a moment: who was held up for long may have it still.
+        within_s = min(_ANSWER_WITHIN_S, max(_LAST_ANSWER_S, self._until_s - began_s))
+        try:
+            tag = self._object.write_over(renewed.encode(), self._tag, within_s)
+            if tag is None:
+                there, tag = _read(self._object, within_s)
+                if there.holder != record.holder:
+                    return LostLease(self._checkpoint, f"process {there.process} has taken it", is_taken=True)
+        except (OSError, ValueError) as error:
+            return self._expired(f" ({first_line(error)})") if time.monotonic() >= self._until_s else None
+        self._tag, self._until_s = tag, began_s + VALID_S - MARGIN_S
+        return None
+
+    def _expired(self, fault: str) -> LostLease:
+        return LostLease(
+            self._checkpoint, f"it could not be renewed for {VALID_S - MARGIN_S:g} s{fault}", is_taken=False
+        )
+
+
+def check_not_leased(checkpoint: Path) -> None:
+    """Check that nobody holds the lease of a checkpoint, by what its record says; nothing is written.
+
+    Raises:
+        BucketsError: somebody does.
+    """
+    try:
+        there, _ = _read(_object_of(checkpoint))
+    except FileNotFoundError:
+        return
+    if not _is_over(there) and epoch_ms() - there.renewed_ms < VALID_S * 1000:
+        raise _in_use(checkpoint, there)
+
+
+def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
+    """Wait until a lease has ended, and return its record with its tag.
+
+    Raises:
+        BucketsError: it is renewed.
+    """
+    there, tag = _read(record)
+    until_s, first_tag = time.monotonic() + VALID_S, tag
+    while not _is_over(there) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+        there, tag = _read(record)
+        if tag != first_tag and not _is_over(there):
+            raise _in_use(checkpoint, there)
+    return there, tag
+
+
+def _is_over(record: LeaseRecord) -> bool:
+    """Return whether a lease was given back, or its holder was of this machine and is gone, or of this process before.
+
+    A process that has let go while the store did not answer, or that has begun anew, has left its record behind.
+    """
+    if not record.holder:
+        return True
+    if record.life and record.life == _life():
+        return record.holder not in _HELD
+    machine, _, process = record.life.rpartition("/")
+    here, _, _ = _life().rpartition("/")
+    return bool(machine) and machine == here and _life(int(process.split("-")[0])) != record.life
+
+
+def _life(pid: int | None = None) -> str:
+    """Return which process a process is, also after a start of the machine and within containers; empty if unknown."""
+    pid = os.getpid() if pid is None else pid
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+        began = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    start = machine_start()
+    return f"{start}/{space}/{pid}-{began}" if start else ""
+
+
+def _object_of(checkpoint: Path) -> StorePath:
+    record = lock_file(checkpoint)
+    assert isinstance(record, StorePath)
+    return record
+
+
+def _read(record: StorePath, patience_s: float = PATIENCE_S) -> tuple[LeaseRecord, str]:
+    data, tag = record.read_tagged(patience_s)
+    return LeaseRecord(**json.loads(data)), tag
+
+
+def _in_use(checkpoint: Path, record: LeaseRecord) -> BucketsError:
+    message = (
+        f"checkpoint {checkpoint} is in use by process {record.process}, and two would write over each other; stop "
+        "that one first, or name another checkpoint"
+    )
+    return BucketsError(message)
 
 
 class FileLock:

@@ -11,8 +11,8 @@ from buckets.cli.options import AsJson, From, To, key_of, range_ms
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import readable
-from buckets.outputs.binary_messages import term_value
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.messages import term_value
 from buckets.outputs.recorded_outputs import TIMES, Selection, read_rows, short_length
 from buckets.printable import counted, key_words, one_line
 from buckets.stores.location import location

@@ -1,20 +1,23 @@
-"""The command `buckets audit`: topics as Delta tables."""
+"""The command `buckets audit`: topics as Delta tables.
+
+The command `buckets archive`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from buckets.archive.archiving import History
 from buckets.audit.folder import audit_settings
-from buckets.checkpoint.lease import LostLease
-from buckets.cli.console import Terminal
-from buckets.cli.json_log import LogFormat, errors_in, hide_secrets, log_of
-from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
+from buckets.checkpoint.lock import LostLease
+from buckets.cli.console import Terminal, echo
+from buckets.cli.options import ArchivedConf, Master, MetricsPort, metrics_at, with_master
 from buckets.cli.progress import StatusLine
-from buckets.cli.run import NEW_TOPIC
+from buckets.cli.run import NEW_TOPIC, LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
-from buckets.errors import Outage
+from buckets.errors import BucketsError, Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.audit_status import AuditStatus
 
@@ -119,3 +122,33 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
             progress.say(f"stopped after {progress.messages:,} messages; start it again to go on")
             return
     progress.say(f"{progress.messages:,} messages{progress.remarks()}; tables are in {prepared.settings.path}")
+
+
+def archive(conf: ArchivedConf) -> None:
+    """Archive what a job has scored since the last time; the job may run meanwhile.
+
+    The archive is one Delta table of all that has arrived, typed, in the
+    order of arrival, with the batch that scored each row. Whatever asks the
+    past extends it first; run this where files or messages of the source are
+    removed after some time. A topic is archived from the tables of its audit.
+
+    \b
+    Examples:
+      buckets archive conf/demo.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    job = load_job(conf)
+    console = Terminal(stderr=True)
+    appended = 0
+    with console.status("Reading what has arrived…") as status:
+
+        def on_rows(rows: int) -> None:
+            nonlocal appended
+            appended += rows
+            status.update(f"{appended:,} rows archived…")
+
+        history = History.open(job, on_rows)
+        status.update("Joining small files…")
+        history.archive.tidy()
+    echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")
+    if history.obstacle is not None:
+        raise BucketsError(history.obstacle)

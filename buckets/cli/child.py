@@ -3,6 +3,8 @@
 The child reads its standard input, which stays empty. When that closes, because the child is asked to end or because
 its parent has died, it interrupts itself, as Ctrl-C would. It has a session of its own, so that a Ctrl-C at the
 terminal reaches only the parent.
+
+Runs a command as the child of another process, and ends with it.
 """
 
 import contextlib
@@ -10,10 +12,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from buckets.cli.commands import main as run_command
 from buckets.errors import BucketsError
 
 END_WITHIN_S = 60.0
@@ -31,7 +35,7 @@ class Child:
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "buckets.cli.as_child", *arguments],
+                [sys.executable, "-m", "buckets.cli.child", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -99,3 +103,22 @@ def end_all(children: Iterable[Child]) -> None:
     until_s = time.monotonic() + END_WITHIN_S
     for child in running:
         child.wait_until_ended(until_s)
+
+
+def _interrupt_at_end_of_input() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 1):
+            pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    # A shell makes the processes that it runs in the background ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_interrupt_at_end_of_input, daemon=True).start()
+    run_command()
+
+
+if __name__ == "__main__":
+    main()

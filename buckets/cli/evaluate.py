@@ -10,15 +10,13 @@ import pyarrow as pa
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.list_option import ListOption, given_lists
+from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS, raw_window_fault
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows

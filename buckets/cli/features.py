@@ -10,8 +10,7 @@ import typer
 from buckets.archive.archiving import History
 from buckets.archive.delta_source import open_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
-from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.list_option import ListOption, given_lists
+from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists
 from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings, check_raw_windows
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
@@ -19,8 +18,7 @@ from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.features.features import Arrivals, FeatureRun, archived_arrivals
-from buckets.history.features.output import check_output, read_ids, write_features
+from buckets.history.features import Arrivals, FeatureRun, archived_arrivals, check_output, read_ids, write_features
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet

@@ -1,19 +1,32 @@
-"""Options that several commands take, and how their values are read; an error names the option."""
+"""Options that several commands take, and how their values are read; an error names the option.
+
+The option `--list`.
+The option `--schema`.
+"""
 
 import getpass
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from buckets.changes.snoozing import Key, read_key
-from buckets.config.job import Job
+from buckets.cli.console import Terminal
+from buckets.config.engine import EngineSettings
+from buckets.config.job import Job, load_schema_and_engine
 from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.expressions.expression import LIST_NAME
+from buckets.lists.index import ListIndex
+from buckets.lists.list_file import load_list
 from buckets.moment import TimeRange, parse_moment_ms
+from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.change import short_text
+from buckets.stores.location import location
 
 JobConf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 ArchivedConf = Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")]
@@ -117,3 +130,72 @@ def login_name() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
+
+
+ListOption = Annotated[
+    list[str] | None,
+    typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
+]
+
+
+def given_lists(options: list[str] | None) -> dict[str, ListIndex]:
+    """Read the lists that options `--list` name, by name.
+
+    Raises:
+        BucketsError: an option cannot be read, or a file is no list.
+    """
+    return {name: load_list(file) for name, file in list_files(options).items()}
+
+
+def list_files(options: list[str] | None) -> dict[str, Path]:
+    """Return the files of lists as options `--list` name them, by name.
+
+    Raises:
+        BucketsError: an option cannot be read.
+    """
+    files: dict[str, Path] = {}
+    for option in options or []:
+        name, separator, file = option.partition("=")
+        if not separator or LIST_NAME.fullmatch(name) is None or not file:
+            message = f"--list {option}: write NAME=FILE, as in payroll=payroll.csv; a name has letters, digits and _"
+            raise BucketsError(message)
+        if name in files:
+            message = f"--list {option}: list {name!r} is given twice; leave one of them out"
+            raise BucketsError(message)
+        files[name] = location(file)
+    return files
+
+
+SchemaOption = Annotated[
+    Path | None, typer.Option(help="The event schema; without it that of --conf, or schemas/transaction.yaml.")
+]
+
+
+@contextmanager
+def event_schema(schema: Path | None, conf: Path | None = None) -> Iterator[tuple[EventSchema, EngineSettings]]:
+    """Read the event schema and the settings that options name; what does not fit the schema is found inside the block.
+
+    If the default is taken, that is said in an error about the schema, and on a terminal at the end of the block.
+
+    Args:
+        schema: the event schema; None for that of the configuration, or the default.
+        conf: a configuration, of which `schema` and `engine` are used.
+
+    Raises:
+        BucketsError: a file cannot be read, or is not valid.
+    """
+    if conf is not None:
+        of_conf, engine = load_schema_and_engine(conf)
+        yield (of_conf if schema is None else load_event_schema(schema)), engine
+        return
+    chosen = load_event_schema(schema or DEFAULT_SCHEMA)
+    try:
+        yield chosen, EngineSettings()
+    except BucketsError as error:
+        if schema is not None or "event schema" not in error.message:
+            raise
+        message = f"{error.message}; that is the default, name yours with --schema"
+        raise BucketsError(message) from None
+    console = Terminal(stderr=True)
+    if schema is None and console.is_terminal:
+        console.say(f"event schema {chosen.name} is taken, the default; --schema names another one")

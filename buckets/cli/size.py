@@ -17,8 +17,7 @@ from buckets.numbers.fixed_point import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, read_constants
 from buckets.size.forecast import ADVICE, LIMIT_WORDS, TERM_WORDS, Capacity, Forecast, amount_text, forecast, size_text
-from buckets.size.numbers import parse_keys, parse_number
-from buckets.size.workload import Machine, SizeQuestion, notes_of, workload_of
+from buckets.size.workload import Machine, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
 
 _TEXT_BYTES = 16
 _ITEMS = 8

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
-from buckets.checkpoint.lease import LostLease
+from buckets.checkpoint.lock import LostLease
 from buckets.cli.console import Terminal
 from buckets.duration import format_duration
 from buckets.errors import BucketsError

@@ -35,7 +35,7 @@ from buckets.monitor.words import (
     state_line,
 )
 from buckets.numbers.fixed_point import readable
-from buckets.outputs.binary_messages import crossed
+from buckets.outputs.messages import crossed
 from buckets.printable import capitalised, counted, key_words
 from buckets.rules.revision import names
 

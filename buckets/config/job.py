@@ -19,9 +19,8 @@ from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
 from buckets.events.decoded import SchemaError
-from buckets.events.event_id import ROW_IDS
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema, load_event_schema
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, ROW_IDS, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.extras import check_format
 from buckets.rule_files.yaml_rules import load_rule_files

@@ -10,9 +10,8 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from buckets.config.client_values import check_authorities, visible
 from buckets.config.environment import Settings
-from buckets.config.kafka import TopicName
+from buckets.config.kafka import TopicName, check_authorities, visible
 from buckets.duration import DAY_MS, HOUR_MS, DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 from buckets.stores.location import location

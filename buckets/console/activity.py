@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
-from buckets.monitor.last_minute import LiveSample, recorded_hour, sample_of
 from buckets.monitor.live import read_live
+from buckets.monitor.pace import LiveSample, recorded_hour, sample_of
 from buckets.monitor.query_news import Histogram
 
 EVERY_S = 1.0

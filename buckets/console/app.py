@@ -26,7 +26,6 @@ from buckets.config.job import load_job
 from buckets.config.settings import ConsoleSettings, Role
 from buckets.console.activity import Sampler
 from buckets.console.connections import ACCEPTED_AT_ONCE, Connection
-from buckets.console.documents import documents
 from buckets.console.pages import (
     alert,
     alerts,
@@ -41,7 +40,7 @@ from buckets.console.pages import (
     rules,
     sign_in,
 )
-from buckets.console.person import SIGN_IN, Gate, People
+from buckets.console.person import SIGN_IN, Gate, People, documents
 from buckets.console.view import Asked, Onward, Site, View, address, shown, shown_error, stream
 from buckets.errors import BucketsError
 from buckets.metrics.job_metrics import CONSOLE, CONTENT_TYPE, exposition

@@ -32,7 +32,7 @@ from buckets.monitor.words import schema_news
 from buckets.numbers.fixed_point import readable
 from buckets.pages.page import templates
 from buckets.printable import capitalised, key_words, one_line
-from buckets.questions.asked_job import AskedJob
+from buckets.questions.listed_alerts import AskedJob
 from buckets.questions.long_questions import Questions
 from buckets.questions.rule_checks import RuleChecks
 from buckets.resources import built_site

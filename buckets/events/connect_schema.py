@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from buckets.events import conversion
 from buckets.events.field_paths import Path, name_of, path_of, steps_of, walk
-from buckets.events.json_object import Fields, read_object
+from buckets.events.json_events import Fields, read_object
 from buckets.events.json_records import json_text
 from buckets.events.schema import EventSchema
 from buckets.events.written_values import decimals, fitted

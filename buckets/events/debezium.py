@@ -24,7 +24,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
 from buckets.events.connect_schema import ConnectValues
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
-from buckets.events.json_object import read_object
+from buckets.events.json_events import read_object
 from buckets.events.json_records import kind_of, members
 from buckets.events.message_fields import part_of_schema, value_schema
 from buckets.events.schema import OF_ENVELOPE, AttributeType, EventSchema

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from buckets.events.arrivals import BROKEN, RAW, TOMBSTONE, field_column
 from buckets.events.connect_schema import ConnectValues
 from buckets.events.csv_events import BYTE_ORDER_MARK
-from buckets.events.json_events import read_events
-from buckets.events.json_object import read_value
+from buckets.events.json_events import read_events, read_value
 from buckets.events.json_records import kind_of, members
 from buckets.events.message_fields import header_text, is_of_key, part_of_schema, value_schema
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, EventSchema

@@ -30,7 +30,7 @@ from buckets.events.arrivals import (
 from buckets.events.csv_events import BYTE_ORDER_MARK, read_header, recoded_lines
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.field_paths import reachable
-from buckets.events.json_object import Fields, read_object, read_value
+from buckets.events.json_events import Fields, read_object, read_value
 from buckets.events.json_records import check_records, read_texts, record_arrivals
 from buckets.events.message_fields import told, with_made_ids, without_made_id
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, folder_values, read_arrivals

@@ -1,8 +1,11 @@
 """Events written as JSON, one object a text, into columns of text: each number with the very digits that were written.
 
 Most texts are decoded by msgspec, which leaves fractions as they are written, makes integers of any size, and passes
-over fields that nobody asks for. What it refuses goes to `json_object`, which decides whether the text is an event and
+over fields that nobody asks for. What it refuses goes to `json_events`, which decides whether the text is an event
+and
 says why not; so does what msgspec would let pass: a field that is given twice, and nesting without end.
+
+Reads one JSON object as Python's own `json` does, with numbers as text, or says why a text is not one.
 """
 
 import json
@@ -11,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -21,6 +24,7 @@ import pyarrow.compute as pc
 from buckets.events.arrivals import BROKEN, RAW, field_column
 from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, NO_LIST, of_rows
+from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.field_paths import (
     ArrayPath,
     Path,
@@ -31,10 +35,80 @@ from buckets.events.field_paths import (
     prefixes,
     walk,
 )
-from buckets.events.json_object import DEEPEST, Fields, read_object
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.list_columns import list_of
+
+DEEPEST = 500  # Levels of nesting that are read; the parsers' own limits are higher, and depend on the caller's stack
+_QUOTED_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+class Fields(tuple[tuple[str, Any], ...]):
+    """The fields of an object with their values, as they are written, repeated ones too."""
+
+    __slots__ = ()
+
+
+def _integer(text: str) -> str:
+    return "0" if text == "-0" else text
+
+
+def _refuse(constant: str) -> NoReturn:
+    message = f"broken JSON: {constant} is not a number in JSON"
+    raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=str, parse_constant=_refuse, object_pairs_hook=Fields)
+
+
+def read_object(text: str) -> Fields:
+    """Read a text that is exactly one object, as `read_value` does.
+
+    Returns:
+        Its fields.
+
+    Raises:
+        ValueError: it is not an object; says why.
+    """
+    value = read_value(text)
+    if not isinstance(value, Fields):
+        kind = "null" if value is None else "a list" if isinstance(value, list) else "one value"
+        message = f"is {kind}, and must be an object"
+        raise ValueError(message)
+    return value
+
+
+def read_value(text: str) -> Any:
+    """Read a text that is exactly one value; a byte order mark before it and white space around it are ignored.
+
+    Returns:
+        The value. Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
+
+    Raises:
+        ValueError: it is not a value; says why.
+    """
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    if text.count("[") + text.count("{") > DEEPEST and _is_deep(text):
+        message = f"broken JSON: nested deeper than {DEEPEST} levels"
+        raise ValueError(message)
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        fault = "there is more after the first value," if error.msg == "Extra data" else error.msg
+        message = f"broken JSON: {fault} at character {error.pos + 1}"
+        raise ValueError(message) from None
+
+
+def _is_deep(text: str) -> bool:
+    """Return whether brackets outside quotes are nested deeper than is read."""
+    depth = 0
+    for bracket in _QUOTED_OR_BRACKET.finditer(text):
+        depth += _STEP.get(bracket[0], 0)
+        if depth > DEEPEST:
+            return True
+    return False
+
 
 _ESCAPED_NAME = re.compile(rb'\\[^"\\]*"[ \t\r\n]*:')
 """Finds each name that is written with escapes, unless it holds a quote; and some texts that are no names.

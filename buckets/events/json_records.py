@@ -20,8 +20,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.csv_events import BYTE_ORDER_MARK, as_text
 from buckets.events.field_paths import Path, name_of, path_of
-from buckets.events.json_events import has_plain_names, read_events
-from buckets.events.json_object import DEEPEST, Fields, read_object
+from buckets.events.json_events import DEEPEST, Fields, has_plain_names, read_events, read_object
 from buckets.events.parquet_rows import MOST_ROWS, with_folder_values
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import open_text

@@ -24,8 +24,7 @@ from buckets.events import conversion
 from buckets.events.arrivals import BROKEN, INGESTED, POSITION, SOURCE, field_column
 from buckets.events.clock_times import Faults, unit_fault
 from buckets.events.conversion import COUNTED, MISFITS, SKIPPED, TIMES, TWICE, WITHOUT_ZONE, event_times
-from buckets.events.event_id import EventId
-from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventSchema, EventTime
+from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventId, EventSchema, EventTime
 from buckets.numbers.fixed_point import format_scaled
 from buckets.stores.store_path import StorePath
 

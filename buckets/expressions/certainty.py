@@ -21,11 +21,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from buckets.expressions.decimals import (
+from buckets.expressions.evaluation import TEXT_FUNCTIONS, like_pattern, part_of_time
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
+from buckets.expressions.number_functions import (
+    FASTEST_KMH,
     ZERO,
     Interval,
     absolute,
     add,
+    call,
     constant,
     divide,
     multiply,
@@ -36,9 +40,6 @@ from buckets.expressions.decimals import (
     scaled_down,
     subtract,
 )
-from buckets.expressions.evaluation import TEXT_FUNCTIONS, like_pattern, part_of_time
-from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
-from buckets.expressions.number_functions import FASTEST_KMH, call
 from buckets.lists.index import ListsAt
 from buckets.time_zone import local_ms
 

@@ -14,11 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.decimals import (
+from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
+from buckets.expressions.number_functions import (
     Numbers,
     arithmetic,
     as_wide,
     at_scale,
+    call,
     compared,
     constant,
     numbers,
@@ -26,8 +28,6 @@ from buckets.expressions.decimals import (
     sized,
     texts_of,
 )
-from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
-from buckets.expressions.number_functions import call
 from buckets.list_columns import rows_of_elements
 from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN

@@ -11,17 +11,313 @@
     places at one time. Whoever stays where they were goes at 0, and in no time too.
 
 Distances on the Earth, the same to the last bit on every machine.
+
+Columns of decimals, and exact arithmetic on them.
 """
 
+import functools
 import math
-from collections.abc import Sequence
-from decimal import Decimal
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from buckets.expressions.decimals import Numbers, arithmetic, as_wide, sized
+from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
+from buckets.numbers.fixed_point import INT64_MAX, half_to_even
+
+QUOTIENT_DIGITS: Final = 18  # Digits after the point of a quotient
+_COMPARE = {
+    "=": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Decimals, exactly."""
+
+    # the numbers times `10**scale`, int64 or Python integers, `(rows,)`, or `()` for a constant
+    scaled: npt.NDArray[Any]
+    scale: int  # digits after the point
+    largest: int  # no number, scaled, is further from zero than this
+    valid: npt.NDArray[np.bool_]  # bool, which are not NULL, `(rows,)` or `()`
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows have the same number."""
+        return self.scaled.ndim == 0 and bool(self.valid.all())
+
+    def rows(self, chosen: Any) -> "Numbers":
+        """Return some of the rows, chosen as numpy chooses elements of an array."""
+        return replace(self, scaled=self.scaled[chosen], valid=self.valid[chosen])
+
+
+def numbers(column: pa.Array, scale: int) -> Numbers:
+    """Return an Arrow int64 column of scaled decimals as numbers."""
+    return Numbers(
+        column.fill_null(0).to_numpy(), scale, INT64_MAX + 1, column.is_valid().to_numpy(zero_copy_only=False)
+    )
+
+
+def plain_text(number: Decimal) -> str:
+    """Return a number as lists have it for a key: no exponent, no zeros at its end."""
+    written = format(number, "f")
+    written = written.rstrip("0").rstrip(".") if "." in written else written
+    return "0" if written == "-0" else written
+
+
+def texts_of(number: Numbers) -> pa.Array:
+    """Return numbers that are not constant as `plain_text`, each different one written once."""
+    coded = pa.array(number.scaled, mask=~number.valid).dictionary_encode()
+    texts = [plain_text(Decimal(scaled).scaleb(-number.scale)) for scaled in coded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(coded.indices)
+
+
+@functools.lru_cache(maxsize=65_536)
+def constant(value: Decimal) -> Numbers:
+    """Return one finite number for all rows."""
+    scale = digits_after_point(value)
+    numerator, denominator = value.as_integer_ratio()
+    scaled = numerator * (10**scale // denominator)
+    return Numbers(sized(scaled, abs(scaled)), scale, abs(scaled), np.asarray(True))
+
+
+def sized(values: Any, largest: int) -> npt.NDArray[Any]:
+    """Return integers as an array with room for `largest`; of one alone numpy makes a Python integer."""
+    return np.asarray(values, np.int64 if largest <= INT64_MAX else object)
+
+
+def as_wide(number: Numbers, largest: int) -> npt.NDArray[Any]:
+    """Return scaled numbers in integers with room for `largest`."""
+    return number.scaled if largest <= INT64_MAX else number.scaled.astype(object)
+
+
+def at_scale(number: Numbers, scale: int) -> Numbers:
+    """Return the same numbers with at least as many digits after the point."""
+    if scale == number.scale:
+        return number
+    factor = 10 ** (scale - number.scale)
+    largest = number.largest * factor
+    # Where all is 0 the result has room, and the factor may have none.
+    return Numbers(sized(as_wide(number, max(largest, factor)) * factor, largest), scale, largest, number.valid)
+
+
+def compared(operator: str, first: Numbers, second: Numbers) -> Any:
+    """Return the rows for which a comparison is true, whether or not they are NULL."""
+    if second.is_constant and second.scale > first.scale:
+        return compared_with_limits(operator, first, second)
+    scale = max(first.scale, second.scale)
+    first, second = at_scale(first, scale), at_scale(second, scale)
+    return _COMPARE[operator](first.scaled, second.scaled)
+
+
+def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
+    """Compare numbers with limits on their own grid: with the number below a limit that lies between two, or above it.
+
+    Args:
+        operator: the comparison.
+        numbers: `(rows,)`.
+        limits: none is NULL; one for all rows, `()`, or several, `(limits, 1)`.
+
+    Returns:
+        Bool `(rows,)` or `(limits, rows)`.
+    """
+    if limits.scale <= numbers.scale:
+        return _COMPARE[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)
+    unit = 10 ** (limits.scale - numbers.scale)
+    wide = as_wide(limits, unit)
+    below = np.asarray(wide // unit, wide.dtype)
+    is_between = np.asarray(below * unit != wide, np.bool_)
+    if operator in (">=", "<"):
+        below = below + is_between.astype(below.dtype)
+    found = _COMPARE[operator](numbers.scaled, sized(below, limits.largest // unit + 1))
+    if operator == "=":
+        return found & ~is_between
+    return found | is_between if operator == "!=" else found
+
+
+def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
+    """Return the scaled values of those literals that a number with so many digits after the point can have."""
+    wanted = []
+    for member in members:
+        assert isinstance(member.value, Decimal)
+        literal = constant(member.value)
+        unit = 10 ** max(literal.scale - scale, 0)
+        value, rest = divmod(int(literal.scaled) * 10 ** max(scale - literal.scale, 0), unit)
+        if rest == 0:
+            wanted.append(value)
+    return wanted
+
+
+def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
+    """Return what an operator of arithmetic makes of two numbers."""
+    valid = first.valid & second.valid
+    if operator == "*":
+        largest = first.largest * second.largest
+        product = sized(as_wide(first, largest) * as_wide(second, largest), largest)
+        return Numbers(product, first.scale + second.scale, largest, valid)
+    if operator == "/":
+        return _quotient(first, second, valid)
+    scale = max(first.scale, second.scale)
+    first, second = at_scale(first, scale), at_scale(second, scale)
+    if operator == "%":
+        return _remainder(first, second, valid)
+    largest = first.largest + second.largest
+    left, right = as_wide(first, largest), as_wide(second, largest)
+    return Numbers(sized(left + right if operator == "+" else left - right, largest), scale, largest, valid)
+
+
+def _divided(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
+    """Return what is divided and what it is divided by, as Python integers; NULL where that is zero."""
+    is_zero = np.asarray(second.scaled == 0, np.bool_)
+    divisor = np.where(is_zero, 1, second.scaled.astype(object))
+    return first.scaled.astype(object), np.asarray(divisor, object), valid & ~is_zero
+
+
+def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+    dividend, divisor, valid = _divided(first, second, valid)
+    power = QUOTIENT_DIGITS + second.scale - first.scale
+    dividend, divisor = dividend * 10 ** max(power, 0), divisor * 10 ** max(-power, 0)
+    rounded = np.frompyfunc(half_to_even, 2, 1)(dividend, divisor)
+    largest = first.largest * 10 ** max(power, 0) + 1
+    return Numbers(np.asarray(rounded, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
+
+
+def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+    """Return what a division towards zero leaves; it has the sign of what is divided."""
+    dividend, divisor, valid = _divided(first, second, valid)
+    signed = np.frompyfunc(lambda number, by: abs(number) % abs(by) * (1 if number > 0 else -1), 2, 1)(
+        dividend, divisor
+    )
+    return Numbers(np.asarray(signed, object), first.scale, max(second.largest, INT64_MAX + 1), valid)
+
+
+assert set(_COMPARE) == set(COMPARISONS)
+
+
+ZERO: Final = Decimal(0)
+_INFINITY = Decimal("Infinity")
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
+
+
+class Interval(NamedTuple):
+    """A number of which bounds are known."""
+
+    lower: Decimal  # the least that it may be; minus infinity where there is no bound
+    upper: Decimal  # the most that it may be; infinity where there is no bound
+    may_be_null: bool = False  # whether it may be NULL instead
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is one number that it may be."""
+        return self.lower == self.upper
+
+
+def point(number: Decimal | int) -> Interval:
+    """Return a number that is known."""
+    exact = Decimal(number)
+    return Interval(exact, exact)
+
+
+def scaled_down(number: int, digits: int) -> Decimal:
+    """Return an integer with so many of its digits after the point, all of them kept."""
+    return _EXACT.scaleb(Decimal(number), -digits)
+
+
+def negated(number: Interval) -> Interval:
+    """Return the number with the other sign."""
+    return Interval(number.upper.copy_negate(), number.lower.copy_negate(), number.may_be_null)
+
+
+def absolute(number: Interval) -> Interval:
+    """Return the number without its sign."""
+    if number.lower >= 0:
+        return number
+    opposite = negated(number)
+    return opposite if number.upper <= 0 else Interval(ZERO, _furthest(number), number.may_be_null)
+
+
+def _furthest(number: Interval) -> Decimal:
+    """Return how far from zero it may be."""
+    return max(number.lower.copy_abs(), number.upper.copy_abs())
+
+
+def add(first: Interval, second: Interval) -> Interval:
+    """Return the sum."""
+    lower, upper = _EXACT.add(first.lower, second.lower), _EXACT.add(first.upper, second.upper)
+    return Interval(lower, upper, first.may_be_null or second.may_be_null)
+
+
+def subtract(first: Interval, second: Interval) -> Interval:
+    """Return the difference."""
+    lower, upper = _EXACT.subtract(first.lower, second.upper), _EXACT.subtract(first.upper, second.lower)
+    return Interval(lower, upper, first.may_be_null or second.may_be_null)
+
+
+def multiply(first: Interval, second: Interval) -> Interval:
+    """Return the product."""
+    # Infinity is a bound and no number, so that zero times a number below it is zero.
+    products = [
+        _EXACT.multiply(one, other) if one and other else ZERO
+        for one in (first.lower, first.upper)
+        for other in (second.lower, second.upper)
+    ]
+    return Interval(min(products), max(products), first.may_be_null or second.may_be_null)
+
+
+def divide(first: Interval, second: Interval) -> Interval | None:
+    """Return the quotient; None where it is surely NULL."""
+    if second.lower == second.upper == 0:
+        return None
+    quotients = [quotient for number in (first.lower, first.upper) for quotient in _quotients(number, second)]
+    has_zero = second.lower <= 0 <= second.upper
+    return Interval(min(quotients), max(quotients), has_zero or first.may_be_null or second.may_be_null)
+
+
+def _quotients(number: Decimal, divisor: Interval) -> Iterator[Decimal]:
+    """Yield the ends of what a number becomes, divided by the negative part of an interval, and by the positive one."""
+    parts = ((divisor.lower, min(divisor.upper, ZERO), True), (max(divisor.lower, ZERO), divisor.upper, False))
+    for lower, upper, is_negative in parts:
+        if lower > upper or lower == upper == 0:
+            continue
+        for end in (lower, upper):
+            if end == 0:
+                beyond_all = _INFINITY.copy_sign(number) if number else ZERO
+                yield beyond_all.copy_negate() if is_negative else beyond_all
+            elif not (number.is_infinite() and end.is_infinite()):
+                yield _rounded_quotient(number, end)
+
+
+def _rounded_quotient(number: Decimal, divisor: Decimal) -> Decimal:
+    if number.is_infinite():
+        return number if divisor > 0 else number.copy_negate()
+    if divisor.is_infinite():
+        return ZERO
+    (above, below), (by, of) = number.as_integer_ratio(), divisor.as_integer_ratio()
+    return scaled_down(half_to_even(above * of * 10**QUOTIENT_DIGITS, below * by), QUOTIENT_DIGITS)
+
+
+def remainder(first: Interval, second: Interval) -> Interval | None:
+    """Return what a division towards zero leaves; None where it is surely NULL."""
+    may_be_null = first.may_be_null or second.may_be_null
+    if second.lower == second.upper == 0:
+        return None
+    if first.is_exact and second.is_exact:
+        rest = _EXACT.remainder(first.lower, second.lower)
+        return Interval(rest, rest, may_be_null)
+    # It has the sign of what is divided, and is no further from zero than either.
+    most = min(_furthest(first), _furthest(second))
+    lower, upper = (most.copy_negate() if first.lower < 0 else ZERO), (most if first.upper > 0 else ZERO)
+    return Interval(lower, upper, may_be_null or second.lower <= 0 <= second.upper)
+
 
 EARTH_RADIUS_KM: Final = 6371.0088  # The mean radius of the Earth, (2a + b) / 3 of WGS 84
 _HALVINGS = 3

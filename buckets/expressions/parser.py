@@ -12,7 +12,6 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from buckets.errors import first_line
-from buckets.expressions.decimals import plain_text
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
@@ -24,6 +23,7 @@ from buckets.expressions.expression import (
     ExpressionError,
     digits_after_point,
 )
+from buckets.expressions.number_functions import plain_text
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.validation import VARIABLE
 

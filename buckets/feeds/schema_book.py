@@ -19,12 +19,9 @@ from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.feeds.feed import ListFeed, RuleFeed, WatchedFiles
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.topic_feed import ListTopic
-from buckets.feeds.lists.whole_list import ListFile, ListTable
-from buckets.feeds.rules.rule_book import RuleBook, RuleTable
+from buckets.feeds.lists import ListBook, ListFile, ListTable, ListTopic
+from buckets.feeds.rules.rule_book import RuleBook, RuleFiles, RuleTable
 from buckets.feeds.rules.topic_feed import RulesTopic
-from buckets.feeds.rules.whole_rules import RuleFiles
 from buckets.kafka.topics import KnownSchemas, pinned_fields
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath

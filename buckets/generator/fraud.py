@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from buckets.duration import HOUR_MS, MINUTE_MS
-from buckets.generator.population import Population
 from buckets.generator.settings import GeneratorSettings
 from buckets.generator.transactions import (
     CARD,
@@ -24,6 +23,7 @@ from buckets.generator.transactions import (
     Draft,
     Integers,
     Pattern,
+    Population,
     Transactions,
     amount_text,
     beneficiary_id,

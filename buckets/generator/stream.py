@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from buckets.errors import BucketsError
 from buckets.generator.fraud import draw_cases
-from buckets.generator.population import draw_background, draw_population
 from buckets.generator.settings import Destination, GeneratorSettings, destination
 from buckets.generator.transactions import (
     FIELD_NAMES,
@@ -35,6 +34,8 @@ from buckets.generator.transactions import (
     beneficiary_id,
     card_id,
     concatenate,
+    draw_background,
+    draw_population,
     payer_id,
     transaction_id,
 )

@@ -2,6 +2,8 @@
 
 A planted case.
 Recall.
+
+Who pays whom.
 """
 
 import json
@@ -12,6 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from buckets.duration import DAY_MS, HOUR_MS
+from buckets.generator.settings import GeneratorSettings
 
 Integers = NDArray[np.int64]
 FIELD_NAMES = (
@@ -181,3 +186,204 @@ def recall_rows(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]
     for recall in compare(truth, alerts):
         numbers = (recall.planted, recall.caught, recall.at_once, beside[recall.rule_id])
         yield recall.pattern, recall.rule_id, *(f"{number:,}" for number in numbers)
+
+
+_PAYER_SPREAD = 1.2
+_PURSE_SPREAD = 0.35
+_POPULARITY_SHIFT = 6
+_POPULARITY_EXPONENT = 1.05
+_CHEAPEST_CENTS = 900
+_PRICE_EXPONENT = 0.33
+_PRICE_SPREAD = 0.45
+_SUPPLIER_SHARE = 0.04
+_SUPPLIER_CENTS = 250_000
+_SUPPLIER_SPREAD = 1.45
+_EVERYDAY_SPREAD = 0.75
+_FAVOURITES = 4
+
+
+@dataclass(frozen=True)
+class Population:
+    """Everyone in a stream."""
+
+    payer_weight: NDArray[np.float64]  # by payer, the share of all payments; sums to 1
+    payer_purse: NDArray[np.float64]  # by payer, a factor on prices, around 1
+    favourites: Integers  # by payer, some beneficiaries that are paid again and again; shape (payers, few)
+    beneficiary_weight: NDArray[np.float64]  # by beneficiary, the share of payments outside the favourites; sums to 1
+    price_cents: NDArray[np.float64]  # by beneficiary, the median price
+    price_sigma: NDArray[np.float64]  # by beneficiary, the spread of the logarithm of prices
+    cards_by_owner: Integers  # all cards, those of payer 0 first
+    first_card: Integers  # by payer, where the payer's cards start in `cards_by_owner`
+    card_count: Integers  # by payer, at least 1
+
+    def draw_cards(self, rng: np.random.Generator, payers: Integers) -> Integers:
+        """Draw for each payer one of the payer's own cards."""
+        choice = (rng.random(len(payers)) * self.card_count[payers]).astype(np.int64)
+        cards: Integers = self.cards_by_owner[self.first_card[payers] + choice]
+        return cards
+
+
+def draw_population(rng: np.random.Generator, settings: GeneratorSettings) -> Population:
+    """Draw everyone in a stream with these settings."""
+    payer_weight = rng.lognormal(0.0, _PAYER_SPREAD, settings.payers)
+    count = settings.beneficiaries
+    rank = rng.permutation(count)
+    popularity = (rank + _POPULARITY_SHIFT) ** -_POPULARITY_EXPONENT
+    beneficiary_weight = popularity / popularity.sum()
+    price_cents = _CHEAPEST_CENTS * (rank + 1.0) ** _PRICE_EXPONENT * rng.lognormal(0.0, _PRICE_SPREAD, count)
+    is_supplier = (rank > count // 2) & (rng.random(count) < _SUPPLIER_SHARE)
+    owners = np.concatenate(
+        [np.arange(settings.payers), rng.integers(0, settings.payers, settings.cards - settings.payers)]
+    )
+    cards_by_owner = rng.permutation(settings.cards)
+    card_count = np.bincount(owners, minlength=settings.payers)
+    return Population(
+        payer_weight=payer_weight / payer_weight.sum(),
+        payer_purse=rng.lognormal(0.0, _PURSE_SPREAD, settings.payers),
+        favourites=rng.choice(count, size=(settings.payers, _FAVOURITES), p=beneficiary_weight),
+        beneficiary_weight=beneficiary_weight,
+        price_cents=np.where(is_supplier, _SUPPLIER_CENTS, price_cents),
+        price_sigma=np.where(is_supplier, _SUPPLIER_SPREAD, _EVERYDAY_SPREAD),
+        cards_by_owner=cards_by_owner,
+        first_card=np.cumsum(card_count) - card_count,
+        card_count=card_count,
+    )
+
+
+_BENEFICIARIES_PER_LANDLORD = 400
+_FEWEST_TENANTS = 15
+_MOST_TENANTS = 64
+_LARGEST_SHARE = 0.02  # Of all transactions: a small stream has fewer tenants
+_USUAL_HOUR = 9.0
+_HOUR_SPREAD = 1.5
+_RENT_CENTS = (60_000, 160_000)
+
+
+def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
+    """Draw all rents of a stream; the same tenant pays the same landlord the same rent each month."""
+    landlord_count = max(1, settings.beneficiaries // _BENEFICIARIES_PER_LANDLORD)
+    landlords = rng.permutation(settings.beneficiaries)[:landlord_count]
+    tenant_counts = np.linspace(_MOST_TENANTS, _FEWEST_TENANTS, landlord_count).astype(np.int64)
+    days_ms = _first_days_ms(settings)
+    room = int(settings.transactions * _LARGEST_SHARE) // max(1, len(days_ms))
+    landlord = np.repeat(landlords, tenant_counts)[:room]
+    tenant = rng.integers(0, settings.payers, len(landlord))
+    card = population.draw_cards(rng, tenant)
+    rent_cents = rng.integers(*_RENT_CENTS, len(landlord)) // 1_000 * 1_000
+    months = []
+    for day_ms in days_ms.tolist():
+        hour = rng.normal(_USUAL_HOUR, _HOUR_SPREAD, len(landlord)).clip(0.0, 23.9)
+        months.append(
+            Transactions(
+                number=np.zeros(len(landlord), np.int64),
+                event_time_ms=day_ms + (hour * HOUR_MS).astype(np.int64),
+                payer=tenant,
+                beneficiary=landlord,
+                card=card,
+                payment_type=np.full(len(landlord), CARD),
+                amount_cents=rent_cents,
+            )
+        )
+    none = Transactions(*([np.zeros(0, np.int64)] * 7))
+    return concatenate([none, *months])
+
+
+def _first_days_ms(settings: GeneratorSettings) -> Integers:
+    """Return midnight of each first of a month that lies wholly in the stream, in ms since the epoch."""
+    start, end = (np.datetime64(moment, "ms") for moment in (settings.start_ms, settings.end_ms))
+    months = np.arange(start.astype("datetime64[M]"), end.astype("datetime64[M]") + 1)
+    days_ms = months.astype("datetime64[ms]").astype(np.int64)
+    inside = (days_ms >= settings.start_ms) & (days_ms + DAY_MS <= settings.end_ms)
+    return np.asarray(days_ms[inside])
+
+
+_WEEKDAY = (4, 2, 1, 1, 1, 3, 10, 28, 42, 45, 50, 62, 84, 78, 58, 54, 62, 86, 98, 80, 54, 34, 18, 9)
+_WEEKEND = (9, 6, 3, 2, 1, 1, 3, 8, 20, 44, 70, 88, 92, 84, 78, 74, 70, 66, 62, 56, 46, 34, 24, 15)
+_WEIGHT_BY_DAY = (0.95, 0.95, 1.0, 1.0, 1.15, 1.2, 0.75)  # Monday first
+_WEEKDAY_OF_EPOCH = 3
+
+
+def draw_times_ms(rng: np.random.Generator, count: int, start_ms: int, end_ms: int) -> Integers:
+    """Draw event times in `[start_ms, end_ms)`, which is whole hours, in no order."""
+    knots_ms = np.arange(start_ms, end_ms + 1, HOUR_MS)
+    hours = knots_ms[:-1] // HOUR_MS
+    weekday = (hours // 24 + _WEEKDAY_OF_EPOCH) % 7
+    profile = np.where(weekday >= 5, np.array(_WEEKEND)[hours % 24], np.array(_WEEKDAY)[hours % 24])
+    cumulative = np.concatenate([[0.0], np.cumsum(profile * np.array(_WEIGHT_BY_DAY)[weekday])])
+    drawn = rng.random(count) * cumulative[-1]
+    hour = np.searchsorted(cumulative, drawn, side="right") - 1
+    time_ms: Integers = knots_ms[hour] + rng.integers(0, HOUR_MS, count)
+    return time_ms
+
+
+_FAVOURITE_SHARE = 0.6
+_SPREE_SHARE = 0.004
+_SPREE_ENDS = 0.6
+_LONGEST_SPREE = 12
+_SPREE_GAP_MS = 90_000.0
+_CASH_SHARE = 0.12
+_CASH_STEP_CENTS = 500
+_LARGEST_CENTS = 100_000_000
+_SMALLEST_CENTS = 20
+
+
+def draw_background(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
+    """Draw all payments that are not planted, in no order; number 0 stands for no number yet."""
+    rents = draw_rents(rng, settings, population)
+    everyday = _draw_everyday(rng, settings, population, settings.transactions - len(rents))
+    return concatenate([everyday, rents])
+
+
+def _draw_everyday(
+    rng: np.random.Generator, settings: GeneratorSettings, population: Population, count: int
+) -> Transactions:
+    leaders, followers_of, delay_ms = _draw_sprees(rng, count)
+    payer = rng.choice(settings.payers, size=leaders, p=population.payer_weight)
+    card = population.draw_cards(rng, payer)
+    time_ms = draw_times_ms(rng, leaders, settings.start_ms, settings.end_ms)
+    spree_ms = np.minimum(time_ms[followers_of] + delay_ms, settings.end_ms - 1)
+    payer = np.concatenate([payer, payer[followers_of]])
+    beneficiary = _draw_beneficiaries(rng, population, payer)
+    payment_type = np.where(rng.random(count) < _CASH_SHARE, CASH, CARD)
+    return Transactions(
+        number=np.zeros(count, np.int64),
+        event_time_ms=np.concatenate([time_ms, spree_ms]),
+        payer=payer,
+        beneficiary=beneficiary,
+        card=np.concatenate([card, card[followers_of]]),
+        payment_type=payment_type,
+        amount_cents=_draw_amounts(rng, population, payer, beneficiary, payment_type),
+    )
+
+
+def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, Integers]:
+    """Return how many payments come by themselves; which of them each other payment follows, and how long after."""
+    lengths = np.minimum(rng.geometric(_SPREE_ENDS, round(count * _SPREE_SHARE)), _LONGEST_SPREE)
+    leaders = count - int(lengths.sum())
+    first = rng.choice(leaders, size=len(lengths), replace=False)
+    gap_ms = 1_000 + rng.exponential(_SPREE_GAP_MS, int(lengths.sum())).astype(np.int64)
+    through_ms = np.cumsum(gap_ms)
+    before_ms = np.concatenate([[0], through_ms])[np.cumsum(lengths) - lengths]
+    return leaders, np.repeat(first, lengths), through_ms - np.repeat(before_ms, lengths)
+
+
+def _draw_beneficiaries(rng: np.random.Generator, population: Population, payer: Integers) -> Integers:
+    count = len(payer)
+    anyone = rng.choice(len(population.beneficiary_weight), size=count, p=population.beneficiary_weight)
+    favourite = population.favourites[payer, rng.integers(0, population.favourites.shape[1], count)]
+    return np.where(rng.random(count) < _FAVOURITE_SHARE, favourite, anyone)
+
+
+def _draw_amounts(
+    rng: np.random.Generator,
+    population: Population,
+    payer: Integers,
+    beneficiary: Integers,
+    payment_type: Integers,
+) -> Integers:
+    """Draw amounts: lognormal around the beneficiary's price and the payer's purse; cash in steps of 5.00."""
+    spread = np.exp(population.price_sigma[beneficiary] * rng.standard_normal(len(payer)))
+    cents = population.price_cents[beneficiary] * population.payer_purse[payer] * spread
+    exact = np.clip(np.rint(cents), _SMALLEST_CENTS, _LARGEST_CENTS).astype(np.int64)
+    in_steps = np.maximum(exact // _CASH_STEP_CENTS, 1) * _CASH_STEP_CENTS
+    return np.where(payment_type == CASH, in_steps, exact)

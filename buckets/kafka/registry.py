@@ -21,7 +21,7 @@ from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.config.kafka import RegistrySettings
 from buckets.config.output import OutputSettings
 from buckets.errors import BucketsError, Outage, first_line
-from buckets.outputs.binary_messages import BinaryFormat, schema_text
+from buckets.outputs.messages import BinaryFormat, schema_text
 
 ANSWER_WITHIN_S = 5.0
 PAUSES_S = (0.1, 0.3, 1.0)

@@ -24,9 +24,8 @@ from buckets.aggregates.operation import (
 )
 from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
-from buckets.kernel.distinct_values import DistinctValues, count_distinct
 from buckets.kernel.plan import NO_COLUMN, FeatureArrays
-from buckets.kernel.ranked_values import RankedValues, count_ranked, ranked_value
+from buckets.kernel.ranked_values import DistinctValues, RankedValues, count_distinct, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN

@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
-from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import KnownIds, evaluate, find_repeat, learn_id, learn_ids, new_known_ids
 from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import GroupEvents
@@ -40,7 +39,7 @@ from buckets.kernel.outcome import (
     EventOutcomes,
 )
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
-from buckets.kernel.ranked_values import RankedValues, new_ranked_values
+from buckets.kernel.ranked_values import DistinctValues, RankedValues, new_distinct_values, new_ranked_values
 from buckets.kernel.result_rows import Rows, cut_at_resets, keep_resets, reset_fired, stand_at_resets, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.operation import AVG, FIRST, MAX, MIN
-from buckets.config.engine import EngineSettings
-from buckets.config.precision import Precision
+from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.rules.completeness import as_arrays

@@ -1,7 +1,9 @@
 """The values of a window in their order: a tree for each column and window of which ranks are asked, moving with it.
 
-For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the key's
-events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the least
+For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the
+key's
+events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the
+least
 to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two children, or
 for the mode the greater one. With the values `1 1 3 5` it is
 
@@ -10,11 +12,15 @@ for the mode the greater one. With the values `1 1 3 5` it is
      2 1 1 0         2 1 1 0
      1 3 5           1 3 5
 
-As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on the
+As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on
+the
 way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
-taken out again, the cells of the window are counted again. If one of their values is not known, as where the window of
+taken out again, the cells of the window are counted again. If one of their values is not known, as where the window
+of
 a late event reaches further back, all are sorted again. A cell of several events does not tell which values it holds,
 and is left out.
+
+How many different values a window holds.
 """
 
 from typing import NamedTuple
@@ -22,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import MODE, PERCENTILE
+from buckets.aggregates.operation import COUNT_DISTINCT, MODE, PERCENTILE
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
@@ -261,3 +267,144 @@ def ranked_value(ranked: RankedValues, table, is_mode, nth):
             nth -= tree[node] if is_right else np.int64(0)
             node += is_right
     return ranked.value[table, node - leaves]
+
+
+_FEWEST_SLOTS = 16
+_DISTINCT_VALUES_UNKNOWN = -1
+_FREE = 0
+
+
+class DistinctValues(NamedTuple):
+    """The tables of all features that count different values: int64 `(tables,)` unless said otherwise."""
+
+    table: npt.NDArray[np.int64]  # int64 `(features,)`, the table of each feature; -1 for none
+    first: npt.NDArray[np.int64]  # the first cell whose value is in the table
+    end: npt.NDArray[np.int64]  # the cell after the last
+    # what `Edges.changes` was when the table was built; another number means that it holds no more
+    changes: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]  # how many slots are in use
+    taken: npt.NDArray[np.int64]  # how many of these have a value, be it one that has left
+    different: npt.NDArray[np.int64]  # how many different values the cells hold
+    events: npt.NDArray[np.int64]  # how many events the table counts
+    # int64 `(tables, capacity, 3)`: a value, that of the second column, and 1 more than how often both stand in the
+    # cells; 0 where the slot is free
+    slot: npt.NDArray[np.int64]
+
+
+@leaf
+def _slots_for(cells):
+    """Return the slots of a table of so many cells: at least twice as many, and a power of two."""
+    slots = np.int64(_FEWEST_SLOTS)
+    while slots < 2 * cells:
+        slots *= 2
+    return slots
+
+
+@allocating
+def new_distinct_values(features: FeatureArrays, cells):
+    """Make empty tables with room for timelines of up to so many cells. Memory is used as far as slots are."""
+    table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
+    for feature in range(features.operation.shape[0]):
+        if features.operation[feature] == COUNT_DISTINCT:
+            table[feature] = tables
+            tables += 1
+    return DistinctValues(
+        table,
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.full(tables, _DISTINCT_VALUES_UNKNOWN, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.empty((tables, _slots_for(cells), 3), np.int64),
+    )
+
+
+@inlined
+def _hash(value, second):
+    """Mix two values to a number whose lowest bits depend on all bits of both.
+
+    Source: the finalizer of SplitMix64, Steele, Lea and Flood, "Fast splittable pseudorandom number generators".
+    """
+    mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) + np.uint64(second) * np.uint64(0xD6E8FEB86659FD93)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1))
+
+
+@inlined
+def _slot_of(slot, slots, value, second):
+    """Return the slot of a value, or the free one that it is to take."""
+    at = _hash(value, second) & (slots - 1)
+    while slot[at, 2] != _FREE and (slot[at, 0] != value or slot[at, 1] != second):
+        at = (at + 1) & (slots - 1)
+    return at
+
+
+@leaf
+def _distinct_values_count(timeline: Timeline, distinct: DistinctValues, features: FeatureArrays, feature, cell, step):
+    """Let the value of a cell come in (step 1) or leave (step -1), where the feature counts its event."""
+    if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1:
+        return
+    table, counted, other = distinct.table[feature], features.counted[feature], features.second[feature]
+    if counted >= 0 and timeline.extremes[0, counted, cell] == 0:
+        return
+    if is_null(timeline, features.measure[feature], cell):
+        return
+    value = timeline.extremes[0, features.measure[feature], cell]
+    second = timeline.extremes[0, other, cell] if other >= 0 else np.int64(0)
+    slot = distinct.slot[table]
+    at = _slot_of(slot, distinct.slots[table], value, second)
+    if slot[at, 2] == _FREE:
+        slot[at, 0], slot[at, 1], slot[at, 2] = value, second, 1
+        distinct.taken[table] += 1
+    slot[at, 2] += step
+    distinct.events[table] += step
+    if step > 0:
+        distinct.different[table] += slot[at, 2] == 2
+    else:
+        distinct.different[table] -= slot[at, 2] == 1
+
+
+@leaf
+def _clear(distinct: DistinctValues, table, first, end, changes):
+    """Take all values out of a table that is to hold those of cells `[first, end)`."""
+    slots = _slots_for(end - first)
+    for at in range(slots):
+        distinct.slot[table, at, 2] = _FREE
+    distinct.slots[table] = slots
+    distinct.taken[table] = 0
+    distinct.different[table] = 0
+    distinct.events[table] = 0
+    distinct.changes[table] = changes
+    distinct.first[table] = first
+    distinct.end[table] = first
+
+
+@leaf
+def count_distinct(
+    timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, first, end
+):
+    """Count the different values of a feature in cells `[first, end)`. Cost: amortised O(1) while events are in order.
+
+    Returns:
+        How many different values there are, and how many events have them.
+    """
+    table, changes = distinct.table[feature], edges.changes[0]
+    known_end = distinct.end[table]
+    if distinct.changes[table] != changes or not distinct.first[table] <= first <= known_end <= end:
+        _clear(distinct, table, first, end, changes)
+    for cell in range(distinct.first[table], first):
+        _distinct_values_count(timeline, distinct, features, feature, cell, -1)
+    distinct.first[table] = first
+    cell = distinct.end[table]
+    while cell < end:
+        if 4 * distinct.taken[table] >= 3 * distinct.slots[table]:
+            _clear(distinct, table, first, end, changes)
+            cell = first
+        _distinct_values_count(timeline, distinct, features, feature, cell, 1)
+        cell += 1
+    distinct.end[table] = end
+    return distinct.different[table], distinct.events[table]

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings, raw_window_fault
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import DeadLetter, EventColumns, field_column, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema

@@ -16,8 +16,7 @@ from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
-from buckets.lint.domain import TRUTH, Domain, between
-from buckets.lint.logic import Facts, conjuncts, filter_condition, given
+from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, filter_condition, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter

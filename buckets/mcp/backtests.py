@@ -8,8 +8,8 @@ from pydantic import Field
 
 from buckets.errors import BucketsError
 from buckets.mcp.answer import FromTime, Limit, ToolAnswer, ToTime
-from buckets.mcp.drafts import NEW_FILE, CheckedRule, checked
-from buckets.questions.asked_job import AskedJob
+from buckets.mcp.rules import NEW_FILE, CheckedRule, checked
+from buckets.questions.listed_alerts import AskedJob
 from buckets.questions.long_questions import Question, Questions
 from buckets.questions.rule_checks import RuleChecks
 from buckets.rule_files.yaml_editor import rules_text

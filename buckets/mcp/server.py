@@ -27,16 +27,12 @@ from pydantic import ValidationError
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, INTERRUPTED
-from buckets.mcp.alerts import AlertTools
+from buckets.mcp.alerts import AlertTools, ExplanationTools, KeyTimelineTools
 from buckets.mcp.backtests import BacktestTools
-from buckets.mcp.drafts import DraftTools
-from buckets.mcp.explanations import ExplanationTools
-from buckets.mcp.job_health import HealthTools
-from buckets.mcp.key_timelines import KeyTimelineTools
-from buckets.mcp.quality import QualityTools
-from buckets.mcp.rules import RuleTools
+from buckets.mcp.job_health import HealthTools, QualityTools
+from buckets.mcp.rules import DraftTools, RuleTools
 from buckets.printable import one_line, short_line, visible_json
-from buckets.questions.asked_job import AskedJob
+from buckets.questions.listed_alerts import AskedJob
 from buckets.questions.long_questions import Questions
 from buckets.questions.rule_checks import RuleChecks
 from buckets.validation import did_you_mean, first_fault

@@ -25,8 +25,7 @@ from buckets.checkpoint.source_offsets import records_folder
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError, first_line, kind_and_line
 from buckets.files import show_whole
-from buckets.monitor.last_minute import DoneBatch, LastHour, LiveSample, recorded_hour, sample_of
-from buckets.monitor.pace import RecentMoments, pace_of
+from buckets.monitor.pace import DoneBatch, LastHour, LiveSample, RecentMoments, pace_of, recorded_hour, sample_of
 from buckets.monitor.processes import PROC, ProcessUse, by_kind, job_processes
 from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet

@@ -20,7 +20,7 @@ from buckets.clock import epoch_ms
 from buckets.engine.batch.key_partitions import SampledKeys
 from buckets.engine.stages.accounting import BatchFacts, GroupAccount, ShardMemory
 from buckets.events.message_fields import UNCLEAR
-from buckets.monitor.last_minute import DoneBatch, LastMinute
+from buckets.monitor.pace import DoneBatch, LastMinute
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 
 Partition = tuple[str, str]  # A topic, and the number of a partition as text

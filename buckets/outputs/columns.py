@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
-from buckets.outputs import checks
+from buckets.outputs import output
 from buckets.outputs.output import VALUE, Check, Output, Published
 
 ALERTS = "alerts"
@@ -81,7 +81,7 @@ _REPEATS_OF_ALERTS = ("day", "event_time")
 
 
 def _alerts(name: str, contract: str, *more: pa.Field) -> Output:
-    published = Published(contract, checks.OF_ALERTS, identity="alert_id", repeats_share=_REPEATS_OF_ALERTS)
+    published = Published(contract, output.OF_ALERTS, identity="alert_id", repeats_share=_REPEATS_OF_ALERTS)
     return Output(name, (*_ALERT, *more, *_POSITION), published, ("alert_id",))
 
 
@@ -111,7 +111,7 @@ OUTPUTS = (
             pa.field("fired", pa.bool_()),
             pa.field("terms", pa.string()),
         ),
-        Published("evaluation-v2", checks.OF_VALUES),
+        Published("evaluation-v2", output.OF_VALUES),
         identity=("rule_id", "event_id", "event_time", "key"),
     ),
     Output(

@@ -21,8 +21,7 @@ from buckets.config.job import Job, kept_results, load_job
 from buckets.delta.whole_table import in_ms, is_in, quoted_column
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED
-from buckets.history.backtest.backtest import Backtest
-from buckets.history.backtest.pieces import archive_pieces
+from buckets.history.backtest.backtest import Backtest, archive_pieces
 from buckets.history.backtest.report import report_json
 from buckets.history.backtest.sweep import parse_sweeps, swept_rules
 from buckets.history.explain.explanation import Explanation
@@ -34,8 +33,7 @@ from buckets.lists.index import NO_LISTS
 from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import full_alert_id, has_alerts
 from buckets.questions.long_questions import named_times
-from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import Rule
+from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.verdicts.confirmed import confirmed_fraud
 
 

@@ -2,27 +2,34 @@
 
 What a job has recorded of its batches.
 How often rules are right, by the alerts that people have judged; of all alerts only these are read.
+
+A job that people ask about.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.changes.origin import JobRules
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange
-from buckets.outputs.binary_messages import crossed, term_value
 from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.messages import crossed, term_value
 from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
-from buckets.printable import key_words
-from buckets.questions.long_questions import named_times
+from buckets.printable import key_words, quoted
+from buckets.questions.long_questions import FollowedSchema, named_times
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import job_verdicts, recorded_alerts
 from buckets.verdicts.quality import quality
 from buckets.verdicts.verdict import FINDINGS, Findings, ShareInterval, findings
@@ -297,3 +304,52 @@ def precisions(job: Job) -> dict[str, ShareInterval]:
     tests = f"({is_in('alert_id', given.by_alert.keys())} or {is_in('event_id', given.by_event.keys())})"
     rules = quality(recorded_alerts(folder, selection=Selection(tests=[tests])), given, {}, {})
     return {rule.rule_id: rule.fraud_of_judged for rule in rules if rule.fraud_of_judged is not None}
+
+
+@dataclass(frozen=True)
+class AskedJob:
+    """A job, running or not."""
+
+    conf: Path  # its configuration
+    first: Job  # what that says, when people began to ask
+
+    @cached_property
+    def _followed(self) -> FollowedSchema:
+        return FollowedSchema(self.first)
+
+    @property
+    def job(self) -> Job:
+        """What its configuration says, with the event schema as its file has it now, as long as that is valid."""
+        return self._followed.job
+
+    @property
+    def results(self) -> Path:
+        """The folder of the tables of alerts.
+
+        Raises:
+            BucketsError: nothing is recorded yet, or nowhere.
+        """
+        folder = kept_results(self.job)
+        if folder is None:
+            message = "the job's alerts go to topics, and no tables of them are kept; add `audit`, run `buckets audit`"
+            raise BucketsError(message)
+        if not has_alerts(folder):
+            run = "buckets run" if self.job.settings.output.folder is not None else "buckets audit"
+            message = f"nothing is recorded in {folder} yet; start the job with `{run} {quoted(str(self.conf))}`"
+            raise BucketsError(message)
+        return folder
+
+    @property
+    def rule_set(self) -> RuleSet | None:
+        """The newest version of the rules that the job has; None where it has none yet."""
+        return RuleVersions(self.job.checkpoint).latest_rule_set()
+
+    @property
+    def rules_in_force(self) -> list[Rule]:
+        """The rules of that version that are in force."""
+        rule_set = self.rule_set
+        return [] if rule_set is None else [rule for rule in rule_set.rules if rule.is_in_force]
+
+    def rules(self, new_file: str) -> JobRules:
+        """Return the rules where the job reads them, as they are now; in a folder, new ones go into `new_file`."""
+        return JobRules(self.job, new_file)

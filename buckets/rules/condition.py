@@ -8,9 +8,9 @@ import pyarrow as pa
 from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
-from buckets.expressions.decimals import Numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Kind
+from buckets.expressions.number_functions import Numbers
 from buckets.lists.index import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.sql_filter import (

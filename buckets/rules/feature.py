@@ -28,8 +28,7 @@ from buckets.aggregates.component import ColumnKind, Component
 from buckets.aggregates.operation import COUNT, SUM
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
-from buckets.events.event_id import EventId
-from buckets.events.schema import ALERT_SCORE, AttributeType, EventSchema, EventTime, Measure
+from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
 from buckets.expressions.expression import Expression
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, short_line

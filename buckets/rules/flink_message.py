@@ -21,8 +21,7 @@ from buckets.printable import blank_letter, misleading_character, short_line, un
 from buckets.rules.condition import check_condition_fits
 from buckets.rules.feature import Limit, Operator, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
-from buckets.rules.policy import tag_fault
-from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule
+from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
 from buckets.rules.sql_filter import SqlFilter
 from buckets.validation import field_name, first_fault
 

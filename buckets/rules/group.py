@@ -35,9 +35,8 @@ from buckets.rules.completeness import (
 from buckets.rules.feature import Counted, Limit, Part, Track, schema_on
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.policies import AlertPolicy
-from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.prepared import PreparedRules, prepare
-from buckets.rules.rule import Rule
+from buckets.rules.rule import WHOLE_SHARE, Rule
 
 
 def kernel_limit(rule: Rule) -> Limit | None:

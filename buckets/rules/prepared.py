@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.expressions.decimals import Numbers, compared_with_limits, constant, sized
 from buckets.expressions.expression import COMPARISONS, Expression
+from buckets.expressions.number_functions import Numbers, compared_with_limits, constant, sized
 from buckets.rules.condition import condition_fields
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
-from buckets.rules.policy import Effective
-from buckets.rules.rule import Rule
+from buckets.rules.rule import Effective, Rule
 from buckets.rules.sql_filter import SqlFilter
 
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 from buckets.events.schema import EventSchema
 from buckets.rules.change import RuleChange
 from buckets.rules.filter import Filter, canonical_filter
-from buckets.rules.policy import WHOLE_SHARE, share_text
-from buckets.rules.rule import Rule, State
+from buckets.rules.rule import WHOLE_SHARE, Rule, State, share_text
 
 STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")  # The states of a release, in their order
 MEANINGS: Final[dict[str, str]] = {

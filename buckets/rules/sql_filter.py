@@ -13,9 +13,9 @@ import pyarrow as pa
 from buckets.errors import kind_and_line
 from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import AttributeType, EventSchema
-from buckets.expressions.decimals import Numbers, numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
+from buckets.expressions.number_functions import Numbers, numbers
 from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
@@ -107,8 +107,8 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> Non
     Raises:
         ValueError: they do not; says at which column.
     """
-    from buckets.expressions.kinds import check_condition
     from buckets.expressions.parser import parse_expression
+    from buckets.expressions.wording import check_condition
 
     try:
         check_condition(parse_expression(text), {**others, **_kinds(schema)})

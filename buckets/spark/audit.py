@@ -2,43 +2,100 @@
 
 All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
 them (`buckets.audit.writer`).
+
+An audit's tables, as Spark makes them.
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
-from buckets.audit.rows import MESSAGE_COLUMNS, BinaryValues, MessageReader
-from buckets.audit.tables import PUBLISHED_AT, TIMESTAMP_TYPE, TRANSACTIONS, Table, tables_of
-from buckets.audit.writer import AuditWriter, WrittenMessages
-from buckets.checkpoint.lease import LostLease
-from buckets.checkpoint.lock import Lock
+from buckets.audit.tables import (
+    DAY,
+    MESSAGE_COLUMNS,
+    PUBLISHED_AT,
+    TIMESTAMP_TYPE,
+    TRANSACTIONS,
+    BinaryValues,
+    Column,
+    MessageReader,
+    Table,
+    tables_of,
+)
+from buckets.audit.writer import AT_ONCE, AuditWriter, WrittenMessages
+from buckets.checkpoint.lock import Lock, LostLease
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
 from buckets.config.source import TopicSelection
-from buckets.delta.upkeep import Upkeep
+from buckets.delta.upkeep import Upkeep, retention
 from buckets.errors import Outage
 from buckets.kafka.faults import Broker
 from buckets.kafka.registry import Registry
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.query_news import QueryNews
 from buckets.preflight.output_check import check_digits
-from buckets.spark.audit_tables import make_tables
-from buckets.spark.kafka_faults import patience_of
-from buckets.spark.kafka_source import kafka_options, subscription
+from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running, begin_query, news_of
+from buckets.spark.sources import kafka_options, subscription
 from buckets.spark.stall import give_up
-from buckets.spark.store_faults import java_in_one_line
+
+
+def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
+    """Make tables that are not there yet, constraints in the same commit.
+
+    Args:
+        spark: the session.
+        folder: where they are.
+        settings: of the audit; they say for how long old versions are kept.
+        tables: the tables.
+    """
+    missing = [table for table in tables if not folder.has_table(table.name)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda table: _make_table(spark, table, _location(folder, table), settings), missing))
+
+
+def _location(folder: AuditFolder, table: Table) -> Path:
+    """Return where a table is; Delta compares the location with its own form of it, which has no `..` in it."""
+    return (folder.tables / table.name).resolve()
+
+
+def _make_table(spark: SparkSession, table: Table, location: Path, settings: AuditSettings) -> None:
+    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
+    properties |= retention(settings.keep_versions)
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {_quoted(location)} ({', '.join(map(_column_sql, table.columns))}) USING delta "
+        f"PARTITIONED BY ({DAY}) COMMENT {_literal(table.comment)} "
+        f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in properties.items())})"
+    )
+
+
+def _column_sql(column: Column) -> str:
+    strictness = "" if column.nullable else " NOT NULL"
+    kind = from_arrow_type(column.type).simpleString()
+    return f"`{column.name}` {kind}{strictness} COMMENT {_literal(column.comment)}"
+
+
+def _quoted(location: Path) -> str:
+    escaped = str(location).replace("`", "``")
+    return f"delta.`{escaped}`"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
 
 MESSAGES_A_BATCH = 100_000  # The most that one batch takes: all of it passes through the driver
 

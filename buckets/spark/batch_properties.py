@@ -16,7 +16,7 @@ from pyspark import SparkContext, TaskContext
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.list_versions import lists_in
-from buckets.engine.stages.filling import NO_SOURCES, FillSources
+from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.lists.index import Lists
 from buckets.rules.rule_set import RuleSet, decode_rule_set
 from buckets.stores.location import location

@@ -16,8 +16,7 @@ from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.cuts import ArrivalOrder, Ordering
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.checkpoint.lease import LostLease
-from buckets.checkpoint.lock import Lock, check_free
+from buckets.checkpoint.lock import Lock, LostLease, check_free
 from buckets.checkpoint.moved_state import find_state
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
@@ -37,19 +36,15 @@ from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.revision import Refusal
-from buckets.spark.delta_sink import DeltaSink
-from buckets.spark.kafka_faults import patience_of
-from buckets.spark.kafka_sink import KafkaSink
+from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
-from buckets.spark.session import shuffle_partitions, start_session
-from buckets.spark.session_settings import PARTITIONS, is_local, make_ready, settings_of_user
+from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, shuffle_partitions, start_session
 from buckets.spark.shard_keys import ShardKeys
-from buckets.spark.source import open_source
+from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
+from buckets.spark.sources import open_source
 from buckets.spark.stall import give_up, watched_start
-from buckets.spark.store_faults import java_in_one_line
-from buckets.spark.webhook_sink import WebhookSink
 from buckets.spark.worker import take_steps
 from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath

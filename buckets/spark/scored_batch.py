@@ -15,10 +15,9 @@ from buckets.checkpoint.basis import Terms
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import PIECES, BatchAccount, cut_by_event
 from buckets.engine.stages.alert_stage import complete_batch, fired_parts
-from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.filling import FILLS
+from buckets.engine.stages.cross_group import FILLS, PARTS
+from buckets.engine.stages.in_memory import OutputDecoder
 from buckets.engine.stages.shard import Produced, Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns

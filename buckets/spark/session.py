@@ -1,4 +1,7 @@
-"""The Spark session of this process, from its start to its end."""
+"""The Spark session of this process, from its start to its end.
+
+Every setting of a session that is not Spark's default, each with its reason.
+"""
 
 import atexit
 import contextlib
@@ -8,8 +11,9 @@ import resource
 import signal
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -18,10 +22,14 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from buckets.config.settings import START_PATIENCE_MS
+from buckets.duration import format_duration
 from buckets.errors import BucketsError
+from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.java.java import find_java
-from buckets.spark.session_folder import last_error
+from buckets.spark.session_folder import S3A, STORE_FILE_MANAGER, last_error, missing_python, schemes_of, store_settings
 from buckets.spark.session_places import (
+    SessionPlaces,
+    has_class,
     jvm_has_ended,
     kill_jvm,
     log_path,
@@ -29,9 +37,254 @@ from buckets.spark.session_places import (
     take_signals,
     under_spark_submit,
 )
-from buckets.spark.session_settings import is_local, session_settings, settings_of_user
 from buckets.spark.stall import watched_start
 from buckets.spark.worker import start_workers
+from buckets.stores.store_path import StorePath
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_POLL_S = 0.2
+_SETTLED_S = 2.0  # If so long no executor has come, those that are there are all
+_HELD_S = 1.0  # For how long a task of the warm-up holds its slot, so that the others go to other executors
+EXECUTOR_SETTINGS = {
+    # What an executor says to its standard error is kept in five files of ten megabytes and no more.
+    "spark.executor.logs.rolling.strategy": "size",
+    "spark.executor.logs.rolling.maxSize": str(10 << 20),
+    "spark.executor.logs.rolling.maxRetainedFiles": "5",
+}
+
+
+def is_local(master: str) -> bool:
+    """Return whether the tasks of a master run in the JVM of the driver."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell: Callable[[str], None]) -> None:
+    """Wait for the executors of a session, and have each load the engine; nothing is done where there are none.
+
+    Args:
+        session: the session.
+        shards: of the engine, over as many partitions as the executors have cores; None: over what the user has set.
+        patience_ms: how long the first executor may take to come, and how long it may take to load the engine.
+        tell: told what is done.
+
+    Raises:
+        BucketsError: none has come in time, or one cannot load the engine.
+    """
+    context = session.sparkContext
+    if is_local(context.master or ""):
+        return
+    tell(f"waiting for executors of {context.master}")
+    _await_executors(context, patience_ms)
+    _quiet_executors(context)
+    slots = context.defaultParallelism
+    if shards is not None:
+        session.conf.set(PARTITIONS, str(min(shards, slots)))
+    tell(f"loading the engine on {_executors(context)} executors, {slots} cores")
+    with watched_start(patience_ms):
+        _load_engine(context, slots)
+
+
+def _load_engine(context: SparkContext, slots: int) -> None:
+    """Have the Python of each executor load the engine and its kernels, compiled if they are not yet.
+
+    Raises:
+        BucketsError: one cannot.
+    """
+    try:
+        context.parallelize(range(slots), slots).mapPartitions(_hold).count()
+    except Py4JJavaError as error:
+        message = missing_python(str(error)) or f"executors cannot load the engine: {last_error(error)}"
+        raise BucketsError(message) from error
+
+
+def _hold(numbers: Iterable[int]) -> Iterator[int]:
+    time.sleep(_HELD_S)
+    yield from numbers
+
+
+def _executors(context: SparkContext) -> int:
+    """Return how many executors have come; the driver is one of those that Spark counts."""
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def _wanted(context: SparkContext) -> int | None:
+    """Return how many executors were asked for; None where that is left to the cluster."""
+    instances = context.getConf().get("spark.executor.instances")
+    return None if instances is None else int(instances)
+
+
+def _await_executors(context: SparkContext, patience_ms: int) -> None:
+    begun_s = changed_s = time.monotonic()
+    known, wanted = 0, _wanted(context)
+    while not known or (known != wanted and time.monotonic() - changed_s < _SETTLED_S):
+        time.sleep(_POLL_S)
+        count = _executors(context)
+        if count != known:
+            known, changed_s = count, time.monotonic()
+        if not known and time.monotonic() - begun_s > patience_ms / 1000:
+            message = (
+                f"no executor of {context.master} has come within {format_duration(patience_ms)}, the limit of "
+                "start_patience; see that the cluster has cores and memory left for one (spark.executor.cores, "
+                "spark.executor.memory) and that executors can reach the driver (spark.driver.host)"
+            )
+            raise BucketsError(message)
+
+
+def _quiet_executors(context: SparkContext) -> None:
+    """Have executors log errors alone, those that come later too, where the user has said nothing about it.
+
+    Spark warns of every key that is new. The driver's log has a file of settings that says so of one logger; a file
+    that is sent along is there only after an executor has begun to log.
+    """
+    conf = context.getConf()
+    if conf.get("spark.log.level") is None and "log4j" not in (conf.get(_JAVA_OPTIONS) or ""):
+        context._jsc.sc().schedulerBackend().updateExecutorsLogLevel("ERROR")
+
+
+_SESSION_SETTINGS_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_OF_SPARK_SUBMIT = {
+    "spark.master",
+    "spark.driver.memory",
+    "spark.driver.extraClassPath",
+    "spark.jars",
+    "spark.local.dir",
+    "spark.python.unix.domain.socket.dir",
+    _SESSION_SETTINGS_JAVA_OPTIONS,
+}
+"""What spark-submit has decided already."""
+_OPTIMISED_LATER = (
+    "-XX:Tier4InvocationThreshold=15000",
+    "-XX:Tier4MinInvocationThreshold=1800",
+    "-XX:Tier4CompileThreshold=45000",
+    "-XX:Tier4BackEdgeThreshold=120000",
+)
+"""Java's second compiler waits for three times its usual counts: it would take a third of Java's CPU in a job's first
+minutes, mostly for code with which Spark plans a batch. With ten times its counts small batches take longer."""
+_SMALLER_HEAP = ("-XX:GCTimeRatio=4", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
+"""Java collects garbage before it takes more of the system's memory, and gives back what it does not need: after a
+million payments over 13 groupings a JVM has 1.1 to 1.5 GB and not 2.3, for 10 s of collecting and not 2."""
+_EXTENSIONS, _BULK_EXTENSION = "spark.sql.extensions", "buckets.BulkExtension"
+"""Ours makes one call of entries of the state that are read or written together, and not one each: a payment whose key
+lies in the store costs the task's thread 5 us of CPU with it and 27 us without."""
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+"""What says how the files of a checkpoint are written, here where they lie on a disk."""
+SETTINGS: Mapping[str, str] = {
+    # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
+    # batch, median, takes 23 ms without the second setting, and 1 ms so.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Without a count of all entries, for which each put reads first: RocksDB's own time for 226,000 puts of new keys
+    # is 1.4 s with it, and 0.7 s without.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own. Time of
+    # a small batch: no difference beyond noise.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
+    # library: a batch writes about ten small files. Both logs of a batch together: 120 ms before, 6 ms so.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    FILE_MANAGER: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
+    # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
+    # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Both stages of a batch are done by the same Python processes. With Spark's default each would have processes of
+    # its own, which load the engine and remember shards for themselves.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # A batch reaches Python in few large pieces.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # A batch that is abandoned gets so long to end; what has not is ended with the process.
+    "spark.sql.streaming.stopTimeout": "3s",
+    # What a batch brings to the driver is bounded by the driver's memory and by nothing else: a batch that passed
+    # Spark's limit of 1 GB would pass it again at every start.
+    "spark.driver.maxResultSize": "0",
+    # Streams are not re-planned while they run.
+    "spark.sql.adaptive.enabled": "false",
+    # Field names of users are told apart by case, as JSON does.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # One text file is read whole by one task, so that its lines can be numbered.
+    "spark.sql.files.maxPartitionBytes": str(2**40),
+    "spark.sql.files.openCostInBytes": str(2**40),
+    # A Delta snapshot of a small table in two tasks, not fifty.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A machine that is very busy, or was asleep, is no reason to end: Python is waited for two minutes and not 15 s
+    # to prove who it is, an executor ten minutes and not two to be heard of.
+    "spark.python.authenticate.socketTimeout": "2m",
+    "spark.network.timeout": "10m",
+    "spark.ui.enabled": "false",
+    # What the pages of the user interface would show is kept without it too, a thousand batches of it with their plans.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return the settings of the user: those of spark-submit, and over them those of a configuration."""
+    submitted: dict[str, str] = {}
+    if under_spark_submit():
+        submitted = dict(SparkConf().getAll())
+    own = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in extra.items()}
+    return {**submitted, **own}
+
+
+def session_settings(
+    session_places: SessionPlaces,
+    shards: int,
+    extra: Mapping[str, str | int | bool],
+    checkpoint: Path | None,
+    places: Iterable[Path],
+) -> dict[str, str]:
+    """Return all settings of a session; those of the user win.
+
+    Args:
+        session_places: where it has its own files.
+        shards: of the engine.
+        extra: settings of the user.
+        checkpoint: of its query, if there is one.
+        places: where else it reads or writes.
+    """
+    stores = schemes_of([checkpoint, *places])
+    cores, own = os.cpu_count() or 2, settings_of_user(extra)
+    jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
+    has_executors = not is_local(own.get("spark.master", "local"))
+    settings = {
+        **SETTINGS,
+        # Who submits a job may have left our own jar out.
+        **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if _has_bulk_extension() else {}),
+        **store_settings(stores),
+        **({FILE_MANAGER: STORE_FILE_MANAGER} if isinstance(checkpoint, StorePath) else {}),
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": "4g",
+        PARTITIONS: str(min(shards, cores)),
+        "spark.jars": ",".join(str(path) for path in jars),
+        # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
+        # Workers are forked from a process in which the engine is loaded.
+        "spark.python.daemon.module": "buckets.spark.worker_daemon",
+        **(EXECUTOR_SETTINGS if has_executors else {}),
+        **own,
+        **{
+            key: value
+            for key, value in session_places.settings(
+                " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_SESSION_SETTINGS_JAVA_OPTIONS, ""))),
+                has_executors,
+            ).items()
+            if key not in own or key == _SESSION_SETTINGS_JAVA_OPTIONS
+        },
+    }
+    return {key: value for key, value in settings.items() if not (under_spark_submit() and key in _OF_SPARK_SUBMIT)}
+
+
+def _has_bulk_extension() -> bool:
+    return not under_spark_submit() or has_class(_BULK_EXTENSION)
+
 
 STOP_WITHIN_S = 30.0
 NEEDED_DESCRIPTORS = 1024  # Open files with which a JVM starts, and a job of some shards runs

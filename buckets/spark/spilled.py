@@ -18,10 +18,9 @@ from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import cut_by_event, cut_by_key
-from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.filling import FILLS
+from buckets.engine.stages.cross_group import FILLS, PARTS
+from buckets.engine.stages.in_memory import OutputDecoder
 from buckets.engine.stages.shard import COUNTS, Produced
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.batch_properties import spill_of_task

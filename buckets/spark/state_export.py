@@ -25,15 +25,16 @@ from buckets.events.schema import EventSchema
 from buckets.rules.group import Group
 from buckets.spark.state_reader import read_entries
 from buckets.state_transfer.export_manifest import (
+    CHECKED,
     KEYS,
     PAGES,
     RECORDS,
     SHARDS,
     ExportManifest,
     carried_files,
+    check_table,
     last_batch,
 )
-from buckets.state_transfer.export_tables import CHECKED, check_table
 from buckets.timeline.inspection import extents_of, summarise_heads
 
 _TIME = pa.timestamp("us", "UTC")

@@ -34,8 +34,7 @@ from buckets.errors import BucketsError
 from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
-from buckets.spark.session import shuffle_partitions
-from buckets.spark.session_settings import FILE_MANAGER, SETTINGS
+from buckets.spark.session import FILE_MANAGER, SETTINGS, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import MESSAGES, install
 from buckets.state_transfer.export_manifest import (
@@ -46,10 +45,12 @@ from buckets.state_transfer.export_manifest import (
     CarryPlan,
     ExportManifest,
     Regrouping,
+    check_contents,
+    check_row_counts,
     plan_import,
     renumber_batch,
+    rows_of,
 )
-from buckets.state_transfer.export_tables import check_contents, check_row_counts, rows_of
 from buckets.state_transfer.shard_times import (
     Resolved,
     ShardTimes,

@@ -23,8 +23,7 @@ from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.accounting import ShardMemory
 from buckets.engine.storage.shard_store import LOG, Entries, InColumns, section_of
 from buckets.state.bounds import Bounds
-from buckets.state.cache import Caches, ShardCache
-from buckets.state.live_log import LogManifest
+from buckets.state.live_log import Caches, LogManifest, ShardCache
 
 HISTORY = 16  # How many batches a cache may be behind
 READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory for all of them would be needed else

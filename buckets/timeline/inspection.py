@@ -21,10 +21,10 @@ from buckets.timeline.head import (
     Directory,
     new_directory,
     push_entry,
+    read_cells,
     read_entry_count,
     read_head,
 )
-from buckets.timeline.page import read_cells
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, clear, new_timeline
 
 ANY_GENERATION: Final = -1

@@ -14,8 +14,18 @@ import numpy.typing as npt
 
 from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
-from buckets.timeline.head import HEAD_BYTES, Directory, HeadFields, entry_bound, write_entry, write_head
-from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, write_cells
+from buckets.timeline.head import (
+    CELL_BYTES,
+    COLUMN_BYTES,
+    FIXED_BYTES,
+    HEAD_BYTES,
+    Directory,
+    HeadFields,
+    entry_bound,
+    write_cells,
+    write_entry,
+    write_head,
+)
 from buckets.timeline.tiers import Paging, Tiers, absorb, cut_size, floor_to, make_combined, page_size, width_at
 from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw
 

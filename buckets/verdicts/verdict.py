@@ -17,8 +17,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from buckets.audit.rows import read_message
-from buckets.audit.tables import audit_tables
+from buckets.audit.tables import audit_tables, read_message
 from buckets.errors import BucketsError, first_line
 from buckets.moment import moment_ms
 from buckets.numbers.fixed_point import parse_decimal

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from buckets.config.precision import Precision
+from buckets.config.engine import Precision
 from buckets.config.settings import SizeBytes
 from buckets.duration import DurationMs, format_duration
 from docs.reference.markdown import code, sentence, table

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from buckets.history.scoring import scoring
-from buckets.history.scoring.shard_processes import ParallelJob
+from buckets.history import scoring
+from buckets.history.scoring import ParallelJob
 from tests.cli_unit.ran import one_line
 
 SCHEMA = """

@@ -11,7 +11,7 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import COLUMNS, alert_table
-from buckets.cli.state.main import encode_key, find_group
+from buckets.cli.state import encode_key, find_group
 from buckets.config.engine import EngineSettings
 from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema

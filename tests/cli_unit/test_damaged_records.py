@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.lists import ListBook, ListFile
 from buckets.monitor.live import LiveStatus
 from buckets.rules.rule_set import RuleSet
 from tests.cli_unit.archived_conf import archived_conf

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import buckets as library
 from buckets.cli.console import JSON_VERSION
-from buckets.history.features.output import read_ids
+from buckets.history.features import read_ids
 from tests.cli_unit.ran import one_line
 from tests.core.examples import SCHEMA, written_rule
 

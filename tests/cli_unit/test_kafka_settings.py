@@ -12,7 +12,7 @@ from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import explain
 from buckets.outputs.columns import VERDICTS
-from buckets.spark.kafka_faults import explain_spark
+from buckets.spark.faults import explain_spark
 from buckets.verdicts.verdict_table import verdict_table
 from tests.own_certificate import own_certificate
 

@@ -7,8 +7,7 @@ import pytest
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.exit_codes import MISUSED
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.lists import ListBook, ListFile
 from tests.cli_unit.ran import one_line
 
 CONF = """\

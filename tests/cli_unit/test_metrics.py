@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from buckets.cli.console import Told
-from buckets.cli.json_log import JsonLog, errors_in, hide_secrets, log_of
 from buckets.cli.progress import BatchProgress
+from buckets.cli.run import JsonLog, errors_in, hide_secrets, log_of
 from buckets.config.job import load_job
 from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError, Outage

@@ -16,8 +16,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.lists import ListBook, ListFile
 from buckets.monitor.live import LiveStatus
 from buckets.outputs.recorded_outputs import read_rows
 from buckets.printable import unseen_character

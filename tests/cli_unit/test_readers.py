@@ -15,9 +15,8 @@ from deltalake import write_deltalake
 
 import buckets as library
 from buckets.config.engine import EngineSettings
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.evaluation import first_version
 from buckets.events.avro.avro_events import AvroText
 from buckets.events.avro.avro_events import read_plain as read_avro

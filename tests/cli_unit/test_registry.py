@@ -19,8 +19,8 @@ from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.registry import Registry, RegistryAway
 from buckets.kafka.topics import pinned_fields
-from buckets.preflight.registry_check import check_registry
-from buckets.spark.kafka_faults import explain_spark
+from buckets.preflight.connections import check_registry
+from buckets.spark.faults import explain_spark
 from tests.core.protobuf_events import descriptors_of
 from tests.registry import small_registry
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.lease import LostLease
+from buckets.checkpoint.lock import LostLease
 from buckets.cli import start_over
 from buckets.cli.console import Terminal
 from buckets.cli.start_over import StartOver

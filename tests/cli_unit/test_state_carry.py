@@ -13,8 +13,17 @@ from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, ExportManifest, TableCheck
-from buckets.state_transfer.export_tables import CHECKED, check_contents, check_row_counts, check_table
+from buckets.state_transfer.export_manifest import (
+    CHECKED,
+    KEYS,
+    PAGES,
+    RECORDS,
+    ExportManifest,
+    TableCheck,
+    check_contents,
+    check_row_counts,
+    check_table,
+)
 from tests.core.checkpoints import ONE, basis, book_of, ran
 from tests.core.examples import SCHEMA, written_rule
 

@@ -14,7 +14,7 @@ from buckets.config.environment import secrets_of
 from buckets.config.settings import JobSettings
 from buckets.kafka.registry import Registry
 from buckets.validation import VARIABLE
-from buckets.webhook.connection import Receiver, signature
+from buckets.webhook.delivery import Receiver, signature
 from tests.console.served import serving
 from tests.docs.blocks import ROOT, blocks_of, page_paths
 from tests.docs.yaml_examples import JOB, as_rule_files

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from buckets.expressions.decimals import QUOTIENT_DIGITS, numbers
 from buckets.expressions.expression import Expression, Kind
+from buckets.expressions.number_functions import QUOTIENT_DIGITS, numbers
 from buckets.expressions.parser import parse_expression
 from tests.core.great_circle_oracle import speed_kmh
 

@@ -9,11 +9,9 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.payload import PASSING
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.filling import FILLS, NO_SOURCES, FillSources
-from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries
+from buckets.engine.stages.cross_group import FILLS, NO_SOURCES, PARTS, FillSources
+from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries, OutputDecoder
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.events.arrivals import BROKEN, JUDGED, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from buckets.audit.rows import HEADERS_TYPE
+from buckets.audit.tables import HEADERS_TYPE
 from buckets.checkpoint.topic_values import Ask, TopicValues
 from buckets.config.source import SourceSettings
 from buckets.events.arrivals import INGESTED, parse, skipped_rows

@@ -13,7 +13,7 @@ from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.job import Job
 from buckets.config.settings import JobSettings
 from buckets.events.schema import EventSchema
-from buckets.history.replay.recorded_rows import OutputTables
+from buckets.history.replay.replay import OutputTables
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from buckets.outputs.columns import replayed_outputs

@@ -7,9 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import INGESTED
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema

@@ -11,7 +11,7 @@ from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_records import BatchRecord, Intake
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.errors import BucketsError
-from buckets.history.scoring.scoring import ArchivePiece, score_pieces
+from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule

@@ -10,11 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit.tables import DAY, TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.audit.tables import DAY, MESSAGE_COLUMNS, TRANSACTIONS, UNREADABLE, MessageReader, audit_tables
 from buckets.audit.writer import AuditWriter
-from buckets.delta.small_files import FEWEST, join_small_files
-from buckets.delta.upkeep import Upkeep
+from buckets.delta.upkeep import FEWEST, Upkeep, join_small_files
 from buckets.outputs import columns
 from buckets.outputs.messages import Message
 from tests.core.real_messages import real_messages

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from buckets.archive.archive import ARRIVAL
 from buckets.archive.archiving import archived
 from buckets.backfill.backfills import Builder
-from buckets.engine.stages.filling import OVERVIEW
+from buckets.engine.stages.cross_group import OVERVIEW
 from buckets.events.arrivals import JUDGED
 from buckets.lists.index import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted

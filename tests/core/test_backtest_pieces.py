@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import buckets
 from buckets.archive.archiving import History
 from buckets.errors import BucketsError
-from buckets.history.backtest.pieces import archive_pieces, event_pieces, table_pieces
+from buckets.history.backtest.backtest import archive_pieces, event_pieces, table_pieces
 from buckets.lists.list_file import load_list
 from tests.core.archived_job import ArchivedJob
 from tests.core.backtests import ENGINE, SCHEMA, backtest, payments, rule

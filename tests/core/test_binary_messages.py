@@ -8,13 +8,12 @@ import fastavro
 import pytest
 from google.protobuf import message_factory
 
-from buckets.audit.rows import BinaryValues, read_message
-from buckets.audit.tables import audit_tables
+from buckets.audit.tables import BinaryValues, audit_tables, read_message
 from buckets.checkpoint.topic_values import WriterSchema
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
-from buckets.outputs.binary_messages import binary_message, schema_text
 from buckets.outputs.columns import PUBLISHED, TOPICS
 from buckets.outputs.contract import load_contract, schema_path
+from buckets.outputs.messages import binary_message, schema_text
 from tests.core.binary_results import comparable, of_avro, of_protobuf
 from tests.core.real_messages import real_messages
 from tests.fuzz.damage import damaged

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.expressions.certainty import possible_truths
-from buckets.expressions.decimals import Interval, scaled_down
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Expression, normalise
-from buckets.expressions.kinds import check_condition
+from buckets.expressions.number_functions import Interval, scaled_down
 from buckets.expressions.parser import parse_expression
+from buckets.expressions.wording import check_condition
 from tests.core.conditions import (
     ARRAY_ROW,
     CENTS,

@@ -9,8 +9,15 @@ import pyarrow as pa
 import pytest
 from jsonschema import Draft202012Validator
 
-from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader, read_message, rows_of
-from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.audit.tables import (
+    MESSAGE_COLUMNS,
+    TRANSACTIONS,
+    UNREADABLE,
+    MessageReader,
+    audit_tables,
+    read_message,
+    rows_of,
+)
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, load_contract, schema_path
 from buckets.outputs.messages import Message

@@ -32,8 +32,7 @@ from buckets.checkpoint.record_files import (
 from buckets.checkpoint.topic_generations import TopicGenerations, TopicPosition
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.lists import ListBook, ListFile
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from buckets.monitor.live import LiveStatus, live_path, read_live

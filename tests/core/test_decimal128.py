@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.numbers.decimal128 import decimals, decimals_of
+from buckets.numbers.wide_sum import decimals, decimals_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 SCALE = 18

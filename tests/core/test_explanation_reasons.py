@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from buckets.cli.explain.page import page_of
-from buckets.cli.explain.view import show
+from buckets.cli.explain import page_of, show
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer

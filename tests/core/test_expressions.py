@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import ExpressionError, normalise, quoted_name, quoted_text, to_sql
-from buckets.expressions.kinds import check_condition
 from buckets.expressions.parser import parse_expression
+from buckets.expressions.wording import check_condition
 from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS_OF_ANY_KIND, columns_of, value
 from tests.laws import examples
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import ShardMessage, fan_out
-from buckets.engine.batch.keyed_table import attribute_column, measure_column
+from buckets.engine.batch.fan_out import ShardMessage, attribute_column, fan_out, measure_column
 from buckets.engine.batch.payload import PASSING
 from buckets.engine.batch.shard_events import ShardEvents, unpack_shard
 from buckets.engine.storage.key import shards_of

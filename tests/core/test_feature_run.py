@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.archiving import History
-from buckets.history.features.features import FeatureRun, archived_arrivals
+from buckets.history.features import FeatureRun, archived_arrivals
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.rule import Rule
 from tests.core.archived_job import ArchivedJob

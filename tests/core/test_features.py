@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import buckets
 from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
 from buckets.aggregates.registry import AGGREGATES
-from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression

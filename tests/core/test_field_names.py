@@ -11,8 +11,8 @@ from buckets.archive.archive import Archive
 from buckets.archive.archiving import History
 from buckets.archive.recorded_batches import FieldNames, Renaming
 from buckets.delta.whole_table import quoted_column
-from buckets.history.backtest.pieces import BacktestScoring, archive_pieces
-from buckets.history.features.features import FeatureRun, archived_arrivals
+from buckets.history.backtest.backtest import BacktestScoring, archive_pieces
+from buckets.history.features import FeatureRun, archived_arrivals
 from buckets.rules.renaming import renamed_rules
 from tests.core.backfilled_job import BackfilledJob
 from tests.core.examples import SCHEMA

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
 from buckets.feeds.feed import SETTLED_S, RuleRead
-from buckets.feeds.rules.whole_rules import RuleFiles
+from buckets.feeds.rules.rule_book import RuleFiles
 from buckets.printable import blank_letter, unseen_character
 from buckets.rule_files.flink_rules import ChangeNote, change_notes_path, read_change_notes, write_change_notes
 from buckets.rule_files.yaml_editor import RuleText, change_files, rules_text
@@ -268,7 +268,7 @@ def test_a_file_that_goes_while_it_is_read_is_looked_at_again(feed, write, clock
         raise BucketsError(message)
 
     with monkeypatch.context() as patched:
-        patched.setattr("buckets.feeds.rules.whole_rules.load_rule_files", lost)
+        patched.setattr("buckets.feeds.rules.rule_book.load_rule_files", lost)
         assert feed.read([ONE]) == RuleRead()
     write(rules_text([ONE, TWO]))
     clock.now_s += LONG_S

@@ -13,9 +13,8 @@ from buckets.engine.stages import in_memory
 from buckets.engine.stages.accounting import by_arrival, cut_by_event, cut_by_key
 from buckets.engine.stages.alert_stage import complete_batch, fired_parts
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.in_memory import InMemoryJob, memory_stores
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder, memory_stores
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.parquet_rows import table_arrivals
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.feeds.rules.whole_rules import RuleFiles
+from buckets.feeds.rules.rule_book import RuleFiles
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.yaml_editor import change_files, rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files, load_rules, rule_files

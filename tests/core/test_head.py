@@ -15,12 +15,13 @@ from buckets.timeline.head import (
     HeadFields,
     entry_bound,
     new_directory,
+    read_cells,
+    write_cells,
     write_entry,
     write_head,
 )
 from buckets.timeline.inspection import ANY_GENERATION, read_heads, unreadable
 from buckets.timeline.layout import written_bound
-from buckets.timeline.page import read_cells, write_cells
 from buckets.timeline.tiers import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
 from tests.engine import Engine

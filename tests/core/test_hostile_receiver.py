@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.config.output import WebhookSettings
-from buckets.webhook.connection import Attempt, Receiver
+from buckets.webhook.delivery import Attempt, Receiver
 from tests.hostile_receiver import HostileReceiver, Step, hostile_receiver
 from tests.laws import examples
 

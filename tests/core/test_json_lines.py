@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch.fan_out import fan_out
-from buckets.engine.stages.in_memory import memory_store
+from buckets.engine.stages.in_memory import OutputDecoder, memory_store
 from buckets.engine.stages.shard import COUNTS, Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.outputs import columns
 from buckets.outputs.messages import JsonLines
 from buckets.rules.rule_set import RuleSet, first_rule_set

@@ -3,8 +3,8 @@
 import pytest
 
 from buckets.clock import epoch_ms
-from buckets.monitor.last_minute import RECORDED_EVERY_S, LastHour, LiveSample, recorded_hour
 from buckets.monitor.live import LiveStatus, live_path, read_live
+from buckets.monitor.pace import RECORDED_EVERY_S, LastHour, LiveSample, recorded_hour
 from buckets.rules.rule_set import first_rule_set
 from tests.core.done_batches import batch
 from tests.core.examples import rule

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.duration import MINUTE_MS
-from buckets.monitor.last_minute import LastMinute, weighted_quantiles
+from buckets.monitor.pace import LastMinute, weighted_quantiles
 from tests.core.done_batches import NOW_MS, batch
 
 SHARES = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0]

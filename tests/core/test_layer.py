@@ -11,11 +11,10 @@ from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
-from buckets.state import cache as cache_module
+from buckets.state import live_log as cache_module
 from buckets.state.bounds import Bounds
-from buckets.state.cache import Caches, PrivateCaches
 from buckets.state.layer import HISTORY, Layer
-from buckets.state.live_log import LogManifest, decode_segment, encode_segment
+from buckets.state.live_log import Caches, LogManifest, PrivateCaches, decode_segment, encode_segment
 from tests.laws import examples
 
 KEYS = [f"key-{number}".encode() for number in range(12)]

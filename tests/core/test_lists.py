@@ -19,19 +19,17 @@ from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import ListSettings, check_lists
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import possible_truths
-from buckets.expressions.decimals import numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import normalise, to_sql
+from buckets.expressions.number_functions import numbers
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.wording import in_words
 from buckets.feeds.feed import ListRead
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile, ListTable
+from buckets.feeds.lists import ListBook, ListFile, ListTable
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.lists import base as base_module
 from buckets.lists.base import Entry, ListBase, open_base, table_of

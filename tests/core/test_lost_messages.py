@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buckets.archive.topic_source import lost_messages
+from buckets.archive.sources import lost_messages
 from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.source_offsets import spark_folder

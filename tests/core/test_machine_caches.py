@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from buckets.byte_strings import ByteStrings
-from buckets.spark import mapped_shard
+from buckets.spark import machine_caches
 from buckets.spark.machine_caches import MachineCaches, shards_folder
 from buckets.state.bounds import Bounds
 from buckets.state.layer import Layer
@@ -79,13 +79,13 @@ class MachineCachesMachine(LayerMachine):
 
     @rule(release=st.integers(0, 2))
     def release_is_another(self, release):
-        self.patches.setattr(mapped_shard, "_made_by", lambda: {"version": release})
+        self.patches.setattr(machine_caches, "_made_by", lambda: {"version": release})
 
     @precondition(lambda self: hasattr(self, "workers"))
     @rule(worker=WORKERS)
     def machine_is_restarted(self, worker):
         """Its files are those of another start, or gone."""
-        self.patches.setattr(mapped_shard, "_made_by", lambda: {"start": self.dice.random()})
+        self.patches.setattr(machine_caches, "_made_by", lambda: {"start": self.dice.random()})
         for each in self.workers:
             end(each)
         self.workers = [self.new_worker() for _ in range(3)]

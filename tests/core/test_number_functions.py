@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.decimals import Numbers, constant, numbers, scaled_down
 from buckets.expressions.evaluation import matching
-from buckets.expressions.number_functions import FASTEST_KMH, call
+from buckets.expressions.number_functions import FASTEST_KMH, Numbers, call, constant, numbers, scaled_down
 from buckets.expressions.parser import parse_expression
 from tests.core.great_circle_oracle import distance_km, speed_kmh
 from tests.laws import examples

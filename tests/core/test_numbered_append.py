@@ -20,7 +20,7 @@ from buckets.delta.kept_table import append_new
 from buckets.engine.stages.accounting import BatchAccount, GroupAccount
 from buckets.feeds.rules.history import COLUMNS, RuleHistory
 from buckets.outputs import columns
-from buckets.spark.delta_sink import DeltaSink, table_columns
+from buckets.spark.sinks import DeltaSink, table_columns
 from tests.core.checkpoints import terms
 from tests.core.test_audit_writer import batch
 from tests.core.test_history import change, put

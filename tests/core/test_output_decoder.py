@@ -6,9 +6,8 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.batch.fan_out import fan_out
-from buckets.engine.stages.in_memory import memory_store
+from buckets.engine.stages.in_memory import OutputDecoder, memory_store
 from buckets.engine.stages.shard import COUNTS, Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import DeadLetter
 from buckets.outputs import columns
 from buckets.rules.rule_set import first_rule_set

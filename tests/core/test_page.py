@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.compiled import compiled
-from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, write_cells
+from buckets.timeline.head import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, write_cells
 from buckets.timeline.timeline import new_timeline, total
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
 from tests.laws import examples

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from buckets.aggregates.operation import MAX, MODE
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.compiled import compiled
-from buckets.config.engine import EngineSettings
-from buckets.config.precision import Precision
+from buckets.config.engine import EngineSettings, Precision
 from buckets.kernel.evaluate import fires as fires_in_kernel
 from buckets.kernel.evaluate import side_of_limit
 from buckets.kernel.plan import DROP, EXCLUDE, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of

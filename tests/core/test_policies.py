@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 import buckets
 from buckets.duration import format_duration
 from buckets.engine.eviction import shard_clock
-from buckets.engine.policies.policies import is_in_share
-from buckets.engine.policies.policy_state import PolicyEntry, read_entry
+from buckets.engine.policies import PolicyEntry, is_in_share, read_entry
 from buckets.errors import BucketsError
 from buckets.outputs import columns
 from buckets.rules.flink_message import check_against_schema, check_new
 from buckets.rules.policies import RuleState
-from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import POLICY_FIELDS, Rule
+from buckets.rules.rule import POLICY_FIELDS, WHOLE_SHARE, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule, until, written_rule

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from buckets.config.engine import EngineSettings
-from buckets.config.precision import JobPrecision, Precision
+from buckets.config.engine import EngineSettings, JobPrecision, Precision
 from buckets.kernel.plan import plan_group
 from buckets.rules.group import group_id
 from buckets.rules.rule_set import first_rule_set

@@ -19,9 +19,8 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history.replay import replay as replays
 from buckets.history.replay import replayed
-from buckets.history.replay.differences import RowDifference
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.history.replay.replayed import Replayed
+from buckets.history.replay.replayed import Replayed, RowDifference
 from buckets.lists.base import Entry
 from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS

@@ -28,7 +28,7 @@ from buckets.kafka.topics import pinned_fields
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.outputs.columns import ALERTS
 from buckets.preflight.output_check import check_digits
-from buckets.questions.asked_job import AskedJob
+from buckets.questions.listed_alerts import AskedJob
 from tests.core.examples import until
 from tests.laws import examples
 from tests.registry import small_registry

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.compiled import compiled
-from buckets.config.precision import Precision
+from buckets.config.engine import Precision
 from buckets.kernel.plan import tiers_of
 from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, set_borders, width_at
 from tests import oracle

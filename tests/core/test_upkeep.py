@@ -20,11 +20,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from buckets.delta import small_files, upkeep
+from buckets.delta import upkeep
 from buckets.delta.commits import Commits, DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable
-from buckets.delta.small_files import PIECE_BYTES, PIECE_ROWS, SmallFile, join_small_files, read_pieces
-from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint
+from buckets.delta.upkeep import (
+    PIECE_BYTES,
+    PIECE_ROWS,
+    SmallFile,
+    Upkeep,
+    expire,
+    join_small_files,
+    read_pieces,
+    set_retention,
+    write_checkpoint,
+)
 from buckets.errors import BucketsError
 from tests.laws import examples
 from tests.spark.job_folder import read_table
@@ -247,7 +256,7 @@ def test_a_table_of_an_older_job_with_many_small_files_becomes_a_few(path):
         keeper.appended(path)
     with keeper.running():
         pass
-    assert files(path) <= small_files.FEWEST + count - 256 + 1
+    assert files(path) <= upkeep.FEWEST + count - 256 + 1
     assert ids(path) == ids_of(range(count))
     assert sorted(pa.table(reader.to_pyarrow_table())["event_id"].to_pylist()) == ids_of(range(count))
     make_old(path)
@@ -301,8 +310,8 @@ def test_a_checkpoint_of_many_entries_is_written_less_often(path):
 
 @pytest.mark.slow
 def test_a_row_is_written_anew_a_few_times_however_long_the_table_is_appended_to(path, monkeypatch):
-    monkeypatch.setattr(small_files, "SIZES_BYTES", (3_000, 12_000, 48_000))
-    monkeypatch.setattr(small_files, "FEWEST", 4)
+    monkeypatch.setattr(upkeep, "SIZES_BYTES", (3_000, 12_000, 48_000))
+    monkeypatch.setattr(upkeep, "FEWEST", 4)
     kept, moved = KeptTable(path, "me"), 0
     for number in range(120):
         kept.append(number, lambda number=number: rows_of(number))

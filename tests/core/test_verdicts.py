@@ -17,16 +17,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.audit.rows import MessageReader, read_message
-from buckets.audit.tables import audit_tables
+from buckets.audit.tables import MessageReader, audit_tables, read_message
 from buckets.audit.writer import AuditWriter
 from buckets.errors import BucketsError
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VERDICTS
 from buckets.outputs.contract import schema_path
-from buckets.verdicts.confirmed import RecordedAlert
-from buckets.verdicts.fraud import Fraud
-from buckets.verdicts.quality import RuleQuality, quality
-from buckets.verdicts.report import Thresholds, advise
+from buckets.verdicts.confirmed import Fraud, RecordedAlert
+from buckets.verdicts.quality import RuleQuality, Thresholds, advise, quality
 from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict, findings, identity, wilson
 from buckets.verdicts.verdict_table import append_verdicts, load_verdicts
 from tests.core.test_contract import batch_of

@@ -15,8 +15,7 @@ from buckets.config.output import WebhookSettings
 from buckets.errors import BucketsError
 from buckets.kafka.server_properties import free_port
 from buckets.outputs.messages import Message
-from buckets.webhook.connection import Receiver, signature
-from buckets.webhook.delivery import Delivery
+from buckets.webhook.delivery import Delivery, Receiver, signature
 from buckets.webhook.spool import Spool
 from tests.hostile_receiver import Step, hostile_receiver
 from tests.own_certificate import own_certificate

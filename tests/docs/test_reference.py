@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
+from buckets.config.engine import WIDEST_MS
 from buckets.config.kafka import SHORTEST_DELIVERY_MS
 from buckets.config.output import LEAST_KEPT_MS
-from buckets.config.precision import WIDEST_MS
 from buckets.config.settings import SHORTEST_STALL_MS, JobSettings
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema

@@ -9,7 +9,7 @@ from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.history.scoring.scoring import ArchivePiece, score_pieces
+from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.config.job import load_job
 from buckets.delta import upkeep
-from buckets.delta.small_files import join_small_files
+from buckets.delta.upkeep import join_small_files
 from buckets.delta.whole_table import constraints_of, is_same_sql
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED

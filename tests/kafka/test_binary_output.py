@@ -21,9 +21,8 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
 from buckets.history.replay.replay import ReplayRequest, replay_history
-from buckets.outputs.binary_messages import schema_text
 from buckets.outputs.columns import ALERTS, TOPICS
-from buckets.outputs.messages import ID
+from buckets.outputs.messages import ID, schema_text
 from buckets.spark.prepared_job import Listener, prepare
 from tests.core.binary_results import comparable, of_avro, of_protobuf
 from tests.kafka import kafka_job

@@ -79,7 +79,7 @@ def test_its_alerts_and_its_status_can_be_read_afterwards(finished):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_all_that_was_started(tmp_path, number):
     with Demo(tmp_path) as demo:
-        demo.wait_until(lambda: len(demo.processes("buckets.cli.as_child")) == 3)
+        demo.wait_until(lambda: len(demo.processes("buckets.cli.child")) == 3)
         os.kill(demo.process.pid, number)
         ran = demo.wait()
     assert ran.code == 130
@@ -89,8 +89,8 @@ def test_an_interrupt_ends_all_that_was_started(tmp_path, number):
 
 def test_a_job_that_dies_ends_the_demo_in_one_line(tmp_path):
     with Demo(tmp_path) as demo:
-        demo.wait_until(lambda: demo.processes("buckets.cli.as_child run"))
-        os.kill(demo.processes("buckets.cli.as_child run")[0], signal.SIGKILL)
+        demo.wait_until(lambda: demo.processes("buckets.cli.child run"))
+        os.kill(demo.processes("buckets.cli.child run")[0], signal.SIGKILL)
         ran = demo.wait()
     assert ran.code == 1
     assert ran.out.splitlines()[-1].startswith("error: `buckets run ")

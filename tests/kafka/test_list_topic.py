@@ -13,8 +13,7 @@ import yaml
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.errors import BucketsError
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.topic_feed import ListTopic
+from buckets.feeds.lists import ListBook, ListTopic
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from tests.console.served import serving

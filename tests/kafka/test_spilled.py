@@ -8,7 +8,7 @@ import pytest
 
 from buckets.errors import BucketsError, Outage
 from buckets.outputs.columns import TOPICS
-from buckets.spark import kafka_sink
+from buckets.spark import sinks
 from tests.kafka.kafka_job import EVERY, KafkaJob
 from tests.kafka.test_scoring import run_to_end
 from tests.spark.payments import RULES, payments
@@ -39,15 +39,15 @@ def test_a_job_of_which_everything_spills_sends_the_messages_of_any_job(spark, b
     monkeypatch.setattr("buckets.spark.query.DRIVER_BYTES", 0)
     nowhere = {"bootstrap_servers": "127.0.0.1:1", "delivery_timeout": 2_000}
     away = spilling.job.settings.kafka.model_copy(update=nowhere)
-    send_spilled = kafka_sink.send_spilled
+    send_spilled = sinks.send_spilled
     monkeypatch.setattr(
-        kafka_sink, "send_spilled", lambda sending, kafka, output, batch: send_spilled(sending, away, output, batch)
+        sinks, "send_spilled", lambda sending, kafka, output, batch: send_spilled(sending, away, output, batch)
     )
     with pytest.raises(BucketsError, match="no broker answers") as fault:
         run_to_end(spark, spilling)
     assert isinstance(fault.value, Outage)
 
-    monkeypatch.setattr(kafka_sink, "send_spilled", send_spilled)
+    monkeypatch.setattr(sinks, "send_spilled", send_spilled)
     run_to_end(spark, spilling)
     for output in TOPICS:
         assert sent(spilling, output) == sent(plain, output)

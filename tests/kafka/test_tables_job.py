@@ -11,7 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from buckets.archive import archiving, topic_source
+from buckets.archive import archiving, sources
 from buckets.archive.archive import Archive
 from buckets.archive.archiving import History
 from buckets.config.job import load_job
@@ -85,7 +85,7 @@ def die_within_a_batch(patch: pytest.MonkeyPatch) -> None:
             raise MemoryError(message)
         return append(self, *given)
 
-    patch.setattr(topic_source, "MOST_ROWS", 4)
+    patch.setattr(sources, "MOST_ROWS", 4)
     patch.setattr(archiving, "_ROWS", 7)
     patch.setattr(Archive, "append", append_or_die)
 

@@ -12,8 +12,7 @@ from buckets.archive.archiving import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.topic_feed import ListTopic
+from buckets.feeds.lists import ListBook, ListTopic
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
 from buckets.kafka.local_broker import TopicReader

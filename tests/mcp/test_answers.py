@@ -61,6 +61,7 @@ def test_lists_are_bounded_and_say_so(assistant):
             assert "has_more" in tool.output_schema["properties"], name
         assert tool.input_schema["additionalProperties"] is False
         assert all(field.get("description") for field in tool.input_schema["properties"].values()), name
+        assert '"description"' in json.dumps([tool.output_schema["properties"], tool.output_schema.get("$defs")]), name
 
 
 def test_text_and_data_are_the_same_and_all_of_the_text_is_seen(assistant):

@@ -24,17 +24,16 @@ from buckets.events.event_file import ROW_NUMBER, EventFile, numbered_lines
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import line_reader
-from buckets.feeds.lists.list_book import ListBook
-from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.lists import ListBook, ListFile
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.files import partial_of, write_whole
 from buckets.outputs.messages import OUTPUTS, JsonLines
 from buckets.rules.rule import Rule
-from buckets.spark.arrival_stream import ArrivalStream, file_columns, file_reader, list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.session import shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
+from buckets.spark.sources import ArrivalStream, file_columns, file_reader, list_files, read_files
 from buckets.state.bounds import Bounds
 from tests.fixed_rules import FixedRules
 

@@ -10,7 +10,7 @@ import buckets as library
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.feeds.rules.rule_book import RuleBook
-from buckets.spark.delta_sink import DeltaSink
+from buckets.spark.sinks import DeltaSink
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, payments

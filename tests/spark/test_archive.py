@@ -17,7 +17,7 @@ from buckets.archive.archive import by_batch
 from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.scoring.scoring import ArchivePiece, score_pieces
+from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import EVALUATIONS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table

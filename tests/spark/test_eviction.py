@@ -12,8 +12,8 @@ from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
 from buckets.spark.windows import STATE
 from buckets.state.bounds import Bounds
-from buckets.state.cache import PrivateCaches
 from buckets.state.layer import Layer
+from buckets.state.live_log import PrivateCaches
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES

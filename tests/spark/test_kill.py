@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.spark.delta_sink import DeltaSink
+from buckets.spark.sinks import DeltaSink
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import SCHEMA, payments

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from buckets.errors import BucketsError
-from buckets.spark import delta_sink
+from buckets.spark import sinks
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, payments
 
@@ -50,7 +50,7 @@ def test_a_job_of_which_everything_spills_has_the_tables_of_any_job(spark, tmp_p
     plain.run(spark)
     monkeypatch.setattr("buckets.spark.query.DRIVER_BYTES", 0)
     written: list[int] = []
-    write_spilled = delta_sink.write_spilled
+    write_spilled = sinks.write_spilled
 
     def write(table, output, *more):
         files = write_spilled(table, output, *more)
@@ -61,7 +61,7 @@ def test_a_job_of_which_everything_spills_has_the_tables_of_any_job(spark, tmp_p
                 raise BucketsError(message)
         return files
 
-    monkeypatch.setattr(delta_sink, "write_spilled", write)
+    monkeypatch.setattr(sinks, "write_spilled", write)
     with pytest.raises(BucketsError, match="a kill between"):
         spilling.run(spark)
     left = spilling.checkpoint / "buckets" / "spilled"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from buckets.spark.store_faults import explain_store
+from buckets.spark.faults import explain_store
 
 AWAY = [
     (

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from buckets.delta import small_files, upkeep
+from buckets.delta import upkeep
 from buckets.delta.kept_table import KeptTable
-from buckets.delta.small_files import join_small_files
+from buckets.delta.upkeep import join_small_files
 from tests.spark.job_folder import JobFolder, read_table
 
 pytestmark = pytest.mark.spark
@@ -33,11 +33,11 @@ def test_a_job_whose_tables_are_joined_after_each_batch_writes_what_any_job_writ
         for row in range(len(table)):
             write_deltalake(path, table.slice(row, 1), mode="append")
     versions = {name: DeltaTable(job.tables / name).version() for name in before}
-    assert any(len(DeltaTable(job.tables / name).file_uris()) > small_files.FEWEST for name in before)
+    assert any(len(DeltaTable(job.tables / name).file_uris()) > upkeep.FEWEST for name in before)
     assert job.run(spark) == []
 
     assert job.all_rows() == before
-    assert all(len(DeltaTable(job.tables / name).file_uris()) <= small_files.FEWEST for name in before)
+    assert all(len(DeltaTable(job.tables / name).file_uris()) <= upkeep.FEWEST for name in before)
     for name, version in versions.items():
         assert sorted(
             map(repr, pa.table(DeltaTable(job.tables / name, version=version).to_pyarrow_table()).to_pylist())
@@ -46,8 +46,8 @@ def test_a_job_whose_tables_are_joined_after_each_batch_writes_what_any_job_writ
 
 def test_batches_beside_joins_are_those_of_any_job(spark, finished: JobFolder, tmp_path: Path, monkeypatch):
     """Files are joined two by two, all the time, while batches are written on the driver and by executors."""
-    monkeypatch.setattr(small_files, "FEWEST", 2)
-    monkeypatch.setattr(small_files.join_small_files, "__defaults__", (2,))
+    monkeypatch.setattr(upkeep, "FEWEST", 2)
+    monkeypatch.setattr(upkeep.join_small_files, "__defaults__", (2,))
     monkeypatch.setattr(upkeep, "APPENDS", 1)
     monkeypatch.setattr(upkeep, "_REST", 0)
     monkeypatch.setattr("buckets.spark.query.DRIVER_BYTES", 2_000)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from buckets.engine.policies.policies import is_in_share
+from buckets.engine.policies import is_in_share
 from buckets.rules.feature import NamedFeature
 from buckets.rules.group import Group
-from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import Rule
+from buckets.rules.rule import WHOLE_SHARE, Rule
 from tests.oracle import Event, Outcome
 from tests.walk.catalogue import BY_ID, CONDITIONS, counted_by
 from tests.walk.found import Difference, Found

@@ -6,12 +6,11 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.engine.stages.warm_up import OutputDecoder
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.source_files import line_reader
-from buckets.spark.delta_sink import BATCH_ID, table_columns
+from buckets.spark.sinks import BATCH_ID, table_columns
 from tests.walk.recorded import RecordedBatch
 
 Row = dict[str, Any]

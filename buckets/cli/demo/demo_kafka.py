@@ -24,9 +24,9 @@ from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.console import Terminal
+from buckets.cli.demo.demo import check_demo_folder, write_demo_conf
 from buckets.cli.demo.demo_kafka_report import ShownAlerts, print_report
-from buckets.cli.demo.folder import check_demo_folder, write_demo_conf
-from buckets.cli.rules.request import rules_of
+from buckets.cli.rules.change import rules_of
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings

@@ -16,10 +16,10 @@ from buckets.cli.console import Terminal, TextTable
 from buckets.clock import epoch_ms
 from buckets.duration import MINUTE_MS
 from buckets.generator.transactions import recall_rows
-from buckets.monitor.last_minute import named_quantiles
 from buckets.monitor.live import Live
+from buckets.monitor.pace import named_quantiles
 from buckets.monitor.words import pace_line, quantiles_text
-from buckets.outputs.binary_messages import crossed
+from buckets.outputs.messages import crossed
 from buckets.printable import key_words
 
 

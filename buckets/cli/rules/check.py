@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.list_option import given_lists
+from buckets.cli.options import SchemaOption, event_schema, given_lists
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists

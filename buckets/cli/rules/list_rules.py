@@ -1,11 +1,11 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-from buckets.changes.completion import read_completions
 from buckets.changes.origin import listed_rule
+from buckets.changes.versions import read_completions
 from buckets.cli.console import Listing
 from buckets.cli.options import AsJson
-from buckets.cli.rules.request import Conf, rules_of
-from buckets.cli.rules.view import rules_table
+from buckets.cli.rules.change import Conf, rules_of
+from buckets.cli.rules.show import rules_table
 from buckets.config.job import load_job
 
 

@@ -1,17 +1,88 @@
-"""The commands `buckets rules show` and `buckets rules schema`: what a rule file says, and what one may say."""
+"""The commands `buckets rules show` and `buckets rules schema`: what a rule file says, and what one may say.
 
+Rules and their changes as tables and text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo_json
 from buckets.cli.options import SchemaFile
-from buckets.cli.rules.view import rule_words
-from buckets.events.schema import load_event_schema
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.moment import time_text
+from buckets.printable import capitalised
 from buckets.resources import DEMO_RULES
+from buckets.rule_files.differences import difference
 from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.revision import Change, in_one_form
+from buckets.rules.rule import Rule, policy_sentence
+
+if TYPE_CHECKING:
+    from buckets.changes.origin import KeptRule
+    from buckets.changes.versions import Completion
+
+
+def rules_table(title: str, kept: Sequence["KeptRule"], completions: Mapping[str, "Completion"]) -> TextTable:
+    """Return rules as a table, with what is known of their last change."""
+    table = TextTable(title, ("Rule", "Alerts when"))
+    for last in kept:
+        rule = last.rule
+        name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
+        when = "" if last.time_ms is None else f"{time_text(last.time_ms)} UTC"
+        who = ", ".join(part for part in (last.author, when) if part)
+        change = ": ".join(part for part in (who, last.reason) if part)
+        lines = [
+            rule_words(rule),
+            f"{capitalised(completions[rule.rule_id].words)}.",
+            change and f"Last change: {change}",
+        ]
+        table.add_row(name, "\n".join(line for line in lines if line), end_section=True)
+    return table
+
+
+def rule_words(rule: Rule) -> str:
+    """Return a rule in English, its policy on a line of its own."""
+    return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
+
+
+def changes_table(title: str, rule_ids: Iterable[str], made: Iterable[Change], schema: EventSchema) -> TextTable:
+    """Return what a command does to rules: each rule, what becomes of it, and what differs."""
+    table = TextTable(title, ("Rule", "Change", "What"))
+    changes = {change.rule_id: change for change in made}
+    for rule_id in rule_ids:
+        change = changes.get(rule_id)
+        if change is None:
+            table.add_row(rule_id, "unchanged", "")
+            continue
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        before = None if change.before is None else in_one_form(change.before, schema)
+        table.add_row(rule_id, what, difference(before, change.after))
+    return table
+
+
+def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
+    """Return changes that have been made as a table."""
+    table = TextTable(title, ("In force (UTC)", "Change"), show_lines=True)
+    for row in rows:
+        sides = (row["rule_before"], row["rule_after"])
+        before, after = (None if rule is None else Rule.model_validate_json(rule) for rule in sides)
+        in_force_us = row["in_force_at"]
+        since = "" if in_force_us is None else time_text(in_force_us // 1000)
+        first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
+        version = "" if row["rule_version"] is None else f", version {row['rule_version']}"
+        lines = [
+            f"{row['rule_id'] or 'all'}{version}",
+            f"{row['change']}: {difference(before, after)}",
+            ": ".join(part for part in (row["author"], row["reason"]) if part),
+        ]
+        in_force = Text(f"{since}\nrules {row['ruleset_version']}{first}")
+        table.add_row(in_force, Text("\n".join(line for line in lines if line)))
+    return table
 
 
 def file_schema(schema: SchemaFile = None) -> None:

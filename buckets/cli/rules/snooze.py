@@ -20,7 +20,7 @@ from buckets.changes.snoozing import (
 )
 from buckets.cli.console import Listing, TextTable, echo
 from buckets.cli.options import Author, Reason, author_and_reason, key_of, read_option
-from buckets.cli.rules.request import Conf, rules_of
+from buckets.cli.rules.change import Conf, rules_of
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text

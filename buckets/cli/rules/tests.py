@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.junit import junit_report
+from buckets.cli.options import SchemaOption, event_schema
 from buckets.cli.result_file import write_result
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError

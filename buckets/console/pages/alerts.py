@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from buckets.changes.given_verdicts import write_verdicts
+from buckets.changes.list_entries import write_verdicts
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
 from buckets.console.view import Asked, Onward, PageChange, Site, View, address, own_address, part

@@ -2,7 +2,7 @@
 
 from buckets.config.job import kept_results
 from buckets.console.pages.alert import SHOWN_EVENTS
-from buckets.console.pages.drawings import timeline
+from buckets.console.pages.now import timeline
 from buckets.console.view import Asked, View
 from buckets.outputs.recorded_outputs import has_alerts
 from buckets.questions.key_events import KeyTest, explainer, key_events, nearness, opened_history, rules_of_key

@@ -5,21 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from buckets.changes.completion import expected_completion
 from buckets.changes.drafts import draft_of
 from buckets.changes.origin import JobRules
 from buckets.changes.snoozing import Key, new_snooze, read_key, read_moment, rules_with_snoozes, with_ended, with_snooze
 from buckets.changes.typed_rule import read_rule
-from buckets.changes.versions import read_version, trial_words
+from buckets.changes.versions import expected_completion, read_version, trial_words
 from buckets.config.settings import Role
 from buckets.console.view import Site, address
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
 from buckets.printable import counted, key_words
 from buckets.rules.change import RuleChange
-from buckets.rules.policy import parse_share
 from buckets.rules.release import STEPS, promoted, rollback, stage, stage_meaning
-from buckets.rules.rule import Rule, State
+from buckets.rules.rule import Rule, State, parse_share
 
 
 @dataclass(frozen=True)

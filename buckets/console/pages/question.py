@@ -5,7 +5,7 @@ from typing import Any
 
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
-from buckets.console.pages.drawings import sweep_chart
+from buckets.console.pages.now import sweep_chart
 from buckets.console.view import Asked, Onward, PageChange, View, address, part
 from buckets.errors import BucketsError
 from buckets.questions.long_questions import Question

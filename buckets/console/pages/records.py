@@ -4,7 +4,7 @@ from typing import Any
 
 from buckets.archive.archiving import archived_events
 from buckets.config.job import kept_results
-from buckets.console.pages.drawings import interval
+from buckets.console.pages.now import interval
 from buckets.console.pages.question import ask, check_archived
 from buckets.console.view import Asked, Onward, View
 from buckets.duration import spoken_duration
@@ -12,7 +12,7 @@ from buckets.errors import BucketsError
 from buckets.questions.listed_alerts import groups_of_batch, latest_batches
 from buckets.questions.long_questions import named_times
 from buckets.verdicts.confirmed import job_verdicts
-from buckets.verdicts.report import Thresholds, quality_report
+from buckets.verdicts.quality import Thresholds, quality_report
 
 _VERDICTS, _BATCHES = 200, 50
 _REPLAY = "replay"

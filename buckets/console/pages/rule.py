@@ -1,10 +1,9 @@
 """The page of a rule: what it says, what has become of it, its latest alerts, and what can be done with it."""
 
-from buckets.changes.completion import read_completions
-from buckets.changes.versions import changes_of, with_differences
+from buckets.changes.versions import changes_of, read_completions, with_differences
 from buckets.clock import epoch_ms
 from buckets.config.job import kept_results
-from buckets.console.pages.drawings import interval
+from buckets.console.pages.now import interval
 from buckets.console.pages.plans import PLANS, actions
 from buckets.console.pages.rules import DAYS, days_of_rules
 from buckets.console.view import Asked, View

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from buckets.changes.completion import read_completions
+from buckets.changes.versions import read_completions
 from buckets.config.job import kept_results
-from buckets.console.pages.drawings import bars, interval
+from buckets.console.pages.now import bars, interval
 from buckets.console.view import Asked, View
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.recorded_outputs import alerts_by_day

@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from buckets.byte_strings import ByteStrings, concatenated
-from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Scheduled
-from buckets.engine.policies.policy_state import needed_until_ms, read_entry
+from buckets.engine.policies import needed_until_ms, read_entry
 from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads, column_of, head_keys, strings_of
 from buckets.kernel.keyed_events import are_settled, no_events
 from buckets.kernel.plan import GroupPlan

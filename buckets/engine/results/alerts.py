@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.engine.batch.keyed_table import KeyedTable
-from buckets.engine.policies.policies import Decided, Fired
+from buckets.engine.batch.fan_out import KeyedTable
+from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
 from buckets.outputs.columns import TIME, columns_of
 from buckets.rules.rule import Rule

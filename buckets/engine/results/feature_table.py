@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.engine.batch import payload
-from buckets.engine.batch.keyed_table import judged_flags
+from buckets.engine.batch.fan_out import judged_flags
 from buckets.engine.values.feature_rules import (
     FEATURES,
     FIRED,

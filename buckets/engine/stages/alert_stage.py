@@ -21,11 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import DuplicateSettings, EngineSettings
-from buckets.config.precision import JobPrecision
+from buckets.config.engine import DuplicateSettings, EngineSettings, JobPrecision
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import fan_out
-from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.fan_out import KeyedTable, fan_out
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.accounting import BatchAccount, account_batch, compact, event_numbers
 from buckets.engine.stages.cross_group import PARTS, meet

@@ -22,11 +22,10 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.keyed_table import KeyedTable, with_own_fields
+from buckets.engine.batch.fan_out import KeyedTable, with_own_fields
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPayload, unpack_shard
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction
-from buckets.engine.policies.policies import AlertPolicies, Decided, in_effect
-from buckets.engine.policies.policy_state import keep_resets, read_resets
+from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
 from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
 from buckets.engine.results.condition_results import (
@@ -37,8 +36,16 @@ from buckets.engine.results.condition_results import (
     fired_limits,
 )
 from buckets.engine.stages.accounting import evicted_count
-from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
-from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
+from buckets.engine.stages.cross_group import (
+    FILLS,
+    NO_SOURCES,
+    PARTS,
+    Filling,
+    FillSources,
+    clocks_of,
+    meet,
+    parts_payload,
+)
 from buckets.engine.stages.shard_plans import GroupSet, shard_plans
 from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHeads
 from buckets.engine.values.feature_rules import FEATURES, Judged, judge, judged_columns, judged_limits

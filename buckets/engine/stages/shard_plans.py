@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.batch.keyed_table import EventFields, judged_flags
+from buckets.engine.batch.fan_out import EventFields, judged_flags
 from buckets.engine.batch.shard_events import ShardEvents
 from buckets.engine.storage.shard_store import strings_of
 from buckets.engine.values.track_values import track_values

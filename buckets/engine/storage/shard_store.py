@@ -3,7 +3,7 @@
     heads      group and key                  -> head
     pages      group and key, page number     -> page
     schedule   what `engine/eviction/schedule.py` writes
-    policies   group and key                  -> what policies of rules remember (`policy_state`)
+    policies   group and key                  -> what policies of rules remember (`policies`)
 
 A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All
 lie

@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from buckets.aggregates.aggregate import Values
 from buckets.aggregates.component import COMPUTED, Computed, joined
-from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
 from buckets.engine.values.track_values import counts, has_value, numbers_of
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.expressions.decimals import Numbers
+from buckets.expressions.number_functions import Numbers
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import chosen_rows
-from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
+from buckets.numbers.wide_sum import MOST_DIGITS, decimals_of
 from buckets.rules.condition import FeatureColumn, holds
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter

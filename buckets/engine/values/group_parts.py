@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.aggregates.component import COMPUTED, Computed
-from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.batch.fan_out import KeyedTable
 from buckets.events.arrivals import DeadLetter, shortened
 from buckets.kernel.outcome import OVERFLOW
 from buckets.kernel.plan import GroupPlan

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.aggregates.component import ColumnKind
-from buckets.engine.batch.keyed_table import EventFields
+from buckets.engine.batch.fan_out import EventFields
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.events.schema import EventSchema
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.numbers.decimal128 import decimals
 from buckets.numbers.fixed_point import INT64_MAX, format_scaled
+from buckets.numbers.wide_sum import decimals
 from buckets.outputs.output import value_type
 from buckets.rules.completeness import as_arrays
 from buckets.rules.feature import Track, field_kind

@@ -4,13 +4,20 @@ A number is what a field is known by in Protobuf. So a name that a message does 
 that it had: a field that was renamed is read as before.
 
 What the fields of a message of Protobuf can be in an event schema; those of messages inside are named by paths.
+
+Messages in Protobuf made of plain values, and plain values made of messages.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from buckets.errors import BucketsError
 from buckets.events.conversion import A_LIST, NO_LIST
@@ -253,3 +260,138 @@ def _single(name: str, field: FieldDescriptor) -> ImportedField:
         case kind if kind in _FLOATS:
             return ImportedField(name, reason=f"is a {_FLOATS[kind]}; {_SCALE}")
     return ImportedField(name, "long")
+
+
+_SCALARS = {bool: "flag", int: "number", str: "text"}
+"""Of a message with one field for each, the one that holds a value of a type."""
+_ENTRY = {"key", "value"}
+_NAMES = "names"
+
+
+def protobuf_bytes(message: Descriptor, value: dict[str, Any]) -> bytes:
+    """Return an object as a message, without a prefix.
+
+    A text takes anything as JSON. What is null, or not in the object, is not there.
+    """
+    written: bytes = _fill(_class_of(message)(), value).SerializeToString(deterministic=True)
+    return written
+
+
+def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
+    """Return what a message says, null for what is not there.
+
+    Raises:
+        ValueError: it is broken.
+    """
+    read = _class_of(message)()
+    try:
+        read.ParseFromString(content)
+    except DecodeError:
+        fault = "is no message of its schema"
+        raise ValueError(fault) from None
+    return _plain_values_fields(read)
+
+
+@lru_cache(maxsize=64)
+def _class_of(message: Descriptor) -> Any:
+    return message_factory.GetMessageClass(message)
+
+
+@lru_cache(maxsize=256)
+def _fillers(message: Descriptor) -> list[tuple[str, Callable[[Any, str, Any], None]]]:
+    """Return by field of a message what puts a value into it."""
+    return [(field.name, _filler(field)) for field in message.fields]
+
+
+def _filler(field: FieldDescriptor) -> Callable[[Any, str, Any], None]:
+    inside = field.message_type
+    if inside is None:
+        return _fill_list if field.is_repeated else _fill_plain
+    if field.is_repeated:
+        return _fill_entries if set(inside.fields_by_name) == _ENTRY else _fill_messages
+    if inside.full_name == TIMESTAMP:
+        return _fill_moment
+    return _fill_names if _NAMES in inside.fields_by_name else _fill_single
+
+
+def _fill(made: Any, value: dict[str, Any]) -> Any:
+    for name, put in _fillers(made.DESCRIPTOR):
+        given = value.get(name)
+        if given is not None:
+            put(made, name, given)
+    return made
+
+
+def _fill_plain(made: Any, name: str, given: Any) -> None:
+    setattr(made, name, _as_text(given) if isinstance(given, dict | list) else given)
+
+
+def _as_text(given: Any) -> str:
+    return json.dumps(given, ensure_ascii=False)
+
+
+def _fill_list(made: Any, name: str, given: Any) -> None:
+    getattr(made, name).extend(given)
+
+
+def _fill_entries(made: Any, name: str, given: Any) -> None:
+    entries = getattr(made, name)
+    for key, each in given.items():
+        _fill_scalar(entries.add(key=key).value, each)
+
+
+def _fill_messages(made: Any, name: str, given: Any) -> None:
+    messages = getattr(made, name)
+    for each in given:
+        _fill(messages.add(), each)
+
+
+def _fill_moment(made: Any, name: str, given: Any) -> None:
+    moment = getattr(made, name)
+    moment.seconds, moment.nanos = given // 1000, given % 1000 * 1_000_000
+    moment.SetInParent()
+
+
+def _fill_names(made: Any, name: str, given: Any) -> None:
+    fields = getattr(made, name)
+    fields.SetInParent()
+    fields.names.extend(given)
+
+
+def _fill_single(made: Any, name: str, given: Any) -> None:
+    _fill_scalar(getattr(made, name), given)
+
+
+def _fill_scalar(made: Any, value: Any) -> None:
+    """Put a single value into a message that has a field for each type of it; a list as JSON, null as none of them."""
+    made.SetInParent()
+    if value is not None:
+        is_list = isinstance(value, list)
+        setattr(made, _SCALARS[str if is_list else type(value)], _as_text(value) if is_list else value)
+
+
+def _plain_values_fields(message: Message) -> dict[str, Any]:
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Message, field: FieldDescriptor) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value: Any = getattr(message, field.name)
+    if field.message_type is None:
+        return list(value) if field.is_repeated else value
+    if not field.is_repeated:
+        return _plain_values_single(value)
+    if set(field.message_type.fields_by_name) == _ENTRY:
+        return {entry.key: _plain_values_single(entry.value) for entry in value}
+    return [_plain_values_fields(each) for each in value]
+
+
+def _plain_values_single(message: Any) -> Any:
+    if message.DESCRIPTOR.full_name == TIMESTAMP:
+        return message.ToMilliseconds()
+    if _NAMES in message.DESCRIPTOR.fields_by_name:
+        return list(message.names)
+    (oneof,) = message.DESCRIPTOR.oneofs
+    kind = message.WhichOneof(oneof.name)
+    return None if kind is None else getattr(message, kind)

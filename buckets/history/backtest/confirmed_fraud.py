@@ -22,7 +22,7 @@ from buckets.events import conversion
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import finite_decimal
 from buckets.outputs.comparison import Event
-from buckets.verdicts.fraud import AMOUNT, read_fraud_rows
+from buckets.verdicts.confirmed import AMOUNT, read_fraud_rows
 
 Amounts = Mapping[str, Decimal | None]
 """By the id of an event that was fraud, how much money it was; None where that is not written."""

@@ -12,8 +12,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from buckets.config.engine import CollisionPolicy, LatePolicy
-from buckets.config.precision import Precision
+from buckets.config.engine import CollisionPolicy, LatePolicy, Precision
 
 Fate = Literal[
     "counts",

@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
-from buckets.config.precision import JobPrecision
+from buckets.config.engine import JobPrecision
 from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql_text
 from buckets.events.conversion import column_types
 from buckets.events.schema import ALERT_SCORE, EventSchema
-from buckets.history.explain.arrivals import Arrivals, Int64s
 from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
-from buckets.history.explain.history_lookup import Past, is_value
+from buckets.history.explain.history_lookup import Arrivals, Int64s, Past, is_value
 from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
@@ -34,7 +33,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
-    from buckets.history.scoring.scoring import ArchivePiece
+    from buckets.history.scoring import ArchivePiece
 
 
 _NEVER = -1  # The generation of a group that is not there yet: what it takes in counts for no later one
@@ -52,7 +51,7 @@ def score_again(
         from_ms: the first event time that is scored; None for all.
         outputs: those that are wanted.
     """
-    from buckets.history.scoring.scoring import score_pieces
+    from buckets.history.scoring import score_pieces
 
     by_output: dict[str, list[Row]] = {output: [] for output in outputs}
     for scored in score_pieces(_pieces(past, target, groups, from_ms), evaluations=True):
@@ -63,7 +62,7 @@ def score_again(
 
 def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[ArchivePiece]":
     """Read what has arrived of some keys up to an event, batch by batch."""
-    from buckets.history.scoring.scoring import ArchivePiece
+    from buckets.history.scoring import ArchivePiece
 
     schema, columns, batch_id = target.schema, target.columns(), int(target.batches[0])
     keys = [

@@ -12,7 +12,7 @@ from buckets.aggregates.plain import PlainValue
 from buckets.archive.archive import BATCH, FAULT, POSITION, SOURCE
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value
-from buckets.history.explain import obstacle
+from buckets.history.explain import condition
 from buckets.history.explain.condition import Computation, KnownValues, computations, explain_condition, explain_test
 from buckets.history.explain.explanation import ConditionPart, Explanation, Reason, RecordedValue, RuleOutcome
 from buckets.history.explain.history_lookup import Past
@@ -90,7 +90,9 @@ class Explainer:
             return replace(self, past=then).event(event_id, rule_id, at_ms)
         rule = self._rule(target, rule_id)
         if rule is None:
-            return self._not_evaluated(None, target, [obstacle.missing_rule(self.past, rule_id, target)], len(arrivals))
+            return self._not_evaluated(
+                None, target, [condition.missing_rule(self.past, rule_id, target)], len(arrivals)
+            )
         name = (event_id, target.time_ms)
         if rule.on == "events":
             return self._explain(_Asked(rule, target, name, came=len(arrivals)))
@@ -124,18 +126,18 @@ class Explainer:
     def _explain(self, asked: "_Asked") -> Explanation:
         """Explain a rule at an event or an alert."""
         past, rule, target = self.past, asked.rule, asked.target
-        reasons = [*obstacle.of_state(rule, target), *obstacle.of_event(past, rule, target)]
+        reasons = [*condition.of_state(rule, target), *condition.of_event(past, rule, target)]
         if not reasons:
-            reasons = list(obstacle.of_filter(past, rule, target))
+            reasons = list(condition.of_filter(past, rule, target))
         if reasons:
             return self._not_evaluated(rule, target, reasons, asked.came)
         wanted = computations(rule)
         histories = self._histories(rule, target, wanted)
-        reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
-        reasons = reasons or list(obstacle.of_topic(target))
+        reasons = [reason for history in histories.values() for reason in condition.of_key(past, history, target)]
+        reasons = reasons or list(condition.of_topic(target))
         for computed in wanted:
             if frozenset(computed.fields) in histories:
-                reasons += obstacle.of_patience(rule, computed, histories[frozenset(computed.fields)], target)
+                reasons += condition.of_patience(rule, computed, histories[frozenset(computed.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
             reasons.append(Reason("reset", f"an alert at {exact_time_text(reset_ms)} had reset the rule for this key"))
@@ -263,7 +265,7 @@ class Explainer:
             decided = _decided(only)
             if decided.exact is not None:
                 return explain_test(only.feature.name, decided, limit)
-        known = obstacle.known_fields(self.past, rule.when, target)
+        known = condition.known_fields(self.past, rule.when, target)
         values = dict(known.values) | {recomputed.feature.name: _value_of(recomputed) for recomputed in features}
         shown = [recomputed.feature for recomputed in features]
         why_null = {feature.name: feature.why_null for feature in shown if feature.why_null is not None}

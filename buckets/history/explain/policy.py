@@ -13,17 +13,15 @@ import numpy as np
 
 from buckets.delta.whole_table import is_between, is_in
 from buckets.errors import BucketsError
-from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.explanation import EventThen, Reason, RecordedValue, RuleOutcome, RuleThen
-from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.history_lookup import Arrivals, Past
 from buckets.history.explain.key import KeyHistory, Target, as_arrivals, score_again
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import HELD_ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.policies import FiredAt, key_texts
-from buckets.rules.policy import WHOLE_SHARE, share_text
-from buckets.rules.rule import Rule
+from buckets.rules.rule import WHOLE_SHARE, Rule, share_text
 from buckets.rules.warmth import Warm, rules_warmth
 
 
@@ -83,7 +81,7 @@ def in_share(rule: Rule, key: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _is_in_share(rule: Rule, key: Mapping[str, Any]) -> bool:
-    from buckets.engine.policies.policies import is_in_share
+    from buckets.engine.policies import is_in_share
 
     text = json.dumps({name: key[name] for name in sorted(key)}, ensure_ascii=False)
     return is_in_share(rule, text)

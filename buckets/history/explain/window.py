@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.duration import format_duration
-from buckets.history.explain.arrivals import Arrivals, Flags, Int64s
 from buckets.history.explain.condition import Computation
 from buckets.history.explain.event_outcome import IN_TIMELINE
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, WindowArrival, compare
-from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.history_lookup import Arrivals, Flags, Int64s, Past
 from buckets.history.explain.key import KeyHistory, Target, find_group
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.filter import describe_filter

@@ -11,8 +11,7 @@ from buckets.lint.subject import Code, Finding, Subject
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_identity
 from buckets.rules.group import kernel_limit
-from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import POLICY_FIELDS, Rule
+from buckets.rules.rule import POLICY_FIELDS, WHOLE_SHARE, Rule
 
 SAME = Code(
     "B201",

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from buckets.lint.subject import Code, Finding, Subject
 from buckets.moment import minute_text, moment_ms
-from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import Rule
+from buckets.rules.rule import WHOLE_SHARE, Rule
 
 OVER = Code(
     "B304",

@@ -6,8 +6,7 @@ import yaml
 from buckets.config.job import Job, load_job
 from buckets.errors import ConfigurationError
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.size.numbers import parse_keys
-from buckets.size.workload import Cluster, Machine, SizeQuestion, Width, cluster_of, notes_of, workload_of
+from buckets.size.workload import Cluster, Machine, SizeQuestion, Width, cluster_of, notes_of, parse_keys, workload_of
 
 HOUR_MS = 3_600_000
 SHORT = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.size.forecast import amount_text, size_text
-from buckets.size.numbers import MOST, parse_keys, parse_number
+from buckets.size.workload import MOST, parse_keys, parse_number
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,373 @@
+"""The report of a backtest on the terminal.
+
+The command `buckets backtest`.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from buckets.archive.archiving import History
+from buckets.archive.sources import rows_about
+from buckets.cli.console import Terminal, TextTable, echo_report, report_text
+from buckets.cli.junit import junit_of_expectations
+from buckets.cli.options import (
+    From,
+    Processes,
+    SchemaOption,
+    To,
+    event_schema,
+    given_lists,
+    list_files,
+    processes_for,
+    range_ms,
+    read_option,
+)
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.cli.rules.compare import samples_table
+from buckets.config.engine import EngineSettings
+from buckets.config.job import Job, kept_results, load_job
+from buckets.duration import parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.history.backtest.backtest import Backtest, archive_pieces, check_needed_lists, event_pieces
+from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
+from buckets.history.backtest.page import backtest_page
+from buckets.history.backtest.report import (
+    TITLES,
+    BacktestReport,
+    CheckedExpectation,
+    Figures,
+    check_expectation,
+    parse_expectation,
+    report_json,
+)
+from buckets.history.backtest.sweep import parse_sweeps, swept_rules
+from buckets.history.scoring import ArchivePiece
+from buckets.moment import day_text, time_text
+from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
+from buckets.outputs.comparison import PARTS, Comparison
+from buckets.outputs.recorded_outputs import has_alerts
+from buckets.printable import key_words
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import load_rule_files, rule_files
+from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.stores.location import location
+
+_MOST_BARS = 31
+_BAR = 40
+_MOST_VARIANTS = 50
+
+
+def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[CheckedExpectation]) -> None:
+    """Print a report, and what became of expectations."""
+    begin, end = time_text(report.begin_ms), time_text(report.end_ms)
+    console.print(f"{report.arrivals:,} events arrived from {begin} to {end} UTC ({decimal_text(report.days, 1)} days)")
+    console.print(_rules(report))
+    if report.total.fraud is not None:
+        console.print(_fraud(report))
+    if report.days_with_alerts:
+        console.print(_days(report))
+    if any(rule.keys for rule in report.rules):
+        console.print(_keys(report))
+    if report.overlap is not None:
+        _show_overlap(console, report, report.overlap)
+    if report.variants:
+        _show_variants(console, report)
+    for note in report.notes:
+        console.print(f"note: {note}")
+    for outcome in outcomes:
+        met = ("met", "green") if outcome.is_met else ("not met", "bold red")
+        console.print(Text.assemble(met, f": {outcome.expectation.text} (it {outcome.found})"))
+
+
+def _rules(report: BacktestReport) -> TextTable:
+    every = [*(rule.figures for rule in report.rules), report.total]
+    held = ("Held",) if any(figures.held for figures in every) else ()
+    numbers = ("Alerts", "A day", *held, "Events", "Keys", report.measure or "Amount")
+    table = TextTable("What the rules would have raised", ("Rule", *numbers), numbers)
+
+    def cells(figures: Figures) -> Iterator[str]:
+        yield f"{figures.alerts:,}"
+        yield decimal_text(report.per_day(figures.alerts), 1)
+        if held:
+            yield f"{figures.held:,}"
+        yield f"{figures.events:,}"
+        yield f"{figures.keys:,}"
+        yield money_text(figures.amount)
+
+    for rule in report.rules:
+        name = rule.rule_id if rule.state == "ACTIVE" else f"{rule.rule_id}\non trial"
+        table.add_row(name, *cells(rule.figures))
+    table.add_section()
+    table.add_row("all ACTIVE", *cells(report.total))
+    return table
+
+
+def _fraud(report: BacktestReport) -> TextTable:
+    numbers = ("Precision", "Recall", "Caught", "Caught amount", "Saved")
+    table = TextTable("Beside confirmed fraud", ("Rule", *numbers), numbers)
+    for name, figures in [*((rule.rule_id, rule.figures) for rule in report.rules), ("all ACTIVE", report.total)]:
+        fraud = figures.fraud
+        assert fraud is not None
+        shares = (percent_text(fraud.fraud_of_alerted), percent_text(fraud.caught_of_confirmed))
+        amounts = (money_text(fraud.caught_amount), money_text(fraud.saved_amount))
+        table.add_row(name, *shares, f"{fraud.caught:,} of {fraud.confirmed:,}", *amounts)
+    return table
+
+
+def _days(report: BacktestReport) -> TextTable:
+    """Return alerts over the whole range, quiet days too, as bars of as many days as make at most so many."""
+    totals = {day: sum(of_day.values()) for day, of_day in report.days_with_alerts.items()}
+    first, last = report.day_range
+    width = -(-(last - first + 1) // _MOST_BARS)
+    bars: dict[int, int] = dict.fromkeys(range(first, last + 1, width), 0)
+    for day, alerts in totals.items():
+        bars[first + (day - first) // width * width] += alerts
+    most = max(bars.values())
+    title = f"Alerts by {'day' if width == 1 else f'{width} days'} (UTC)"
+    table = TextTable(title, ("From", "Alerts", ""), ("Alerts",))
+    for day, alerts in bars.items():
+        table.add_row(day_text(day), f"{alerts:,}", "█" * round(_BAR * alerts / most))
+    return table
+
+
+def _keys(report: BacktestReport) -> TextTable:
+    table = TextTable("Keys with most alerts", ("Rule", "Key", "Alerts"), ("Alerts",))
+    for rule in report.rules:
+        for counted in rule.keys:
+            table.add_row(rule.rule_id, key_words(counted.key), f"{counted.alerts:,}")
+    return table
+
+
+def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison) -> None:
+    table = TextTable("Events beside the recorded alerts", ("Rule", *TITLES.values()), TITLES.values())
+    for rule in report.rules:
+        if rule.overlap is not None:
+            table.add_row(rule.rule_id, *_parts(rule.overlap))
+    for rule_id, alerts in report.gone.items():
+        table.add_row(f"{rule_id} (not among the rules)", f"{alerts:,}", "0", "0")
+    table.add_section()
+    table.add_row("all ACTIVE", *_parts(overlap))
+    console.print(table)
+    samples = samples_table(overlap, TITLES)
+    if samples.row_count:
+        console.print(samples)
+
+
+def _parts(overlap: Comparison) -> tuple[str, ...]:
+    return tuple(f"{overlap.parts[name].events:,}" for name in PARTS)
+
+
+def _show_variants(console: Terminal, report: BacktestReport) -> None:
+    has_fraud = report.total.fraud is not None
+    rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
+    swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
+    names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
+    numbers = (*names[1:], "Alerts", "A day", *rest)
+    table = TextTable(f"With other numbers of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
+    for variant in report.variants[:_MOST_VARIANTS]:
+        figures, fraud = variant.figures, variant.figures.fraud
+        cells = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
+        if fraud is not None:
+            cells += [percent_text(fraud.fraud_of_alerted), percent_text(fraud.caught_of_confirmed)]
+            cells.append(money_text(fraud.saved_amount))
+        else:
+            cells += [f"{figures.events:,}", money_text(figures.amount)]
+        table.add_row(*map(Text, variant.values), *cells, style="bold" if variant.is_as_written else "")
+    console.print(table)
+    more = len(report.variants) - _MOST_VARIANTS
+    if more > 0:
+        console.print(f"and {more:,} more, which --json and --html show")
+    if any(variant.is_as_written for variant in report.variants):
+        console.print("In bold: the numbers of the rules as they are written.")
+
+
+_ON_TRIAL = ("DRAFT", "SHADOW", "ACTIVE")
+_STANDARD_OUTPUT = "-"
+
+
+def backtest(
+    rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
+    conf: Annotated[
+        Path | None, typer.Option(help="A job's configuration with `archive`: what has arrived for it is scored.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="Instead of a job: a .jsonl(.gz), .csv(.gz) or .parquet file, or a Delta table.")
+    ] = None,
+    schema: SchemaOption = None,
+    arrival: Annotated[
+        str | None, typer.Option(help="The column that orders a Delta table of --events; else its event time.")
+    ] = None,
+    begin: From = None,
+    end: To = None,
+    history: Annotated[
+        str | None, typer.Option(help="Score only so much before --from, as in 60d; without it, everything.")
+    ] = None,
+    active: Annotated[
+        bool, typer.Option("--active", help="Take drafts and rules on trial as ACTIVE, and all for all keys.")
+    ] = False,
+    amount: Annotated[str | None, typer.Option(help="The amount of an event; the first measure without it.")] = None,
+    fraud: Annotated[
+        Path | None, typer.Option(help="Confirmed fraud: ids of events, in a CSV, JSON lines, Parquet or Delta table.")
+    ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="An output folder with alerts to compare with, instead of the job's.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Try other numbers; may be given often.")
+    ] = None,
+    expect: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="What must hold, or exit code 1; may be given often.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None, typer.Option("--list", metavar="NAME=FILE", help="A list, instead of the recorded one.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=1000, help="How many keys and events of each kind.")] = 3,
+    processes: Processes = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE|-", help="The report as JSON; - prints nothing else.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="The expectations as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(help="The report as one page of HTML.")] = None,
+) -> None:
+    """Say what rules would have raised on history, through the engine itself.
+
+    All that has arrived is scored, from the first event on; what lies between
+    --from and --to, by event time, is reported. A sweep tries other numbers
+    in the same pass: limit, window and cooldown of a rule, FEATURE.window of
+    a feature, and when.FEATURE, the number that a condition compares it with.
+
+    \b
+    Examples:
+      buckets backtest new.yaml --conf conf/job.yaml --from 2026-01-01 --to 2026-04-01
+      buckets backtest new.yaml --events day.parquet --schema my-schema.yaml --html report.html
+      buckets backtest new.yaml --conf conf/job.yaml --fraud fraud.csv --sweep limit=1000..10000:10
+      buckets backtest new.yaml --conf conf/job.yaml --sweep a.limit=5,10 --sweep a.window=1h,6h --json -
+      buckets backtest new.yaml --conf conf/job.yaml --junit report.xml \\
+        --expect "alerts < 500 per day" --expect "precision >= 20%" --expect "only new of a < 100"
+    """  # noqa: D301 - click needs the backspace itself
+    began_s = time.perf_counter()
+    origin = _Origin.named(conf, events, schema, arrival)
+    of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
+    check_result_files(
+        {"--json": json_file, "--junit": junit, "--html": html},
+        [*rule_files(rules), events, schema, fraud, recorded, *list_files(lists).values(), *of_job],
+    )
+    with nullcontext() if origin.job is not None else event_schema(schema):
+        written = load_rule_files(rules, origin.schema)
+    chosen = tuple(map(_as_active, written)) if active else written
+    measure = amount or next(iter(origin.schema.measures), None)
+    recorded = None if recorded is None else location(str(recorded))
+    if recorded is not None and not has_alerts(recorded):
+        message = f"--recorded {recorded}: has no tables or files of alerts; name an output folder of buckets"
+        raise BucketsError(message)
+    asked = Backtest(
+        rules=chosen,
+        schema=origin.schema,
+        engine=origin.engine,
+        lists=given_lists(lists),
+        span=range_ms(begin, end),
+        history_ms=None if history is None else read_option("--history", history, parse_duration_ms),
+        measure=measure,
+        confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
+        swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
+        recorded=recorded or origin.recorded,
+        samples=samples,
+    )
+    asked.check()
+    expectations = [parse_expectation(text, asked.known) for text in expect or []]
+    with Terminal(stderr=True).status("Reading what has arrived…") as status:
+
+        def on_rows(rows: int, alerted: int) -> None:
+            status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
+
+        rows, pieces = origin.pieces(asked, lambda rows: status.update(f"{rows:,} rows archived…"))
+        report = asked.run(pieces, on_rows, processes=processes_for(rows, processes))
+    if events is not None:
+        report.bad.check(f"--events {events}")
+    outcomes = [check_expectation(expectation, report) for expectation in expectations]
+    if json_file is None or str(json_file) != _STANDARD_OUTPUT:
+        show_report(Terminal(), report, outcomes)
+    _write(report, outcomes, rules, time.perf_counter() - began_s, json_file, junit, html)
+    failed = sum(not outcome.is_met for outcome in outcomes)
+    if failed:
+        message = f"{failed:,} of {len(outcomes):,} expectations {'is' if failed == 1 else 'are'} not met"
+        raise BucketsError(message)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where the events come from: a job, or else a file or table, with the column that orders it."""
+
+    schema: EventSchema
+    engine: EngineSettings
+    job: Job | None = None
+    events: Path | None = None
+    arrival: str | None = None
+
+    @classmethod
+    def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
+        """Return the origin that the options name.
+
+        Raises:
+            BucketsError: they do not go together.
+        """
+        if (conf is None) == (events is None):
+            message = "give either --conf, a job with an archive, or --events, a file or table of events"
+            raise BucketsError(message)
+        if conf is None:
+            return cls(load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings(), None, events, arrival)
+        superfluous = next((name for name, value in (("--schema", schema), ("--arrival", arrival)) if value), None)
+        if superfluous is not None:
+            message = f"{superfluous} goes with --events; a job of --conf has its own, so leave it out"
+            raise BucketsError(message)
+        job = load_job(conf)
+        return cls(job.event_schema, job.settings.engine, job)
+
+    @property
+    def recorded(self) -> Path | None:
+        """The folder with the alerts of the job; None where there is none."""
+        folder = None if self.job is None else kept_results(self.job)
+        return folder if folder is not None and has_alerts(folder) else None
+
+    def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[ArchivePiece]]:
+        """Return how many events there are, about, and the events in pieces; the archive of a job is extended first."""
+        if self.job is not None:
+            history = History.open(self.job, on_archived)
+            return history.archive.end(), archive_pieces(history, asked.scoring, asked.span[1])
+        assert self.events is not None
+        check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
+        say = Terminal(stderr=True).say
+        return rows_about(self.events), event_pieces(self.events, self.arrival, asked.scoring, say)
+
+
+def _as_active(rule: Rule) -> Rule:
+    """Return a rule as if it were ACTIVE for all keys, unless it is paused or deleted."""
+    return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE}) if rule.state in _ON_TRIAL else rule
+
+
+def _write(
+    report: BacktestReport,
+    outcomes: list[CheckedExpectation],
+    rules: Path,
+    seconds: float,
+    json_file: Path | None,
+    junit: Path | None,
+    html: Path | None,
+) -> None:
+    """Write the report into the files that are asked for."""
+    if json_file is not None and str(json_file) == _STANDARD_OUTPUT:
+        echo_report(report_json(report, outcomes))
+    elif json_file is not None:
+        write_result("--json", json_file, report_text(report_json(report, outcomes)) + "\n")
+    if junit is not None:
+        write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
+    if html is not None:
+        write_result("--html", html, backtest_page(report, outcomes, str(rules)))

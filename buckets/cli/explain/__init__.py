@@ -1,1 +1,0 @@
-"""`buckets explain`."""

@@ -1,0 +1,290 @@
+"""The commands `buckets state stats` and `buckets state show`; `export` and `import` are in `cli/state.py`.
+
+The commands `buckets state export` and `buckets state import`.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.lock import check_free
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
+from buckets.cli.progress import StatusLine
+from buckets.config.job import Job, load_job
+from buckets.duration import format_duration
+from buckets.engine.storage.key import key_json, key_of_values
+from buckets.engine.storage.shard_store import split_head_key
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.moment import exact_time_text, iso_text
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.group import Group
+from buckets.state_transfer.export_manifest import KEYS, PAGES, CarryPlan, ExportManifest, parse_names
+from buckets.stores.location import in_file_system, location
+from buckets.timeline.inspection import CellView
+
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="The folder that a configuration names as `checkpoint`.")
+]
+
+
+def stats(
+    checkpoint: Checkpoint,
+    largest: Annotated[int, typer.Option(min=0, help="How many of the largest keys to show.")] = 10,
+) -> None:
+    """Show how much state each group has, and its largest keys.
+
+    Works on the checkpoint of a job that has ended and of one that runs.
+
+    \b
+    Examples:
+      buckets state stats demo-out/checkpoint
+      buckets state stats demo-out/checkpoint --largest 50
+    """  # noqa: D301 - click needs the backspace itself
+    checkpoint = location(str(checkpoint))
+    schema = JobRecord(checkpoint).event_schema()
+    groups = RuleVersions(checkpoint).timelines()
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_stats
+
+    console = Terminal()
+    with console.status("Reading the state…"):
+        state = read_stats(
+            start_session("buckets state stats", shards=2, checkpoint=checkpoint),
+            checkpoint.resolve(),
+            largest,
+        )
+    sizes = ("Cells", "Pages", "Bytes")
+    numbers = ("Keys", *sizes, "Bytes a cell")
+    table = TextTable(f"State of {checkpoint}", ("Group", *numbers), numbers)
+    for size in state.groups:
+        name = groups[size.group_id].name if size.group_id in groups else size.group_id
+        counts = (size.keys, size.cells, size.pages, size.state_bytes)
+        table.add_row(name, *(f"{count:,}" for count in counts), f"{size.state_bytes / size.cells:.1f}")
+    console.print(table)
+    if not state.largest:
+        return
+    table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes), sizes)
+    for key in state.largest:
+        group_id, encoded = split_head_key(key.state_key)
+        group = groups.get(group_id)
+        shown = key_json(group, encoded, schema) if group else encoded
+        texts = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
+        table.add_row(group.name if group else group_id, shown, exact_time_text(key.clock_ms), *texts)
+    console.print(table)
+
+
+def show(
+    checkpoint: Checkpoint,
+    group: Annotated[
+        str, typer.Option(help="The group: its fields with commas between them, or its whole name as `stats` shows it.")
+    ],
+    key: Annotated[
+        str,
+        typer.Option(
+            help="The key: the values of the group's fields, in the order in which `stats` names them, with "
+            "commas between them; or as JSON, a list or an object as `stats` shows it."
+        ),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many cells to show, the newest.")] = 40,
+) -> None:
+    """Show the timeline of one key: its raw events and its buckets.
+
+    \b
+    Examples:
+      buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
+      buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
+    """  # noqa: D301 - click needs the backspace itself
+    checkpoint = location(str(checkpoint))
+    schema = JobRecord(checkpoint).event_schema()
+    chosen = find_group(RuleVersions(checkpoint).groups(), group)
+    encoded = encode_key(chosen, key, schema)
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_timeline
+
+    console = Terminal()
+    with console.status("Reading the state…"):
+        spark = start_session("buckets state show", shards=2, checkpoint=checkpoint)
+        timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
+    if timeline is None:
+        message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
+        raise BucketsError(message)
+    view = timeline.view
+    events = sum(cell.events for cell in view.cells)
+    console.say(
+        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {exact_time_text(view.clock_ms)} UTC, "
+        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {timeline.state_bytes:,} bytes, "
+        f"codec {view.codec}"
+    )
+    console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
+
+
+MOST_COLUMNS = 2  # A timeline with more tracks has a line for each of them, and no columns
+_NUMBERS = ("sum", "min", "max")
+
+
+def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> TextTable:
+    """Return cells as a table, oldest first."""
+    shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
+    in_columns = len(group.measures) <= MOST_COLUMNS
+    of_measures = [f"{measure} {name}" for measure in group.measures for name in _NUMBERS]
+    between = of_measures if in_columns else ["Sum, min and max"]
+    columns = ("Time (UTC)", "Event or bucket", "Events", *between, "Page")
+    table = TextTable(f"{shown}, oldest first", columns, ("Events", *of_measures, "Page"))
+    for cell in cells:
+        numbers: list[str] = []
+        for column, measure in enumerate(group.measures):
+            scale = group.digits(measure, schema)
+            least, greatest = cell.least[column], cell.greatest[column]
+            total = None if least is None else cell.plus[column] - cell.minus[column]
+            texts = ["none" if value is None else format_scaled(value, scale) for value in (total, least, greatest)]
+            numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
+        span = format_duration(cell.last_ms - cell.first_ms)
+        what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
+        values = numbers if in_columns else ["\n".join(numbers)]
+        page = "head" if cell.page is None else str(cell.page)
+        table.add_row(exact_time_text(cell.first_ms), what, f"{cell.events:,}", *values, page)
+    return table
+
+
+def find_group(groups: dict[str, Group], wanted: str) -> Group:
+    """Find the group that an option names.
+
+    Raises:
+        BucketsError: there is none, or more than one.
+    """
+    fields = {field.strip() for field in wanted.split(",") if field.strip()}
+    meant = [group for group in groups.values() if wanted in (group.name, group.group_id)]
+    meant = meant or [group for group in groups.values() if set(group.fields) == fields]
+    if len(meant) == 1:
+        return meant[0]
+    names = "; ".join(sorted(group.name for group in meant or groups.values()))
+    fault = "names several groups" if meant else "is not a group of this checkpoint"
+    message = f"--group: {wanted!r} {fault}; write one of: {names}"
+    raise BucketsError(message)
+
+
+def encode_key(group: Group, written: str, schema: EventSchema) -> str:
+    """Read the key that an option names.
+
+    Raises:
+        BucketsError: it does not have a value for each field.
+    """
+    try:
+        values: Any = written.split(",") if written or group.fields else []
+        if written[:1] in ("[", "{"):
+            values = json.loads(written)
+        if isinstance(values, dict):
+            if set(values) != set(group.fields):
+                message = f"it names {', '.join(values)}"
+                raise ValueError(message)
+            values = [values[field] for field in group.fields]
+        texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+        return key_of_values(group, texts, schema)
+    except ValueError as error:
+        message = (
+            f"--key: {written!r} is not a key of group {group.name!r} ({error}); "
+            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them, "
+            "in this order, or the key as `stats` shows it"
+        )
+        raise BucketsError(message) from None
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def export_command(
+    origin: Annotated[
+        Path,
+        typer.Argument(metavar="CONF|CHECKPOINT", help="A configuration, or the folder that it names as `checkpoint`."),
+    ],
+    to: Annotated[Path, typer.Option(help="A new folder, for the Delta tables.", callback=in_file_system)],
+    as_json: AsJson = False,
+) -> None:
+    """Write the state of a job that is stopped into a folder of Delta tables.
+
+    With `buckets state import` a job goes on from there under other
+    settings: more shards, other partitions, another lateness, renamed fields.
+    The checkpoint stays as it is.
+
+    \b
+    Examples:
+      buckets state export conf/demo.yaml --to demo-out/export
+      buckets state export demo-out/checkpoint --to demo-out/export --json
+    """  # noqa: D301 - click needs the backspace itself
+    origin = location(str(origin))
+    checkpoint = origin.resolve() if origin.is_dir() else load_job(origin).checkpoint
+    JobRecord(checkpoint).event_schema()
+    check_free(checkpoint)
+    from buckets.spark.session import start_session
+    from buckets.spark.state_export import export_state
+
+    with StatusLine(Terminal(stderr=True)) as progress:
+        spark = start_session("buckets state export", shards=2, checkpoint=checkpoint)
+        manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
+    if as_json:
+        written = manifest.model_dump(mode="json", exclude={"made_ms"})
+        echo_report(written | {"made_at": iso_text(manifest.made_ms)})
+        return
+    keys, pages = manifest.tables[KEYS].rows, manifest.tables[PAGES].rows
+    echo(f"{to}: {keys:,} keys and {pages:,} pages, after batch {manifest.batch_id}")
+
+
+def import_command(
+    export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that `buckets state export` has written.")],
+    conf: Annotated[Path, typer.Option(help="The new configuration; its checkpoint must be a new folder.")],
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="A field that has another name from now on; repeatable.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be carried, and write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the checkpoint of a configuration, with the state of an export.
+
+    The job goes on after the last batch of the export: with its state, its
+    place in the source, its rules and lists with their versions. Results go
+    on in the output folder of the old checkpoint, which belongs to the new
+    one from then on, or begin in a new one.
+
+    \b
+    Examples:
+      buckets state import demo-out/export --conf conf/more-shards.yaml --dry-run
+      buckets state import demo-out/export --conf conf/more-shards.yaml
+      buckets state import demo-out/export --conf conf/new.yaml --rename payerId=payer
+    """  # noqa: D301 - click needs the backspace itself
+    names, job = parse_names(rename or ()), load_job(conf)
+    folder = export.resolve()
+    ExportManifest.read(folder)
+    from buckets.spark.prepared_job import job_session
+    from buckets.spark.state_import import check_target, import_state, plan_of
+
+    plan = plan_of(folder, job, names)
+    check_target(job, plan.manifest)
+    if not dry_run:
+        with StatusLine(Terminal(stderr=True)) as progress:
+            import_state(job_session(job), folder, job, plan, progress.on_phase)
+    if as_json:
+        echo_report(_as_json(plan, job, dry_run))
+        return
+    for line in plan.differences or ("nothing is different but the checkpoint",):
+        echo(f"- {line}")
+    what = "would get" if dry_run else "has"
+    keys = plan.manifest.tables[KEYS].rows
+    echo(f"{job.checkpoint} {what} the state of {keys:,} keys, after batch {plan.manifest.batch_id}")
+
+
+def _as_json(plan: CarryPlan, job: Job, dry_run: bool) -> dict[str, Any]:
+    manifest = plan.manifest
+    return {
+        "imported": not dry_run,
+        "checkpoint": str(job.checkpoint),
+        "from": manifest.checkpoint,
+        "batch_id": manifest.batch_id,
+        "keys": manifest.tables[KEYS].rows,
+        "ruleset_version": plan.rule_set.version,
+        "differences": list(plan.differences),
+    }

@@ -1,0 +1,275 @@
+"""The command `buckets verdict`: what a person has found about an alert, or about an event that raised none.
+
+The command `buckets verdicts`.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.archive.archiving import archived_events
+from buckets.changes.list_entries import write_verdicts
+from buckets.changes.versions import check_known_rules
+from buckets.cli.console import Listing, TextTable, echo, newest_of
+from buckets.cli.options import AsJson, JobConf, key_of, login_name
+from buckets.clock import epoch_ms
+from buckets.config.job import Job, load_job, results_folder
+from buckets.errors import BucketsError, first_line
+from buckets.moment import iso_text, time_text
+from buckets.outputs.columns import ALERTS
+from buckets.outputs.recorded_outputs import full_alert_id, short_length
+from buckets.printable import counted, key_words, one_line, quoted, short_line
+from buckets.verdicts.confirmed import RecordedAlert, complete, job_verdicts, recorded_alerts
+from buckets.verdicts.verdict import FINDINGS, Verdict, VerdictLine, findings, read_verdict_file, written_verdict
+
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict.")
+]
+Conf = Annotated[Path, typer.Option(help="The job's configuration; its `verdicts` say where verdicts are kept.")]
+Event = Annotated[str | None, typer.Option("--event", help="An event that raised no alert, by its id.")]
+By = Annotated[str | None, typer.Option(help="Who has found it; your login name where it is left out.")]
+Note = Annotated[str, typer.Option(help="What else there is to say.")]
+FromFile = Annotated[
+    Path | None, typer.Option("--from-file", metavar="FILE", help="A .csv or .jsonl file of verdicts; all or none.")
+]
+At = Annotated[str | None, typer.Option("--at", help="With --event: when it happened, as in 2026-01-03T10:00Z.")]
+KeyOf = Annotated[str | None, typer.Option("--key", help="With --event: fields of it, FIELD=VALUE,FIELD=VALUE.")]
+Amount = Annotated[str | None, typer.Option(help="With --event: its amount.")]
+Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also for alerts and events that are not there.")]
+
+
+def verdict(
+    conf: Conf,
+    words: Words = None,
+    event: Event = None,
+    by: By = None,
+    note: Note = "",
+    from_file: FromFile = None,
+    at: At = None,
+    key: KeyOf = None,
+    amount: Amount = None,
+    unchecked: Unchecked = False,
+) -> None:
+    """Say what was found about an alert: fraud, legitimate or unclear.
+
+    ALERT_ID may be the beginning of an id that no other alert has. Of several
+    verdicts on one alert the latest counts, and all are kept. They change
+    nothing in scoring; `buckets rules quality` counts them. --event says it of
+    an event that raised no alert, which recall needs.
+
+    A file has the fields alert_id or event_id, verdict, by, note, made_at,
+    event_time, key and amount, as columns or as JSON objects. If a line is
+    wrong, nothing of the file is written.
+
+    \b
+    Examples:
+      buckets verdict 5f1c0a2b9d3e fraud --by ann --note "called the payer" --conf conf/demo.yaml
+      buckets verdict legitimate --event t-17 --by ann --conf conf/demo.yaml
+      buckets verdict fraud --event t-18 --at 2026-01-03T10:00Z --key payerId=p1 --amount 120.50 --conf conf/demo.yaml
+      buckets verdict --from-file cases.csv --conf conf/demo.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    alert_id, finding = _alert_and_finding(words or [], event, from_file)
+    if event is None and (at or key or amount):
+        message = "--at, --key and --amount go with --event; an alert says them itself"
+        raise typer.BadParameter(message)
+    if from_file is not None and note:
+        message = "--note is for one verdict; write the notes into the file"
+        raise typer.BadParameter(message)
+    job, now_ms = load_job(conf), epoch_ms()
+    author = login_name() if by is None else by.strip()
+    if not author:
+        message = "--by: is empty; say who has found it"
+        raise BucketsError(message)
+    if from_file is not None:
+        _take_file(job, from_file, read_verdict_file(from_file, author, now_ms), unchecked)
+        return
+    if alert_id is not None and not unchecked:
+        alert_id = full_alert_id(results_folder(job), alert_id)
+    fields = None if key is None else key_of(key, job.event_schema.attributes)
+    about = {"alert_id": alert_id, "event_id": event, "event_time": at, "key": fields, "amount": amount}
+    try:
+        asked = written_verdict({**about, "verdict": finding, "note": note}, author, now_ms)
+    except ValueError as error:
+        raise BucketsError(first_line(error)) from None
+    (completed,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
+    if faults:
+        raise BucketsError(faults[0])
+    write_verdicts(job, [completed])
+    echo(one_line(f"{_about(completed)}: {completed.verdict}, by {completed.by}"))
+
+
+def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
+    """Read the alert and the verdict of a command.
+
+    Raises:
+        typer.BadParameter: they do not fit one another, or there is no such verdict.
+    """
+    wanted = 0 if from_file is not None else 1 if event is not None else 2
+    if from_file is not None and (words or event is not None):
+        message = "--from-file says all; give no alert, event or verdict beside it"
+        raise typer.BadParameter(message)
+    if len(words) != wanted:
+        forms = "ALERT_ID VERDICT, VERDICT --event EVENT_ID, or --from-file FILE"
+        message = f"{len(words)} words are given; write {forms}, where VERDICT is one of {', '.join(FINDINGS)}"
+        raise typer.BadParameter(message)
+    if not words:
+        return None, None
+    if words[-1] not in FINDINGS:
+        message = f"{quoted(words[-1])} is no verdict; write one of {', '.join(FINDINGS)}"
+        raise typer.BadParameter(message)
+    if not words[0] or event == "":
+        message = "the id of the alert or event is empty; see the column alert_id of the tables of alerts"
+        raise typer.BadParameter(message)
+    return (words[0] if event is None else None), words[-1]
+
+
+def _take_file(job: Job, file: Path, lines: list[VerdictLine], unchecked: bool) -> None:
+    """Write the verdicts of a file, if all its lines are good; each bad one is named on standard error."""
+    faults = {line.number: line.fault for line in lines if line.verdict is None}
+    good = [(line.number, line.verdict) for line in lines if line.verdict is not None]
+    asked = [verdict for _, verdict in good]
+    verdicts, unknown = complete(asked, results_folder(job), archived_events(job), not unchecked)
+    faults |= {good[index][0]: fault for index, fault in unknown.items()}
+    for number, fault in sorted(faults.items()):
+        echo(one_line(f"{file}:{number}: {fault}"), err=True)
+    if faults:
+        message = (
+            f"verdicts {file}: {len(faults):,} of {len(lines):,} lines are wrong; nothing has been written, correct "
+            "them and give the whole file again"
+        )
+        raise BucketsError(message)
+    written, where = write_verdicts(job, verdicts)
+    known = len(verdicts) - written
+    left_out = f"; {known:,} were there already, or twice in the file" if known else ""
+    echo(f"{counted(written, 'verdict')} of {file} in {where}{left_out}")
+
+
+def _about(verdict: Verdict) -> str:
+    if verdict.alert_id is None:
+        return f"event {verdict.event_id}"
+    of_rule = f" of {verdict.rule_id}" if verdict.rule_id else ""
+    return f"alert {verdict.alert_id}{of_rule}" + (f", event {verdict.event_id}" if verdict.event_id else "")
+
+
+Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
+Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
+Rule = Annotated[str | None, typer.Option(help="Only those on alerts of this rule.")]
+All = Annotated[bool, typer.Option("--all", help="Also verdicts that later ones on the same alert have replaced.")]
+
+
+def verdicts(
+    conf: JobConf,
+    open_: Open = False,
+    rule: Rule = None,
+    limit: Limit = 20,
+    all_: All = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what was found about alerts: who, when, what; or the alerts that wait.
+
+    An alert waits (--open) if neither it nor another alert on the same event
+    has a verdict. Those on trial and those held back do not wait. With --json,
+    all are printed.
+
+    \b
+    Examples:
+      buckets verdicts conf/demo.yaml
+      buckets verdicts conf/demo.yaml --open --rule payer-to-beneficiary-24h
+      buckets verdicts conf/demo.yaml --json
+    """  # noqa: D301 - click needs the backspace itself
+    if open_ and all_:
+        message = "--open lists alerts and --all lists verdicts; give one of the two"
+        raise BucketsError(message)
+    job = load_job(conf)
+    if rule is not None:
+        check_known_rules([rule], job, results_folder(job))
+    if open_:
+        _waiting(job, rule, limit).show(_alert_json if as_json else None)
+    else:
+        _given(job, rule, limit, all_).show(_verdict_json if as_json else None)
+
+
+def _given(job: Job, rule: str | None, limit: int, all_: bool) -> Listing[Verdict]:
+    """Return verdicts, only the latest on each alert or event unless all are asked for."""
+    by_age = sorted(job_verdicts(job), key=lambda verdict: verdict.age)
+    counting = by_age if all_ else list({verdict.subject: verdict for verdict in by_age}.values())
+    chosen = [verdict for verdict in counting if rule is None or verdict.rule_id == rule]
+    chosen.sort(key=lambda verdict: verdict.age, reverse=True)
+    of = f" on alerts of rule {rule}" if rule is not None else ""
+    none = f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"
+
+    def table(title: str, rows: Sequence[Verdict]) -> TextTable:
+        columns = ("When (UTC)", "Verdict", "By", "About")
+        made, length = TextTable(title, columns, show_lines=True, whole=columns[:2]), _id_length(job)
+        for verdict in rows:
+            when = _in_two_lines(verdict.made_at_ms)
+            made.add_row(when, verdict.verdict, one_line(verdict.by), _verdict_list_about(verdict, length))
+        return made
+
+    return Listing(chosen, none, newest_of(chosen, limit, f"verdicts{of}"), table, limit)
+
+
+def _waiting(job: Job, rule: str | None, limit: int) -> Listing[RecordedAlert]:
+    """Return alerts that wait for a verdict."""
+    given = findings(job_verdicts(job))
+    waiting = [
+        alert
+        for alert in recorded_alerts(results_folder(job))
+        if alert.output == ALERTS
+        and (rule is None or alert.rule_id == rule)
+        and given.of(alert.alert_id, alert.event_id) is None
+    ]
+    waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
+    of = f" of rule {rule}" if rule is not None else ""
+
+    def table(title: str, rows: Sequence[RecordedAlert]) -> TextTable:
+        made = TextTable(title, ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
+        length = _id_length(job)
+        for alert in rows:
+            about = one_line(f"{alert.rule_id}: {key_words(alert.key)}")
+            ids = one_line(f"event {alert.event_id}, alert {alert.alert_id[:length]}")
+            made.add_row(_in_two_lines(alert.event_time_ms), f"{about}\n{ids}")
+        return made
+
+    title = newest_of(waiting, limit, f"alerts{of} without a verdict")
+    return Listing(waiting, f"no alerts{of} wait for a verdict", title, table, limit)
+
+
+def _id_length(job: Job) -> int | None:
+    """Return how many characters of the ids of alerts are shown; None for all, where no alerts are kept."""
+    try:
+        return short_length(results_folder(job))
+    except BucketsError:
+        return None
+
+
+def _alert_json(alert: RecordedAlert) -> dict[str, Any]:
+    return {
+        "alert_id": alert.alert_id,
+        "rule_id": alert.rule_id,
+        "event_id": alert.event_id,
+        "event_time": iso_text(alert.event_time_ms),
+        "key": dict(alert.key),
+    }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as its message has it, but for the times."""
+    message = json.loads(verdict.message())
+    times = {name: iso_text(message[name]) for name in ("made_at", "event_time") if message[name] is not None}
+    return {name: value for name, value in message.items() if name != "version"} | times
+
+
+def _verdict_list_about(verdict: Verdict, id_length: int | None) -> str:
+    """Return the alert or event of a verdict, and the note, on lines."""
+    rule = f"{verdict.rule_id}: {key_words(verdict.key or {})}" if verdict.rule_id is not None else ""
+    event = f"event {verdict.event_id}, " if verdict.event_id is not None else ""
+    alert = f"alert {verdict.alert_id[:id_length]}" if verdict.alert_id is not None else "no alert"
+    return "\n".join(one_line(line) for line in (rule, event + alert, short_line(verdict.note or "")) if line)
+
+
+def _in_two_lines(time_ms: int) -> str:
+    return time_text(time_ms).replace(" ", "\n")

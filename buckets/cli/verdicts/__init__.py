@@ -1,1 +1,0 @@
-"""`buckets verdict` and `buckets verdicts`."""

@@ -1,0 +1,376 @@
+"""What the policies of rules remember of keys: one entry for a group and key, in the map `policies` of a store.
+
+An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`, with what
+other policies remember after the four numbers, by their fields. It is by rule and not by version of a rule: a new
+version goes on where the old one was. An entry of another generation of its group is ignored, as the timelines of
+that
+generation are. Rules that the group does not have any more go with the next change; the entry goes when its key is
+evicted.
+
+When rules with `reset_on_alert` last fired, by key.
+
+Alert policies.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.engine.batch.fan_out import KeyedTable
+from buckets.engine.storage.key import decode_key, key_json
+from buckets.engine.storage.shard_store import Entries, head_key, head_keys
+from buckets.errors import BucketsError
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.score import NO_RESET, Scored
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
+from buckets.rules.group import Group
+from buckets.rules.policies import (
+    HELD_BY,
+    NOTHING,
+    AlertPolicy,
+    FiredAt,
+    KeyTexts,
+    RuleState,
+    held_by,
+    key_texts,
+    quiet_until_ms,
+)
+from buckets.rules.rule import ALWAYS_MS, WHOLE_SHARE, Rule
+from buckets.timeline.head import NO_CLOCK
+
+Int64s = npt.NDArray[np.int64]
+ENTRY_VERSION = 1
+
+
+class PolicyEntry(NamedTuple):
+    """What is remembered of a key."""
+
+    generation: int  # that of its group
+    latest_ms: int  # the greatest time of an event that has changed it, in ms
+    rules: dict[str, RuleState]  # by rule_id
+
+    def needed_until_ms(self, group: Group) -> int:
+        """Return until when policies of the group need the entry, in ms; NO_CLOCK where none does."""
+        ends_ms = (quiet_until_ms(group.policies.get(rule_id, ()), state) for rule_id, state in self.rules.items())
+        return max((end_ms for end_ms in ends_ms if end_ms is not None), default=NO_CLOCK)
+
+    def to_bytes(self) -> bytes:
+        """Return the entry for the state."""
+        rules = {rule_id: state.to_json() for rule_id, state in sorted(self.rules.items())}
+        written = [ENTRY_VERSION, self.generation, self.latest_ms, rules]
+        return json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
+    """Read what `to_bytes` wrote for a key of a group; None where there is nothing, or of an earlier generation.
+
+    Raises:
+        BucketsError: a later release wrote it.
+    """
+    if not stored:
+        return None
+    version, *rest = json.loads(stored)
+    if version != ENTRY_VERSION:
+        message = (
+            f"what policies remember of group {group.name!r} has version {version}, and this release reads "
+            f"{ENTRY_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+        )
+        raise BucketsError(message)
+    generation, latest_ms, rules = rest
+    if generation != group.generation:
+        return None
+    return PolicyEntry(generation, latest_ms, {rule_id: RuleState(*state) for rule_id, state in rules.items()})
+
+
+def needed_until_ms(group: Group, stored: Sequence[bytes]) -> Int64s:
+    """Return until when policies need what is remembered of each key of a group, in ms; NO_CLOCK for not at all.
+
+    Args:
+        group: the group.
+        stored: what is remembered of each key.
+    """
+    entries = (read_entry(entry, group) for entry in stored)
+    return np.array([NO_CLOCK if entry is None else entry.needed_until_ms(group) for entry in entries], np.int64)
+
+
+class PolicyState:
+    """What policies remember of some keys of a group, during one batch."""
+
+    def __init__(self, entries: Entries, group: Group, identity: str, keys: pa.Array) -> None:
+        """Begin with nothing read.
+
+        Args:
+            entries: the map of the state that keeps the entries.
+            group: the group.
+            identity: under which its entries lie there.
+            keys: the keys, Arrow string, which are named by their index.
+        """
+        self._entries, self._group, self._identity, self._keys = entries, group, identity, keys
+        self._read: dict[int, PolicyEntry | None] = {}
+        self._stored: set[int] = set()
+        self._changed: dict[int, None] = {}
+
+    def read(self, keys: Iterable[int]) -> None:
+        """Read the entries of keys, all in one call, but for those that have been read."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
+        if not wanted:
+            return
+        stored = self._entries.get(head_keys(self._identity, self._keys.take(pa.array(wanted)).to_pylist()))
+        self._read.update((key, read_entry(entry, self._group)) for key, entry in zip(wanted, stored, strict=True))
+        self._stored.update(key for key, entry in zip(wanted, stored, strict=True) if entry)
+
+    def of(self, key: int, rule_id: str) -> RuleState:
+        """Return what is remembered of a rule and a key that has been read."""
+        entry = self._read[key]
+        return NOTHING if entry is None else entry.rules.get(rule_id, NOTHING)
+
+    def put(self, key: int, rule_id: str, state: RuleState, time_ms: int) -> None:
+        """Remember something else of a rule and a key that has been read.
+
+        Args:
+            key: the index of the key.
+            rule_id: the rule.
+            state: what to remember.
+            time_ms: the time of the event that made the difference.
+        """
+        entry = self._read[key]
+        if entry is None:
+            entry = self._read[key] = PolicyEntry(self._group.generation, time_ms, {})
+        if entry.rules.get(rule_id, NOTHING) == state:
+            return
+        entry.rules[rule_id] = state
+        self._read[key] = entry._replace(latest_ms=max(entry.latest_ms, time_ms))
+        self._changed[key] = None
+
+    def write(self) -> dict[str, int]:
+        """Write what has changed.
+
+        Returns:
+            The keys that have an entry now and had none, each with the time of the latest event that has changed it.
+        """
+        if not self._changed:
+            return {}
+        known = {rule.rule_id for rule in self._group.rules}
+        put: list[tuple[bytes, bytes]] = []
+        new: dict[str, int] = {}
+        for key in self._changed:
+            entry = self._read[key]
+            assert entry is not None
+            kept = {rule_id: state for rule_id, state in entry.rules.items() if rule_id in known and state != NOTHING}
+            if kept or key in self._stored:
+                text = self._keys[key].as_py()
+                put.append((head_key(self._identity, text), entry._replace(rules=kept).to_bytes()))
+                new |= {} if key in self._stored else {text: entry.latest_ms}
+        if put:
+            self._entries.put(put)
+        self._stored.update(self._changed)
+        self._changed = {}
+        return new
+
+
+def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
+    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never.
+
+    Args:
+        plan: the group's plan.
+        state: what policies remember; read where some rule is reset.
+        keys: how many keys there are.
+    """
+    reset_ms = np.full((keys, len(plan.resetting)), NO_RESET, np.int64)
+    if plan.resetting:
+        state.read(range(keys))
+    for column, rule in enumerate(plan.resetting):
+        rule_id = plan.rules[rule].rule_id
+        for key in range(keys):
+            last_ms = state.of(key, rule_id).reset_ms
+            if last_ms is not None:
+                reset_ms[key, column] = last_ms
+    return reset_ms
+
+
+def keep_resets(plan: GroupPlan, state: PolicyState, before_ms: Int64s, after_ms: Int64s) -> None:
+    """Let policies remember what has changed; both arrays are as `read_resets` gives them."""
+    if not plan.resetting:
+        return
+    for key, column in np.argwhere(before_ms != after_ms).tolist():
+        rule_id, last_ms = plan.rules[plan.resetting[column]].rule_id, int(after_ms[key, column])
+        state.put(key, rule_id, state.of(key, rule_id)._replace(reset_ms=last_ms), last_ms)
+
+
+Flags = npt.NDArray[np.bool_]
+_HELD_BY = (None, *HELD_BY)  # What can hold an alert back, by its code; 0 is for those that come out
+
+
+@dataclass(frozen=True)
+class Fired:
+    """Events at which rules fired, each key's in the order of arrival: arrays of one length."""
+
+    rules: Sequence[Rule]  # the rules
+    rule: npt.NDArray[np.int32] | Int64s  # the index of each row's rule
+    events: Int64s  # int64, indices of events
+    warm: Flags  # bool, whether no window of the rule can lack something
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What became of events at which rules fired: arrays of one length."""
+
+    fired: Fired  # the events
+    is_active: Flags  # bool, whether it is for `alerts`, held back or not; otherwise for `shadow_alerts`
+    held_by: npt.NDArray[np.uint8]  # uint8, what holds it back, by `_HELD_BY`
+    held_back: Int64s  # int64, how many alerts of the rule and key have been held back since the last one, before this
+
+    def rows(self) -> dict[str, Int64s]:
+        """Return the rows that go to each output, without outputs that get none."""
+        held = self.held_by > 0
+        chosen = {ALERTS: ~held & self.is_active, SHADOW_ALERTS: ~held & ~self.is_active, HELD_ALERTS: held}
+        if any(rule.is_variant for rule in self.fired.rules):
+            tried = np.array([rule.is_variant for rule in self.fired.rules], np.bool_)[self.fired.rule]
+            chosen = {output: flags & ~tried for output, flags in chosen.items()}
+            chosen |= {VARIANT_ALERTS: tried & ~held, VARIANT_HELD_ALERTS: tried & held}
+        return {output: np.flatnonzero(flags) for output, flags in chosen.items() if flags.any()}
+
+    def columns(self, rows: Int64s) -> dict[str, pa.Array]:
+        """Return what policies add to the columns of some rows."""
+        rules, index = self.fired.rules, pa.array(self.fired.rule[rows].astype(np.int64))
+        states = pa.array(["SHADOW", "ACTIVE"]).take(pa.array(self.is_active[rows].astype(np.int64)))
+        return {
+            "severity": pa.array([rule.severity for rule in rules], pa.string()).take(index),
+            "tags": pa.array([list(rule.tags) for rule in rules], pa.list_(pa.string())).take(index),
+            "score": pa.array([rule.score for rule in rules], pa.int64()).take(index),
+            "held_back": pa.array(self.held_back[rows]),
+            "held_by": pa.array(_HELD_BY, pa.string()).take(pa.array(self.held_by[rows].astype(np.int64))),
+            "state": states,
+        }
+
+
+class AlertPolicies:
+    """The policies of a group's rules during one batch."""
+
+    def __init__(self, table: KeyedTable, entries: Entries, identity: str) -> None:
+        """Begin with nothing read.
+
+        Args:
+            table: the events of the group.
+            entries: the map of the state that keeps what policies remember.
+            identity: of the group there.
+        """
+        self.table, self._policies = table, table.group.policies
+        self.state = PolicyState(entries, table.group, identity, table.keys)
+        self._keys: dict[int, KeyTexts] = {}
+
+    def decide(self, fired: Fired, clocks_ms: Int64s) -> Decided:
+        """Decide what becomes of events at which rules fired; those of a rule and key come in one call.
+
+        Args:
+            fired: the events.
+            clocks_ms: int64, to which time the clock of its key has come with each event of the group.
+        """
+        size = len(fired.events)
+        is_active = np.array([rule.state == "ACTIVE" for rule in fired.rules], np.bool_)[fired.rule]
+        decided = Decided(fired, is_active, np.zeros(size, np.uint8), np.zeros(size, np.int64))
+        if not self._policies:
+            return decided
+        codes = self.table.codes[fired.events]
+        rows_of = [
+            (rule, np.flatnonzero(fired.rule == number))
+            for number, rule in enumerate(fired.rules)
+            if rule.rule_id in self._policies
+        ]
+        counting = [codes[rows] for rule, rows in rows_of if self._policies[rule.rule_id]]
+        if counting:
+            self.state.read(np.unique(np.concatenate(counting)).tolist())
+        for rule, rows in rows_of:
+            if rule.rollout < WHOLE_SHARE:
+                inside = {code: self._is_in_share(rule, code) for code in np.unique(codes[rows]).tolist()}
+                is_active[rows] &= np.array([inside[code] for code in codes[rows].tolist()], np.bool_)
+            policies = self._policies[rule.rule_id]
+            if policies:
+                self._hold_back(rule.rule_id, policies, rows, clocks_ms[fired.events[rows]], decided)
+        return decided
+
+    def _hold_back(
+        self, rule_id: str, policies: Sequence[AlertPolicy[Any]], rows: Int64s, clocks_ms: Int64s, decided: Decided
+    ) -> None:
+        """Decide about the rows of one rule."""
+        fired, window_ms = decided.fired, self.table.group.longest_window_ms
+        codes, warm = self.table.codes[fired.events[rows]].tolist(), fired.warm[rows].tolist()
+        times_ms = self.table.times_ms(fired.events[rows]).tolist()
+        for row, code, time_ms, clock_ms, is_warm in zip(
+            rows.tolist(), codes, times_ms, clocks_ms.tolist(), warm, strict=True
+        ):
+            stored = self.state.of(code, rule_id)
+            state = stored.at(clock_ms, quiet_until_ms(policies, stored), window_ms)
+            event = FiredAt(time_ms, is_warm, partial(self._key, code))
+            holding = held_by(policies, event, state)
+            decided.held_back[row] = state.held_back
+            if holding is not None:
+                decided.held_by[row] = _HELD_BY.index(holding)
+                held_ms = time_ms if state.held_ms is None else max(state.held_ms, time_ms)
+                state = state._replace(held_back=state.held_back + 1, held_ms=held_ms)
+            else:
+                state = state._replace(held_back=0, held_ms=None)
+                for policy in policies:
+                    state = policy.remember(state, time_ms)
+            self.state.put(code, rule_id, state, time_ms)
+
+    def _key(self, code: int) -> KeyTexts:
+        if code not in self._keys:
+            self._keys[code] = key_texts(decode_key(self.table.group, self.table.keys[code].as_py(), self.table.schema))
+        return self._keys[code]
+
+    def _is_in_share(self, rule: Rule, code: int) -> bool:
+        """Return whether a key is inside the share of a rule."""
+        table = self.table
+        key = key_json(table.group, table.keys[code].as_py(), table.schema, sorted(table.group.fields))
+        return is_in_share(rule, key)
+
+
+def is_in_share(rule: Rule, key: str) -> bool:
+    """Return whether the alerts of a key come to `alerts` by the rule's `rollout`.
+
+    It depends on the rule's id, the key and the share alone; a key that is inside stays inside when the share grows.
+
+    Args:
+        rule: the rule.
+        key: the key as JSON text, its fields sorted by name.
+    """
+    text = json.dumps([rule.rule_id, key], ensure_ascii=False)
+    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return number % WHOLE_SHARE < rule.rollout
+
+
+def in_effect(rules: Sequence[Rule], scored: Scored, times_ms: Int64s) -> Scored:
+    """Return what came out for events, without the rows of rules that are not in effect at the time of the event.
+
+    Args:
+        rules: the rules that rows name by their index.
+        scored: what came out.
+        times_ms: int64 `(events,)`.
+    """
+    if all(rule.effective is None for rule in rules):
+        return scored
+    start_ms, end_ms = np.array(
+        [ALWAYS_MS if rule.effective is None else rule.effective.span_ms() for rule in rules], np.int64
+    ).T
+    return replace(
+        scored,
+        rows=_chosen(scored.rows, start_ms, end_ms, times_ms),
+        beyond=_chosen(scored.beyond, start_ms, end_ms, times_ms),
+    )
+
+
+def _chosen(rows: Rows, start_ms: Int64s, end_ms: Int64s, times_ms: Int64s) -> Rows:
+    """Return the rows of rules that are in effect, and those of parts, which are numbered after the rules."""
+    rule, times_ms = np.minimum(rows.rule, len(start_ms) - 1), times_ms[rows.event]
+    kept = (rows.rule >= len(start_ms)) | ((start_ms[rule] <= times_ms) & (times_ms < end_ms[rule]))
+    columns: list[npt.NDArray[Any]] = [column[kept] for column in rows]
+    return Rows(*columns)

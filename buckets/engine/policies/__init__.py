@@ -1,1 +1,0 @@
-"""Alert policies and what they remember."""

@@ -1,0 +1,298 @@
+"""Where features go: one Parquet file, or a Delta table; whole or not at all.
+
+The ids of the events that a table names, such as those with a label.
+
+Features of rules at each event of a table or of an archive, as they were when it arrived, some rows at a time.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from buckets.archive import archive
+from buckets.archive.archive import by_batch
+from buckets.archive.archiving import History, arrivals_of
+from buckets.config.engine import EngineSettings
+from buckets.delta.whole_table import is_table, open_table, query, quoted_column
+from buckets.engine.results.feature_table import FeatureTable, numbered
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob, OutputDecoder
+from buckets.engine.stages.shard import Scorer
+from buckets.errors import BucketsError, first_line
+from buckets.events.arrivals import POSITION, SOURCE
+from buckets.events.bad_rows import BadRows
+from buckets.events.conversion import attributes
+from buckets.events.event_file import KINDS, file_kind
+from buckets.events.parquet_rows import field_batches, open_parquet
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import open_text
+from buckets.files import partial_of
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.outputs.columns import DEAD_LETTERS
+from buckets.rules.rule_set import RuleSet
+
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Letters that names of columns of Delta tables do not have
+_TIME = pa.timestamp("us", "UTC")
+_MARK, _WRITER = "description", "written by buckets features"
+"""Metadata of a file, description of a table: only what has it is replaced."""
+
+
+def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
+    """See before features are computed that they can be written, to a file that ends in `.parquet` or a Delta table.
+
+    They do not go into what they are computed from; what is there is replaced only if that is allowed.
+
+    Raises:
+        BucketsError: something is there, or a column has a name that a Delta table cannot have.
+    """
+    if source is not None and path.resolve() == source.resolve():
+        message = f"--out {path}: holds the events; name another file or table"
+        raise BucketsError(message)
+    is_file = path.suffix == ".parquet"
+    if path.exists() and not (overwrite and _is_marked(path, is_file)):
+        wanted = "a file" if is_file else "a Delta table"
+        missing = f"is there and is not {wanted} that `buckets features` wrote; name another, or remove it"
+        remedy = missing if overwrite else "is there; name another, or --overwrite"
+        message = f"--out {path}: {remedy}"
+        raise BucketsError(message)
+    name = next((name for name in columns.names if _NOT_IN_DELTA.intersection(name)), None)
+    if name is not None and not is_file:
+        message = f"--out {path}: column {name!r} cannot be in a Delta table; write a file that ends in .parquet"
+        raise BucketsError(message)
+
+
+def _is_marked(path: Path, is_file: bool) -> bool:
+    """Return whether an earlier run has written what is there; nothing else is replaced."""
+    try:
+        if is_file:
+            return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
+        return is_table(path) and DeltaTable(path).metadata().description == _WRITER
+    except (OSError, pa.ArrowException, DeltaError):
+        return False
+
+
+def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write features; earlier ones are replaced when all are written.
+
+    Raises:
+        BucketsError: it cannot be written, or what the tables raise.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(1) as maker:
+            made = _made_ahead(maker, tables)
+            if path.suffix == ".parquet":
+                _write_parquet(path, columns, made)
+            else:
+                _write_delta(path, columns, made)
+    except OSError as error:
+        message = f"--out {path}: cannot be written ({error.strerror or first_line(error)}); name a place that is yours"
+        raise BucketsError(message) from None
+
+
+def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables, each made while the one before it is written.
+
+    They are made in another thread than deltalake's, in which no Delta table could be read.
+    """
+    left = iter(tables)
+    following = maker.submit(next, left, None)
+    while (table := following.result()) is not None:
+        following = maker.submit(next, left, None)
+        yield table
+
+
+def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    partial = partial_of(path)
+    try:
+        with pq.ParquetWriter(partial, columns, compression="zstd") as writer:
+            writer.add_key_value_metadata({_MARK: _WRITER})
+            for table in tables:
+                writer.write_table(table)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write one commit, while the rows come."""
+    kinds = pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in columns])
+    raised: list[BucketsError] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for table in tables:
+                yield from table.cast(kinds).to_batches()
+        except BucketsError as error:
+            raised.append(error)
+            raise
+
+    is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
+    try:
+        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=_WRITER)
+    except Exception:  # what a reader raises comes back as an exception of deltalake's own
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
+        if raised:
+            raise raised[0] from None
+        raise
+
+
+def read_ids(path: Path, column: str) -> pa.Array:
+    """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text.
+
+    Raises:
+        BucketsError: there is no such table or column, or it cannot be read.
+    """
+    kind = "delta" if is_table(path) else file_kind(path)
+    if kind is None or (kind != "delta" and not path.is_file()):
+        message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
+        raise BucketsError(message)
+    try:
+        ids = {"delta": _of_delta, "parquet": _of_parquet, "csv": _of_csv, "json": _of_json}[kind](path, column)
+    except KeyError:
+        message = f"events {path}: no column {column!r}, which names the events that are wanted"
+        raise BucketsError(message) from None
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        message = f"events {path}: the ids in {column!r} cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+    texts, _ = attributes(ids, "string")
+    return pc.unique(texts).drop_null()
+
+
+def _of_delta(path: Path, column: str) -> pa.Array:
+    table = open_table(path)
+    if column not in pa.schema(table.schema().to_arrow()).names:
+        raise KeyError(column)
+    sql = f"select {quoted_column(column)} from rows"
+    return query(table, sql, f"events {path}").column(0).cast(pa.string()).combine_chunks()
+
+
+def _of_parquet(path: Path, column: str) -> pa.Array:
+    if column not in open_parquet(path).schema_arrow.names:
+        raise KeyError(column)
+    pieces = [piece.column(0) for piece in field_batches(path, [column])]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
+
+
+def _of_csv(path: Path, column: str) -> pa.Array:
+    options = pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()})
+    with open_text(path) as file:
+        return pacsv.read_csv(file, convert_options=options).column(0).combine_chunks()
+
+
+def _of_json(path: Path, column: str) -> pa.Array:
+    with open_text(path) as file:
+        rows: list[Any] = [json.loads(line, parse_int=str, parse_float=str) for line in file if not line.isspace()]
+    ids = [row[column] for row in rows]
+    return pa.array([None if value is None else str(value) for value in ids], pa.string())
+
+
+_ROWS = 500_000
+"""Rows that are scored together, about: the more of them, the less often the timeline of a key is opened."""
+Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
+"""Rows in arrival order, with the lists that they see: the same object as long as these are the same."""
+
+
+def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
+    """Read all that a job has archived; each batch sees the lists that it saw."""
+    cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
+    lists: Lists = NO_LISTS
+    versions: Mapping[str, int] = {}
+    for batch_id, rows in by_batch(history.archive.tables(columns=[*archive.OWN_COLUMNS.names, *schema.field_names])):
+        cut = cuts.get(batch_id)
+        if cut is not None and cut.lists != versions:
+            lists, versions = history.recorded.lists(cut), cut.lists
+        for piece in arrivals_of(rows, schema):
+            yield lists, piece
+
+
+class FeatureRun:
+    """Computes the features of a stretch of events.
+
+    Attributes:
+        columns: of its tables.
+        arrived: how many events have been scored so far.
+        outcomes: how often each outcome has come so far, among the rows that were told.
+        bad: the rows that are no events, or could not be evaluated by some rule, so far.
+        missing: the wanted ids that have not come so far; None where every arrival is wanted.
+    """
+
+    def __init__(
+        self, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, ids: pa.Array | None, flags: bool
+    ) -> None:
+        """Choose the columns.
+
+        Args:
+            rule_set: the rules.
+            schema: the event schema.
+            engine: the settings that decide results.
+            ids: Arrow string, the ids of events that are wanted; None for a row for each arrival.
+            flags: whether to say of each feature whether it is exact, and whether it is warm.
+
+        Raises:
+            BucketsError: a rule is over alerts, or none is evaluated.
+        """
+        self._rule_set, self._schema, self._engine, self._ids = rule_set, schema, engine, ids
+        self._table = FeatureTable(rule_set, schema, flags)
+        self.columns = self._table.columns
+        self.arrived, self.outcomes, self.bad = 0, Counter[str](), BadRows()
+        self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
+
+    def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
+        """Compute the rows, in the order of arrival, in tables of about half a million arrivals.
+
+        Raises:
+            BucketsError: a value has more digits than a column has room for, or an event cannot be read.
+        """
+        job = InMemoryJob(self._scorer(NO_LISTS))
+        for lists, arrived in _together(arrivals):
+            job.scorer = self._scorer(lists)
+            pieces = list(numbered(arrived, self.arrived))
+            results = job.score_batch(pieces, self._rule_set)
+            rows = self._table.rows(pieces, results.payloads, self._ids)
+            self._note_bad(arrived, results)
+            self.arrived += sum(map(len, pieces))
+            for outcome in rows["outcome"].value_counts().to_pylist():
+                self.outcomes[outcome["values"]] += outcome["counts"]
+            if self.missing:
+                self.missing.difference_update(rows["event_id"].to_pylist())
+            yield rows
+
+    def _note_bad(self, arrived: list[pa.RecordBatch], results: BatchResults) -> None:
+        """Count what is bad among rows that have been scored, which have been given numbers as positions."""
+        self.bad.take(results.account.events_in, results.account.malformed, ())
+        self.bad.rounded.update(results.account.facts.rounded)
+        decoder = OutputDecoder(self._rule_set, self._schema, self._engine)
+        for letters in decoder.tables(DEAD_LETTERS, results.payloads.get(DEAD_LETTERS, [])):
+            origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
+            origins = origins.take(pc.subtract(letters["position"], self.arrived))
+            columns = (origins[SOURCE], origins[POSITION], letters["reason"])
+            self.bad.take(0, 0, zip(*(column.to_pylist() for column in columns), strict=True))
+
+    def _scorer(self, lists: Lists) -> Scorer:
+        return Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True)
+
+
+def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:
+    """Join rows that follow each other and see the same lists, about half a million at once."""
+    seen, pieces, size = NO_LISTS, list[pa.RecordBatch](), 0
+    for lists, piece in arrivals:
+        if pieces and (lists is not seen or size + len(piece) > _ROWS):
+            yield seen, pieces
+            pieces, size = [], 0
+        seen = lists
+        pieces.append(piece)
+        size += len(piece)
+    if pieces:
+        yield seen, pieces

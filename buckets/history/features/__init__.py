@@ -1,1 +1,0 @@
-"""Tables of features for training."""

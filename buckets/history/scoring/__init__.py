@@ -1,1 +1,0 @@
-"""History scored again by the engine in memory."""

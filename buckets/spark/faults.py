@@ -1,0 +1,173 @@
+"""What goes wrong with an object store in Spark, in one line: in its own client, or in a task of ours.
+
+What goes wrong with Spark's own Kafka client, in one line each.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from py4j.protocol import Py4JJavaError
+
+from buckets.checkpoint.topic_generations import NewTopic
+from buckets.config.kafka import KafkaSettings
+from buckets.config.settings import JobSettings
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import denied, login_refused, tls_failed, unreachable
+from buckets.kafka.topic_guard import TopicGuard
+from buckets.spark.running import Patience
+from buckets.spark.session_folder import last_error
+from buckets.spark.session_places import log_path
+from buckets.stores.store_path import StoreAway, store_away
+
+_IN_TASK = re.compile(r"buckets\.stores\.store_path\.StoreAway: *(\S.*)")
+_PLACE = re.compile(r"\bs3a://[^\s:,;)'\"]+")
+_OF_CLIENT = re.compile(
+    r"(?:awssdk|fs\.s3a)\S*(?:SdkClientException|ClientIOException|Status500|Throttled|Timeout|ConnectException)"
+    r"|s3a.*\b(?:Status Code: 5\d\d|Connection re(?:fused|set)|Premature end|EOFException|NoHttpResponse)"
+)
+"""What Spark's client of S3 says of a server that does not answer, or not as it should."""
+_REASON = re.compile(r"\bon s3a://\S+: (?:[\w.$]+: )*(.+)")
+"""What it says of the request, behind the place and the kinds of errors."""
+
+
+def explain_store(text: str) -> StoreAway | None:
+    """Put a failure of Spark into one line; None where no store has a part in it.
+
+    Args:
+        text: Spark's text of the failure, with its causes.
+    """
+    ours = _IN_TASK.search(text)
+    if ours is not None:
+        return StoreAway(ours[1].strip())
+    place = _PLACE.search(text)
+    if place is None or _OF_CLIENT.search(text) is None:
+        return None
+    reason = _REASON.search(text)
+    return store_away(place[0], (last_error(Exception(text)) if reason is None else reason[1])[:200])
+
+
+@contextmanager
+def java_in_one_line() -> Iterator[None]:
+    """Say in one line what Java says of something that is opened at the start of a query.
+
+    Raises:
+        StoreAway: a store does not answer.
+        BucketsError: it fails for another reason.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        message = f"Spark cannot start the query: {last_error(error)}; details are in {log_path()}"
+        raise explain_store(str(error)) or BucketsError(message) from error
+
+
+_REGISTRY_AWAY = re.compile(r"buckets\.kafka\.registry\.RegistryAway: *(\S.*)")
+_LOGIN = ("SaslAuthenticationException", "Authentication failed")
+_TLS = ("SslAuthenticationException",)
+_DENIED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException")
+_GONE = ("UnknownTopicOrPartitionException", "UnknownTopicIdException", "are gone. Some data may have been missed")
+_LOST = (
+    "some data may have been missed",
+    "Some data may have been lost",
+    "OffsetOutOfRangeException",
+    "KAFKA_DATA_LOSS",
+)
+_AWAY = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "DisconnectException",
+    "NetworkException",
+    "BrokerNotAvailableException",
+    "LeaderNotAvailableException",
+    "NotLeaderOrFollowerException",
+    "Timeout of",
+    "Timed out waiting",
+    "Cannot fetch record for offset",
+    "Failed to construct kafka consumer",
+)
+
+
+def patience_of(
+    settings: JobSettings,
+    on_outage: Callable[[Outage], None],
+    say: Callable[[str], None],
+    guard: TopicGuard | None = None,
+) -> Patience:
+    """Return what the queries of a job wait for, and for how long.
+
+    Args:
+        settings: of the job.
+        on_outage: called when Kafka or a store does not answer and is waited for.
+        say: told a line when a start is tried again.
+        guard: the topics that the query reads.
+    """
+    waits = Patience(
+        start_s=settings.start_patience / 1000,
+        stall_s=settings.stall_patience / 1000,
+        shutdown_s=settings.shutdown_within / 1000,
+        store_s=settings.store_patience / 1000,
+        say=say,
+        explain=explain_store,
+        on_outage=on_outage,
+    )
+    kafka = settings.kafka
+    if kafka is None:
+        return waits
+
+    def explain(text: str) -> BucketsError | None:
+        return explain_store(text) or _explain(kafka, guard, text)
+
+    return replace(waits, outage_s=kafka.outage_patience / 1000, explain=explain)
+
+
+def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> BucketsError | None:
+    """Explain as `explain_spark` does, and say where messages are missing because their topic is another one now."""
+    if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
+        try:
+            guard.check()
+        except NewTopic as error:
+            return error
+        except BucketsError:
+            pass
+    return explain_spark(kafka, text)
+
+
+def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
+    """Put a failure of a query into one line; None where neither Kafka nor its schema registry has a part in it.
+
+    Args:
+        kafka: how Kafka is reached.
+        text: Spark's text of the failure, with its causes.
+    """
+    at = f"kafka {kafka.bootstrap_servers}"
+    registry = _REGISTRY_AWAY.search(text)
+    if registry is not None:
+        return Outage(registry[1].strip())
+    if _has(text, _TLS):
+        return tls_failed(kafka, "while reading")
+    if _has(text, _LOGIN):
+        return login_refused(kafka)
+    if _has(text, _DENIED):
+        return denied(kafka, "reading the topic")
+    if _has(text, _GONE):
+        topic = re.search(r"\b([A-Za-z0-9._-]+)-\d+\b are gone", text)
+        name = f" {topic[1]}" if topic else ""
+        message = (
+            f"{at}: the topic{name} that is read has been deleted, or partitions of it; nothing of the batch is "
+            "committed. Create it again and start once with --new-topic, or name a new checkpoint"
+        )
+        return BucketsError(message)
+    if _has(text, _LOST):
+        message = (
+            f"{at}: messages that the checkpoint has not read yet are no longer in the topic: they have expired; "
+            "nothing is skipped. Name a new checkpoint to begin with what is there"
+        )
+        return BucketsError(message)
+    if _has(text, _AWAY):
+        return unreachable(kafka, "while reading")
+    return None
+
+
+def _has(text: str, signs: tuple[str, ...]) -> bool:
+    return any(sign in text for sign in signs)

@@ -1,0 +1,298 @@
+"""Results into topics, all of a batch in one go.
+
+What a batch produced is on the driver already, as few payloads, and is sent from there. What is too much for that
+lies
+in files, cut by the keys of messages, and is sent by executors. The batch counts as written when the brokers have
+acknowledged all of it. A batch or a task that is run again sends the same ids.
+
+Results into Delta tables, a table an output, each written once for a batch however often the batch runs.
+The alerts of a batch for a webhook, beside where its results go.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.checkpoint.basis import Terms
+from buckets.clock import epoch_ms
+from buckets.config.kafka import KafkaSettings
+from buckets.config.output import OutputSettings
+from buckets.delta.commits import DataFile, write_data_file
+from buckets.delta.kept_table import KeptTable, WriteApart
+from buckets.delta.upkeep import Upkeep
+from buckets.delta.whole_table import make_table
+from buckets.engine.stages.accounting import PIECES, BatchAccount, by_arrival, cut_by_key
+from buckets.engine.stages.shard import Produced
+from buckets.errors import BucketsError, Outage
+from buckets.kafka.faults import Broker
+from buckets.kafka.registry import OutputSchemas, Registry
+from buckets.kafka.sender import Sender
+from buckets.outputs import columns
+from buckets.outputs.columns import ALERTS
+from buckets.outputs.messages import ID, BinaryFormat, Messages, binary_message
+from buckets.spark.scored_batch import ScoredBatch, Sink, in_microseconds, run_apart
+from buckets.spark.spilled import Spilled, is_cut_by_key
+from buckets.stores.location import location
+from buckets.webhook.delivery import Delivery
+
+_ROWS_AT_ONCE = 50_000  # So many rows are messages at once
+_AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
+
+
+class BinarySchemas(NamedTuple):
+    """How messages are written that are no JSON, and the numbers of their schemas."""
+
+    written_in: BinaryFormat
+    schemas: OutputSchemas
+
+
+class BinaryOutput(NamedTuple):
+    """How messages of an output are written that are no JSON, and what stands before each."""
+
+    written_in: BinaryFormat
+    prefix: bytes
+
+
+class KafkaSink:
+    """Writes the outputs of each batch to topics."""
+
+    def __init__(self, kafka: KafkaSettings, output: OutputSettings) -> None:
+        """Write to the topics of `output`.
+
+        Args:
+            kafka: how Kafka is reached.
+            output: the topics.
+        """
+        self._kafka = kafka
+        self._broker = Broker(kafka)
+        self._output = output
+        self._sender = Sender(kafka)
+        self._binary = None
+        if output.format != "json":
+            assert kafka.registry is not None
+            self._binary = BinarySchemas(output.format, OutputSchemas(Registry(kafka.registry), output, output.format))
+
+    def prepare(self) -> None:
+        """See that all topics are there, and that the registry takes the schemas of messages.
+
+        Raises:
+            BucketsError: one is not, or it refuses one.
+        """
+        self._broker.check_topics(self._output.topics_in_use().values())
+        if self._binary is not None:
+            # Away, the registry is asked again when there is something to write, which is then waited for.
+            with contextlib.suppress(Outage):
+                self._binary.schemas.register()
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Send what a batch produced, and wait until it is there.
+
+        Raises:
+            BucketsError: it cannot be sent.
+            Outage: the brokers or the registry do not answer.
+        """
+        decided_ms = epoch_ms()
+        for output in columns.TOPICS:
+            if batch.has(output):
+                sending = self._sending(output, batch, decided_ms)
+                if is_cut_by_key(output, batch.terms) and batch.spilled(output):
+                    self._sender.flush()
+                    send_spilled(sending, self._kafka, output, batch)
+                else:
+                    sending.send(self._sender, batch.table(output))
+        self._sender.flush()
+
+    def _sending(self, output: str, batch: ScoredBatch, decided_ms: int) -> "OutputSender":
+        binary = None
+        if self._binary is not None:
+            binary = BinaryOutput(self._binary.written_in, self._binary.schemas.prefix(output))
+        messages = Messages(batch.rule_set, batch.terms.event_schema)
+        return OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
+
+
+@dataclass(frozen=True)
+class OutputSender:
+    """How rows of an output become messages; tasks get it too."""
+
+    output: str  # its name
+    topic: str  # where they go
+    messages: Messages  # makes them
+    binary: BinaryOutput | None  # how they are written; None for JSON
+    decided_ms: int  # when the results of the batch were known
+
+    def send(self, sender: Sender, rows: pa.Table) -> None:
+        """Send rows; the sender's `flush` says whether they have arrived."""
+        for some in by_arrival(rows, _ROWS_AT_ONCE):
+            for key, value, identity in self._values(some):
+                sender.send(self.topic, key, value, {ID: identity})
+
+    def _values(self, rows: pa.Table) -> Iterator[tuple[str, str | bytes, str]]:
+        """Yield key, value and identity of each message."""
+        if self.binary is None:
+            for message in self.messages.of(self.output, rows, self.decided_ms):
+                yield message.key, message.value, message.identity
+            return
+        prefix, written_in = self.binary.prefix, self.binary.written_in
+        for row in self.messages.shown(self.output, rows, self.decided_ms):
+            yield row.key, prefix + binary_message(self.output, written_in, row.fields), row.identity
+
+
+def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
+    """Have executors send an output with spilled payloads, all messages of a key from one task, in their order.
+
+    Raises:
+        BucketsError: it cannot be sent.
+        Outage: the brokers do not answer.
+    """
+    lying, decoder = batch.spilled(output), batch.decoder
+    at_hand = list(batch.tables_at_hand(output))
+    cut = cut_by_key(pa.concat_tables(at_hand, promote_options="permissive")) if at_hand else [b""] * PIECES
+
+    def work(pieces: Iterable[tuple[int, bytes]]) -> Iterator[Produced]:
+        sender = Sender(kafka)
+        try:
+            for number, packed in pieces:
+                payloads = [*filter(None, [packed]), *(each for at in lying for each in at.payloads([number]))]
+                if payloads:
+                    sending.send(sender, decoder.table(output, payloads))
+            sender.flush()
+        except BucketsError as error:
+            # Told and not raised: Spark would try again at once what the job waits for, or what never helps.
+            yield Produced(_AWAY if isinstance(error, Outage) else _FAILED, 0, error.message.encode())
+
+    for fault in run_apart(batch.session, list(enumerate(cut)), work):
+        raise (Outage if fault.output == _AWAY else BucketsError)(fault.payload.decode())
+
+
+BATCH_ID = "batch_id"  # The first column of each table: the batch that wrote the row
+_HIDDEN = ("source_order",)
+
+
+def table_columns(terms: Terms) -> dict[str, pa.Schema]:
+    """Return the outputs and their columns, as the tables have them."""
+    outputs = columns.output_columns(terms.event_schema.largest_scale) | {columns.BATCHES: columns.BATCH_COLUMNS}
+    if not terms.evaluations:
+        del outputs[columns.EVALUATIONS]
+    return {name: _as_stored(schema) for name, schema in outputs.items()}
+
+
+def _as_stored(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of an output as those of its table."""
+    kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
+    return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
+
+
+def _with_batch(table: pa.Table, batch_id: int, schema: pa.Schema) -> pa.Table:
+    """Return the rows of an output as those of its table."""
+    batch = pa.array(np.full(table.num_rows, batch_id))
+    return table.append_column(BATCH_ID, batch).select(schema.names).cast(schema)
+
+
+class DeltaSink:
+    """Writes the outputs of each batch to Delta tables under one folder."""
+
+    def __init__(self, folder: Path, identity: str, upkeep: Upkeep | None = None) -> None:
+        """Write under `folder`.
+
+        Args:
+            folder: where the tables are.
+            identity: of the checkpoint; with a batch's number it makes a write happen once.
+            upkeep: what looks after the tables while batches are written; None for nothing.
+        """
+        self._folder = folder
+        self._identity = identity
+        self._upkeep = upkeep
+        self._tables = {name: KeptTable(folder / name, self._application(name)) for name in columns.TABLES}
+
+    def _application(self, name: str) -> str:
+        """Return whose numbers the appends to a table have."""
+        return f"{self._identity}-{name}"
+
+    def prepare(self, terms: Terms) -> None:
+        """Make the tables that are not there yet, so that every output can be read at once."""
+        for name, schema in table_columns(terms).items():
+            make_table(self._folder / name, schema)
+            if self._upkeep is not None:
+                self._upkeep.prepare(self._folder / name)
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
+        schemas = {name: schema for name, schema in table_columns(batch.terms).items() if batch.has(name)}
+        with ThreadPoolExecutor(max_workers=max(1, len(schemas))) as pool:
+            list(pool.map(lambda name: self._write_output(name, schemas[name], batch), schemas))
+        self.append_accounts(batch.account)
+
+    def _write_output(self, name: str, schema: pa.Schema, batch: ScoredBatch) -> None:
+        batch_id = batch.account.batch_id
+        if name == columns.DEAD_LETTERS or not batch.spilled(name):
+            self._append(name, batch_id, lambda: _with_batch(batch.table(name), batch_id, schema))
+            return
+
+        def at_hand() -> pa.Table:
+            tables = [_with_batch(table, batch_id, schema) for table in batch.tables_at_hand(name)]
+            return pa.concat_tables([schema.empty_table(), *tables])
+
+        with nullcontext() if self._upkeep is None else self._upkeep.nothing_expires(self._folder / name):
+            self._append(name, batch_id, at_hand, partial(write_spilled, self._folder / name, name, batch))
+
+    def append_accounts(self, account: BatchAccount) -> None:
+        """Append the accounts of a batch."""
+        schema = _as_stored(columns.BATCH_COLUMNS)
+        self._append(columns.BATCHES, account.batch_id, lambda: pa.Table.from_pylist(account.rows(), schema=schema))
+
+    def _append(
+        self, name: str, batch_id: int, make: Callable[[], pa.Table], write_apart: WriteApart = lambda columns: ()
+    ) -> None:
+        self._tables[name].append(batch_id, make, write_apart)
+        if self._upkeep is not None:
+            self._upkeep.appended(self._folder / name)
+
+
+def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schema) -> list[DataFile]:
+    """Have executors write what has spilled of an output into files of its table; a commit has to name them.
+
+    Args:
+        table: the folder.
+        output: its name.
+        batch: the batch.
+        stored: the columns as the table has them.
+    """
+    of_file: dict[str, list[Spilled]] = {}
+    for lying in batch.spilled(output):
+        of_file.setdefault(lying.path, []).append(lying)
+    folder, decoder, batch_id = str(table), batch.decoder, batch.account.batch_id
+
+    def work(files: Iterable[list[Spilled]]) -> Iterator[Produced]:
+        for several in files:
+            payloads = (packed for lying in several for packed in lying.payloads())
+            rows = (_with_batch(each, batch_id, stored) for each in decoder.tables(output, payloads))
+            file = write_data_file(location(folder), rows, stored)
+            yield Produced(output, file.rows, file.to_json())
+
+    written = run_apart(batch.session, list(of_file.values()), work)
+    return [DataFile.from_json(table, each.payload) for each in written]
+
+
+@dataclass(frozen=True)
+class WebhookSink:
+    """Writes results where they go, and hands the alerts to what delivers them."""
+
+    results: Sink  # where results go
+    delivery: Delivery  # what delivers alerts
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""
+        self.results.write(batch)
+        if not batch.has(ALERTS):
+            return
+        decided_ms = epoch_ms()
+        alerts = Messages(batch.rule_set, batch.terms.event_schema).of(ALERTS, batch.table(ALERTS), decided_ms)
+        self.delivery.put(batch.account.batch_id, decided_ms, alerts)

@@ -1,0 +1,387 @@
+"""A stream of arrivals, which every source is: rows of Spark, and what reads them in Python.
+
+What text and Parquet files have in common as streams.
+Parquet files as a stream of arrivals.
+Text files as a stream of arrivals.
+A Delta table as a stream of arrivals, in the order of one of its columns.
+
+A topic as a stream of arrivals.
+The source that a configuration names, as a stream of arrivals; each way of reading has a module of its own.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import (
+    ByteType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
+from buckets.checkpoint.topic_values import TopicValues
+from buckets.config.job import Job
+from buckets.config.kafka import KafkaSettings, RegistrySettings
+from buckets.config.source import DeltaSource, FileSource, KafkaSource, ParquetSource, TextSource, TopicSelection
+from buckets.errors import BucketsError
+from buckets.events.arrivals import (
+    BROKEN,
+    INGESTED,
+    POSITION,
+    RAW,
+    SOURCE,
+    SOURCE_ORDER,
+    MissingColumn,
+    check_columns,
+    field_column,
+    with_fields_of,
+)
+from buckets.events.field_paths import Step, array_path, reachable, to_list
+from buckets.events.json_records import record_arrivals
+from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value, with_made_ids, without_made_id
+from buckets.events.parquet_rows import check_parquet, read_arrivals
+from buckets.events.schema import KEY, EventSchema
+from buckets.events.source_files import line_reader, plain_path, readable_files
+from buckets.kafka.registry import Registry
+from buckets.spark.batch_properties import batch_of_task, terms_of_task
+from buckets.stores.location import found_location
+from buckets.stores.store_path import StorePath
+
+_PATH = "_metadata.file_path"
+
+
+def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
+    """Return a reader of files that takes each file in and below its folder once, however old it is.
+
+    Args:
+        spark: the session.
+        most_files: how many files one micro-batch takes at most.
+    """
+    return (
+        spark.readStream.option("maxFilesPerTrigger", most_files)
+        # By default a file that is a week older than the newest one is passed over, and nobody is told.
+        .option("maxFileAge", "10000000d")
+        # Otherwise a folder called `day=1` would turn everything into a partitioned table, without the other files.
+        .option("recursiveFileLookup", True)
+        .option("pathGlobFilter", "[!_.]*")
+    )
+
+
+def of_source(source: FileSource) -> Column:
+    """Return whether a row's file is read, by its path alone; Spark lists the others as taken, and opens none."""
+    folder = source.folder
+    in_store = isinstance(folder, StorePath)
+    depth = len((folder if in_store else Path(os.path.normpath(folder))).parts) - 1
+    below = "([^_./][^/]*/)*" if source.subfolders else ""
+    return F.col(_PATH).rlike(f"^{folder.parts[0] if in_store else 'file:'}/*([^/]+/){{0,{depth}}}{below}[^/]+$")
+
+
+def file_columns(folder: Path) -> list[Column]:
+    """Return the columns that say which file of a folder a row is in, and what orders files, as `modified_ms` does."""
+    modified_ms = F.unix_millis("_metadata.file_modification_time")
+    if isinstance(folder, StorePath):
+        modified_ms -= modified_ms % 1000
+    return [F.col(_PATH).alias(SOURCE), modified_ms.alias(SOURCE_ORDER)]
+
+
+RecordBatches = Iterator[pa.RecordBatch]
+Normalise = Callable[[Iterable[pa.RecordBatch], EventSchema], RecordBatches]
+Columns = Callable[[EventSchema], Collection[str]]
+
+
+@dataclass(frozen=True)
+class ArrivalStream:
+    """A stream of rows."""
+
+    frame: DataFrame  # the rows, in the columns of its source
+    # brings Arrow batches of them into the form of `buckets.events.arrivals`, in the tasks, given the event schema of
+    # the batch
+    normalise: Normalise
+    columns: Columns = lambda schema: ()  # what the frame has to have for an event schema, where that depends on it
+    schema: EventSchema | None = None  # the event schema for which it has been opened
+
+    def has_all_of(self, schema: EventSchema) -> bool:
+        """Return whether the rows have what an event schema needs; a stream that has not must be opened again."""
+        return self.schema is None or set(self.columns(schema)) <= set(self.columns(self.schema))
+
+
+ReadFile = Callable[[Path, int, EventSchema], RecordBatches]
+_FILE = "path string, modificationTime timestamp, length bigint, content binary"
+"""What Spark knows of a file. Its content is never asked for, and so is not read."""
+_FILES_LOOKED_AT = 20
+
+
+def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema) -> ArrivalStream:
+    """Open a folder of Parquet files as a stream.
+
+    Raises:
+        BucketsError: none of the first files has id and time.
+    """
+    _check_some(source, schema)
+
+    def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
+        rows = read_arrivals(path, modified_ms, without_made_id(schema), source.arrival)
+        return with_made_ids(rows, schema, source.folder)
+
+    return open_files(spark, source, read)
+
+
+def open_files(spark: SparkSession, source: FileSource, read: ReadFile) -> ArrivalStream:
+    """Open a folder of files as a stream, each of which is read in Python."""
+    files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
+    return read_files(files.where(of_source(source)).select(*file_columns(source.folder)), read)
+
+
+def _check_some(source: ParquetSource, schema: EventSchema) -> None:
+    """See that one of the first files has id and time, since those of before a column came lack it."""
+    faults: list[MissingColumn] = []
+    for path in sorted(readable_files(source.folder, source.subfolders))[:_FILES_LOOKED_AT]:
+        try:
+            check_parquet(path, schema, source.arrival)
+        except MissingColumn as error:
+            faults.append(error)
+        else:
+            return
+    if faults:
+        raise faults[0]
+
+
+def list_files(reader: DataStreamReader, path: str) -> DataFrame:
+    """Return a stream of the files of a folder, none of which is opened."""
+    return reader.schema(_FILE).format("binaryFile").load(path)
+
+
+def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
+    """Return a stream of files whose rows are read in Python.
+
+    Args:
+        files: the columns of `file_columns`; the stream has one row for each file.
+        read: reads one file, given its path, when it was modified, in ms since the epoch, and the event schema.
+    """
+
+    def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
+        for batch in batches:
+            for file in batch.to_pylist():
+                yield from read(found_location(plain_path(file[SOURCE])), file[SOURCE_ORDER], schema)
+
+    return ArrivalStream(files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows)
+
+
+def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
+    """Open a folder of JSON or CSV files as a stream."""
+    if schema.records is not None:
+        return open_files(spark, source, lambda path, modified_ms, schema: _records(path, modified_ms, schema, source))
+    reader = file_reader(spark, source.max_files_per_trigger)
+    # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
+    text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
+    lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns(source.folder))
+    lines = lines.coalesce(spark.sparkContext.defaultParallelism)
+    kind = source.file_format
+
+    def read(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
+        rows = line_reader(kind, without_made_id(schema), header=None)(map(_with_paths, batches))
+        return with_made_ids(rows, schema, source.folder)
+
+    return ArrivalStream(lines, read)
+
+
+def _records(path: Path, modified_ms: int, schema: EventSchema, source: TextSource) -> RecordBatches:
+    return with_made_ids(record_arrivals(path, modified_ms, without_made_id(schema)), schema, source.folder)
+
+
+def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with file addresses as plain paths."""
+    source = rows.column(SOURCE).dictionary_encode()
+    plain = pa.array(map(plain_path, source.dictionary.to_pylist()), pa.string()).take(source.indices)
+    return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
+
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_MOMENTS = (DateType, TimestampType, TimestampNTZType)
+
+
+def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
+    """Open a Delta table as a stream, in the order of a column.
+
+    Raises:
+        BucketsError: a column is missing, or the arrival column has a type without an order.
+    """
+    assert source.arrival is not None
+    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    frame = reader.format("delta").load(source.path)
+    columns = to_arrow_schema(frame.schema)
+    readable = without_made_id(schema)
+    there = reachable(readable.field_names, columns)
+    check_columns(there, schema, source.path, source.arrival)
+    fields = [
+        (_column(name, columns) if name in there else F.lit(None).cast("string")).alias(field_column(index))
+        for index, name in enumerate(readable.field_names)
+    ]
+    order = _order(frame, source)
+    missing = F.lit(f"{source.arrival}: is missing or null, and gives the arrival order")
+    known = F.coalesce(order, F.lit(0).cast("long"))
+    origin = [F.lit("").alias(SOURCE), known.alias(SOURCE_ORDER), known.alias(POSITION)]
+    rows = frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields)
+
+    def pick(batches: Iterable[pa.RecordBatch], of_batch: EventSchema) -> Iterator[pa.RecordBatch]:
+        wanted = without_made_id(of_batch)
+        return with_made_ids((with_fields_of(batch, readable, wanted) for batch in batches), of_batch)
+
+    return ArrivalStream(rows, pick, lambda wanted: wanted.field_names, schema)
+
+
+def _column(name: str, columns: pa.Schema) -> Column:
+    """Return a column, or the field to which its name is the path; of structs in a list, all of theirs."""
+    array = None if name in columns.names else array_path(name)
+    outermost, *inside = [name] if name in columns.names else to_list(name)
+    column = _stepped(F.col("`" + str(outermost).replace("`", "``") + "`"), inside)
+    return column if array is None else F.transform(column, lambda element: _stepped(element, array.steps))
+
+
+def _stepped(column: Column, steps: Sequence[Step]) -> Column:
+    for step in steps:
+        column = column.getField(step) if isinstance(step, str) else F.get(column, F.lit(step))
+    return column
+
+
+def _order(frame: DataFrame, source: DeltaSource) -> Column:
+    """Return the arrival column as an integer; moments in microseconds."""
+    assert source.arrival is not None
+    column = _column(source.arrival, to_arrow_schema(frame.schema))
+    kind = frame.select(column.alias(source.arrival)).schema[0].dataType
+    if isinstance(kind, _MOMENTS):
+        return F.unix_micros(column.cast(TimestampType()))
+    if isinstance(kind, DecimalType) and kind.scale == 0:
+        return column.try_cast("long")
+    if not isinstance(kind, _INTEGERS):
+        message = (
+            f"events {source.path}: column {source.arrival!r} is of type {kind.simpleString()} and cannot be "
+            "source.arrival; name a column of whole numbers, dates or timestamps"
+        )
+        raise BucketsError(message)
+    return column.cast("long")
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """Return how Spark's own Kafka client is set up.
+
+    By its defaults Spark notices only after minutes that no broker answers; we wait out what it reports then.
+    """
+    reached = {f"kafka.{name}": value for name, value in kafka.java().items()}
+    return reached | {
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "10000",
+        "fetchOffset.numRetries": "1",
+        "kafkaConsumer.pollTimeoutMs": "20000",
+        # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
+        "kafka.fetch.max.wait.ms": "10",
+        "kafka.isolation.level": kafka.isolation,
+    }
+
+
+_BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
+"""The columns of Spark that have what lies beside the value of a message."""
+
+
+def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettings | None) -> TopicValues:
+    """Return what reads the values of a topic in the tasks, which ask the registry for schemas that are not known yet.
+
+    Args:
+        source: the topic.
+        checkpoint: of the job.
+        registry: how it is reached; None where values need none.
+    """
+    return TopicValues(source, checkpoint, None if registry is None else Registry(registry).schema)
+
+
+def _names(generations: Mapping[str, int]) -> Column:
+    """Return what the generation of the topic of a message is called; of one that is not known it is the first."""
+    named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
+    names = F.create_map(*(F.lit(text) for pair in named.items() for text in pair)) if named else None
+    return F.col("topic") if names is None else F.coalesce(names[F.col("topic")], F.col("topic"))
+
+
+def subscription(topics: TopicSelection) -> dict[str, str]:
+    """Return how Spark is told which topics it reads."""
+    if topics.pattern is None:
+        return {"subscribe": ",".join(topics.names)}
+    return {"subscribePattern": topics.expression}
+
+
+def open_topics(
+    spark: SparkSession,
+    source: KafkaSource,
+    kafka: KafkaSettings,
+    values: TopicValues,
+    schema: EventSchema,
+    generations: Mapping[str, int],
+) -> ArrivalStream:
+    """Open topics: messages in the order of partition, topic and offset; a value is one event.
+
+    Args:
+        spark: the session.
+        source: the topic, and how it is read.
+        kafka: how Kafka is reached.
+        values: what reads its values.
+        schema: what an event is.
+        generations: by topic, the number of its generation, from 1; left out of topics that are not known yet.
+    """
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
+    reader = reader.options(**subscription(source.selection))
+    reader = reader.option("startingOffsets", source.starting_offsets)
+    reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+
+    def columns(schema: EventSchema) -> list[str]:
+        return columns_beside_value(schema, source.envelope)
+
+    beside = columns(schema)
+    reader = reader.option("includeHeaders", HEADERS in beside)
+    messages = reader.load().select(
+        F.col("value").alias(RAW),
+        F.format_string("%s[%d]", _names(generations), "partition").alias(SOURCE),
+        F.col("partition").cast("long").alias(SOURCE_ORDER),
+        F.col("offset").alias(POSITION),
+        F.unix_millis("timestamp").alias(INGESTED),
+        *(F.col(_BESIDE_VALUE[name]).alias(name) for name in beside),
+    )
+
+    def normalise(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
+        batch_id, terms = batch_of_task(), terms_of_task()
+        return (values.read(rows, schema, batch_id, terms) for rows in batches)
+
+    return ArrivalStream(messages, normalise, columns, schema)
+
+
+def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
+    """Open the source of a job.
+
+    Raises:
+        BucketsError: the id or the time of events has no column.
+    """
+    schema = job.event_schema
+    match job.settings.source:
+        case KafkaSource() as source:
+            assert job.settings.kafka is not None
+            numbers = TopicGenerations(job.checkpoint).numbers(source.all_topics)
+            values = topic_values(source, job.checkpoint, job.settings.kafka.registry)
+            return open_topics(spark, source, job.settings.kafka, values, schema, numbers)
+        case DeltaSource() as source:
+            return open_delta(spark, source, schema)
+        case ParquetSource() as source:
+            return open_parquet(spark, source, schema)
+        case TextSource() as source:
+            return open_text(spark, source, schema)
+        case source:
+            raise NotImplementedError(source.kind)
