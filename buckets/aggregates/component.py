@@ -1,4 +1,4 @@
-"""Components: of what aggregates are made, and what the kernel has computed of each at some events."""
+"""The components that aggregates are made of, and what the kernel has computed of each at some events."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple

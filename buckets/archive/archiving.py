@@ -1,9 +1,4 @@
-"""Extends the archive of a job by what has been scored since.
-
-Arrivals as rows of the archive, and rows of the archive as arrivals.
-The history of a job.
-Events looked up by their ids in the archive of a job.
-"""
+"""Extends the archive of a job by what has been scored since, and reads events back from it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass

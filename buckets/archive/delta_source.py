@@ -1,7 +1,4 @@
-"""The rows of a Delta table that a job has read, in the order of its arrival column.
-
-Events of a file, a folder of files or a Delta table as arrivals, in the order in which they count, without Spark.
-"""
+"""Reads a Delta table in the order of its arrival column, and opens files or tables of events without Spark."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""What each batch of a job was scored with: rules, lists and settings, as its checkpoint has recorded them.
-
-What fields were called in the batches of a job, where imports of its state have given some of them other names.
-"""
+"""What each batch of a job was scored with: rules, lists and settings, under the names that fields had then."""
 
 import copy
 from bisect import bisect_right

@@ -1,9 +1,4 @@
-"""What a job has read, read once more: the arrivals of each batch, by where the stream was cut.
-
-How many events a file, a folder of files or a Delta table has, about, without reading them.
-
-The messages of a topic that a job has read, from the audit's table of them.
-"""
+"""Reads again what a job has read: the arrivals of each batch, from files, a Delta table or the audit of a topic."""
 
 import contextlib
 import json

@@ -1,8 +1,6 @@
-"""The tables of the audit: their columns with comments, the checks of their rows, and how repeats are recognised.
+"""The tables of the audit: columns with comments, checks of rows, and messages of topics as rows.
 
-What the schema of messages says of single fields, as checks of the rows of the audit's tables.
-
-Messages of topics into rows of tables, or why they do not fit, a record batch at a time.
+A message is read by the schema of its output. One that does not fit is kept as it came, with a `fault` that says why.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,8 +1,6 @@
-"""Backfills of a running job, as its driver sees them: requests, the chunks that a thread builds, and the pace.
+"""The backfills of a running job, as its driver sees them: requests, chunks that a thread builds, and the pace.
 
-The thread extends the archive, and writes chunks ahead of the shards, so many that none waits for it and no more.
-
-Turns the archive into the chunks of a fill, in the order of arrival.
+The thread extends the archive and writes chunks ahead of the shards, just so many that none has to wait.
 """
 
 import contextlib

@@ -4,10 +4,8 @@
     CHECKPOINT/buckets/fills/3/000000042.arrow  a chunk: a row a shard, with its events as `fan_out` packs them
     CHECKPOINT/buckets/fills/3/whole.json       how many chunks there are, once all are written
 
-A chunk is written whole or not at all. Tasks read it, each its own row.
-
-How far the backfills of a job are, by what its checkpoint says; nothing is taken from a job that runs.
-How many rows of history a batch takes in, so that it takes no more than half as long again as usual.
+A chunk is written whole or not at all. Tasks read it, each its own row. The pace bounds how many rows a batch takes in,
+so that it takes no more than half as long again as usual.
 """
 
 import json

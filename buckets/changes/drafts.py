@@ -1,4 +1,4 @@
-"""Drafts of rules: a rule as it was typed, saved beside those of a job under an id that nothing in force has."""
+"""Drafts of rules: a rule as it was typed, saved under an id that no rule in force has."""
 
 from buckets.changes.origin import JobRules
 from buckets.changes.typed_rule import TypedRule

@@ -1,7 +1,4 @@
-"""The entries of a job's lists: what a list has for a key, and changes of lists that are in topics.
-
-Verdicts that people give, written where a job keeps them.
-"""
+"""The entries of a job's lists, and the verdicts that people give: read, checked and written."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

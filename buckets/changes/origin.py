@@ -1,8 +1,4 @@
-"""Where the rules of a configuration are kept, as the commands of `buckets rules` read and change them.
-
-The rules where a job reads them.
-A rule where a job reads it, with what is known of it, as programs get it.
-"""
+"""Where the rules of a configuration are kept (file, table or topic), as commands read and change them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

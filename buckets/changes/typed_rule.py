@@ -1,4 +1,4 @@
-"""A rule as somebody types it: read, and what the checks and tests of rule files say of it."""
+"""A rule as somebody types it, with what checks and tests of rule files find in it."""
 
 import re
 from collections.abc import Iterator

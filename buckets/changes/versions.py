@@ -1,10 +1,4 @@
-"""Versions of a job's rules: read from its checkpoint, and what has changed with each.
-
-What a rule on trial has raised so far, before it is released.
-Rules that somebody names.
-
-Since when the rules of an origin are complete, or why that cannot be said of them.
-"""
+"""Versions of a job's rules: what changed with each, what rules on trial raised, and since when they are complete."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,4 @@
-"""What the state of a checkpoint is built from: what may change under it, what may not, and how each is said.
-
-The terms of a batch.
-"""
+"""What the state of a checkpoint is built from: what may change under it and what may not; and the terms of a batch."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,16 +1,11 @@
-"""Which version of the rules evaluates which batch, which versions of the lists it sees, and under which terms.
+"""Which rules, lists and terms each batch is scored with, so that a batch that runs again after a crash finds the same.
 
     CHECKPOINT/buckets/terms/000000017.json    the terms from this batch on, until the next such file
     CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again when it has run
 
-A batch that is run again after a crash finds its record, and so its rules and its terms.
-
-The first record of a batch is on the disk, with its name, before the batch runs, and what the batch before has
-written
-there too. The second one replaces it, and its name waits for the next batch: if the machine fails in between, Spark's
-note that the batch has ended, which comes later, is lost as well, and the batch is run again.
-
-Records of one kind in a folder, each a file that is called by its number.
+The first record of a batch is on the disk, with its name, before the batch runs, and so is all that the batch before
+has written there. The second record replaces it, and its name waits for the next batch: if the machine fails in
+between, Spark's note that the batch has ended, which comes later, is lost as well, and the batch runs again.
 """
 
 import json

@@ -1,15 +1,11 @@
-"""Where the stream was cut into batches, and what scored each of them; kept for good.
+"""Where the stream was cut into batches and what scored each of them, kept for good; and the order of arrivals.
 
     CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written, each with a checksum
 
-Records of batches are there to run a batch again, and old ones are forgotten. This is what an archive needs to say
-years later which batch an arrival was in, and by which rules and lists it was scored. Lines are written for a hundred
-batches at a time; until then the records of these batches say the same.
-
-A crash can leave the beginning of a line; its batch is run again then, and has a line of its own. So no batch is
-missing up to the last one that Spark knows to be done, unless a line or a record was damaged.
-
-The order in which events arrive, where the source has it in its rows or files.
+Records of batches serve to run a batch again and are forgotten. An archive needs to say years later which batch an
+arrival was in, and by which rules and lists it was scored. Lines are written for a hundred batches at a time; until
+then the records of these batches say the same. A crash can leave the beginning of a line; its batch runs again then,
+and gets a line of its own.
 """
 
 import itertools

@@ -1,12 +1,10 @@
-"""State that the driver keeps besides the shards', as files: what each batch has changed, and now and then all of it.
+"""The state that the driver keeps besides the shards', as files; and all records of a checkpoint together.
 
     CHECKPOINT/buckets/driver/000000042.changes   what batch 42 has changed; no file where it has changed nothing
     CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
 
-So the state after any batch to which Spark can go back can be read. A file is a checksum, then an Arrow stream, which
-names the file of changes before it; the record of a batch names the newest.
-
-A checkpoint.
+The state after any batch to which Spark can go back can be read. A file is a checksum and an Arrow stream, which names
+the file of changes before it; the record of a batch names the newest.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""What a checkpoint was made for: its identity and the basis of its last start, in `CHECKPOINT/buckets/job.json`.
-
-The imports by which the state of a checkpoint came from others, in `CHECKPOINT/buckets/imports.json`.
-"""
+"""What a checkpoint was made for (`buckets/job.json`), and the imports of its state (`buckets/imports.json`)."""
 
 import uuid
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,8 @@
     CHECKPOINT/buckets/lists/NAME/000000017.json   version 17: what has changed since version 16, and its base, 15
     CHECKPOINT/buckets/lists/faults.json           what is wrong with lists at the moment
 
-The driver writes them, and tasks read them by the versions that their batch is recorded with. One that has read
-version 16 reads one small file more to have version 17. The record of a version with a base has a checksum of that.
+The driver writes them; tasks read the versions that their batch is recorded with. A task that knows version 16 reads
+one small file more for version 17.
 """
 
 from collections.abc import Callable, Iterator, Mapping

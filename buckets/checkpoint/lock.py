@@ -1,9 +1,4 @@
-"""A checkpoint belongs to one process at a time, however many start on it at the same moment.
-
-Takes a checkpoint in a file system for one process.
-
-Takes a checkpoint in an object store for one process, by a lease that is renewed as long as the process lives.
-"""
+"""Locks a checkpoint for one process at a time: by a lock file, or in an object store by a lease that is renewed."""
 
 import contextlib
 import fcntl

@@ -1,8 +1,4 @@
-"""A checkpoint that was moved or copied: the places that Spark has written down whole are brought to where it is now.
-
-What Spark says of its state names the file of the state's schema from the root on. Such a checkpoint would not be read
-any more where it has been moved, and where it was copied as long as the original is there.
-"""
+"""Moves a checkpoint: rewrites the absolute paths in which Spark names the schema of its state."""
 
 import json
 from collections.abc import Iterator

@@ -1,10 +1,4 @@
-"""Reads and writes the records of a checkpoint, each with a checksum, and says in one line what is wrong with one.
-
-Records with a checksum of what they hold, so that damage is noticed by whoever reads them.
-Files of a source that were gone when their batch was run.
-A folder of tables that belongs to one checkpoint, which the file `_buckets.json` in it names.
-What asks a running job to fill in the history of a rule.
-"""
+"""Reads and writes the records of a checkpoint, each with a checksum; damage is reported in one line."""
 
 import hashlib
 import json

@@ -1,10 +1,8 @@
-"""Spark's notes of how far each batch reads the topics of a query; changed only when a topic was renewed or is gone.
+"""Spark's notes of how far each batch has read the topics of a query; changed where a topic is new or gone.
 
 CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
 CHECKPOINT/spark/commits/17   written when it has ended
 CHECKPOINT/spark/sources/0/0  where batch 0 begins
-
-The two folders of a checkpoint.
 """
 
 import json

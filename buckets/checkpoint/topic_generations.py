@@ -1,10 +1,8 @@
-"""Which topics a checkpoint reads. A topic that was deleted and created again is another *generation* of its name.
+"""Which topics a checkpoint reads, and how far. A topic that was created again is another *generation* of its name.
 
     CHECKPOINT/buckets/topics.json  by topic, its generations: id, first batch, where they begin and end
 
 Offsets begin anew with each generation, so an offset means nothing without the id of its topic.
-
-How far a topic of one partition has been read, and which topic it was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

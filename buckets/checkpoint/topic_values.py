@@ -1,7 +1,6 @@
 """Reads values and keys of a source topic as the configuration says they are written, from the topic or its audit.
 
-The schemas that messages were written with, as a registry has said them, so that it is asked for each only once.
-How the values of a batch were read, beside their own schemas.
+The schemas that messages were written with are kept, so that a registry is asked for each only once.
 """
 
 from bisect import bisect_right

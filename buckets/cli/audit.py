@@ -1,7 +1,4 @@
-"""The command `buckets audit`: topics as Delta tables.
-
-The command `buckets archive`.
-"""
+"""The commands `buckets audit` and `buckets archive`: topics as Delta tables, and the archive extended."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,7 +1,4 @@
-"""The report of a backtest on the terminal.
-
-The command `buckets backtest`.
-"""
+"""The command `buckets backtest`, and its report on the terminal."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,10 +1,8 @@
-"""A `buckets` command as a child process, which ends with this one whatever happens.
+"""A `buckets` command as a child process that ends with this one, whatever happens.
 
-The child reads its standard input, which stays empty. When that closes, because the child is asked to end or because
-its parent has died, it interrupts itself, as Ctrl-C would. It has a session of its own, so that a Ctrl-C at the
-terminal reaches only the parent.
-
-Runs a command as the child of another process, and ends with it.
+The child reads its standard input, which stays empty. When that closes, because the child is asked to end or its
+parent has died, it interrupts itself, as Ctrl-C would. It has a session of its own, so that a Ctrl-C at the terminal
+reaches only the parent.
 """
 
 import contextlib

@@ -1,9 +1,4 @@
-"""All commands by name, each imported when it is asked for: none waits for what others need.
-
-What `--help` lists of them is read from their files, so that it waits for none of them.
-
-The command `buckets`.
-"""
+"""The command `buckets`: all commands by name, each imported only when it runs; `--help` reads their files instead."""
 
 import ast
 import signal

@@ -1,8 +1,4 @@
-"""An explanation as text, 80 columns wide.
-
-An explanation as a page, with a chart of each window.
-The command `buckets explain`.
-"""
+"""The command `buckets explain`: an explanation as text, as a page with charts, or as JSON."""
 
 from pathlib import Path
 from typing import Annotated

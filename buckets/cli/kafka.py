@@ -1,7 +1,4 @@
-"""The commands `buckets kafka start`, `stop`, `status` and `topics`; `send` has a module of its own.
-
-The command `buckets kafka send`.
-"""
+"""The commands `buckets kafka start`, `stop`, `status`, `topics` and `send`."""
 
 import signal
 import threading

@@ -1,8 +1,4 @@
-"""Options that several commands take, and how their values are read; an error names the option.
-
-The option `--list`.
-The option `--schema`.
-"""
+"""Options that several commands take, and how their values are read; an error names the option."""
 
 import getpass
 import os

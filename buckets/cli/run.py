@@ -1,7 +1,4 @@
-"""The command `buckets run`: the main job.
-
-The log of a job for machines.
-"""
+"""The command `buckets run`: the main job, with its log as text or JSON."""
 
 import contextlib
 import traceback

@@ -1,7 +1,4 @@
-"""The command `buckets mcp`: tools by which an assistant reads a job, explains its alerts and proposes drafts.
-
-The command `buckets console`.
-"""
+"""The commands `buckets mcp` and `buckets console`: tools for an assistant, and pages for people."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
-"""Has a job begin anew in its own process, once the object store answers again that has kept it from its lease.
+"""Starts a job anew in its own process once the object store answers again that has cost it its lease.
 
-Who cannot renew a lease must write nothing more, and whatever has begun to write, in any thread of this process or of
-Spark, must end before others may take the lease. So the JVM is killed, and the same command takes the place of this
-process. It waits for the store, takes the lease if nobody has, and goes on with the batch that was not done.
+A job that cannot renew its lease must write nothing more, in any thread of this process or of Spark. So the JVM is
+killed, and the same command takes the place of this process. It waits for the store, takes the lease if nobody has,
+and goes on with the batch that was not done.
 """
 
 import contextlib

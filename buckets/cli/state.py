@@ -1,7 +1,4 @@
-"""The commands `buckets state stats` and `buckets state show`; `export` and `import` are in `cli/state.py`.
-
-The commands `buckets state export` and `buckets state import`.
-"""
+"""The commands `buckets state stats`, `show`, `export` and `import`."""
 
 import json
 from pathlib import Path

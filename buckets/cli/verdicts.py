@@ -1,7 +1,4 @@
-"""The command `buckets verdict`: what a person has found about an alert, or about an event that raised none.
-
-The command `buckets verdicts`.
-"""
+"""The commands `buckets verdict` and `verdicts`: what people have found about alerts and events."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The command `buckets watch`: what a running job is doing, refreshed until it is interrupted.
-
-The status of a job as tables for a terminal, and as plain lines.
-"""
+"""The command `buckets watch`: what a running job is doing, refreshed until it is interrupted."""
 
 import time
 from pathlib import Path

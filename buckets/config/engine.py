@@ -1,9 +1,4 @@
-"""The settings that decide results: how many shards, what happens to events that break the order, how precise.
-
-Features that look at single events need these as they were.
-
-How precise windows are.
-"""
+"""The settings that decide results: shards, precision of windows, and what happens to events that break the order."""
 
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Parts of a configuration. Their texts may name environment variables, so that no file needs to hold a password."""
+"""Parts of a configuration, whose texts may name environment variables, so that no file needs to hold a password."""
 
 import os
 import re

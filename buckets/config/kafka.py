@@ -1,7 +1,4 @@
-"""How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka.
-
-What settings of a client must be so that one can be made of them.
-"""
+"""How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka."""
 
 import ssl
 from pathlib import Path

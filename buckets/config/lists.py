@@ -1,4 +1,4 @@
-"""The lists of a job: where each comes from, and that there is none that rules look into and the job does not have."""
+"""The lists of a job: where each comes from, and a check that the lists of rules are there."""
 
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal

@@ -1,7 +1,4 @@
-"""Where results go, and how tables are kept.
-
-Where alerts go over HTTP.
-"""
+"""Where results go: tables and how they are kept, topics, and a webhook for alerts."""
 
 import base64
 import binascii

@@ -1,11 +1,4 @@
-"""What stands in a job's configuration file: where events come from, which rules evaluate them, where results go.
-
-Where the verdicts of a job are kept.
-Sizes as people write them (`256MiB`, `1.5GiB`, `4096`) and as the engine counts them.
-The settings that bound where a shard's state lies.
-The console of a job.
-Where a job tells how it is.
-"""
+"""A job's configuration file: where events come from, which rules evaluate them, where results go."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Where transactions come from: a class for each kind of source, which says what can be done with one of it.
-
-Which topics a query reads.
-"""
+"""Where events come from: a class for each kind of source, which says what can be done with it."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

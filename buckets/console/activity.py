@@ -1,7 +1,4 @@
-"""What a console does: requests with how long they took, streams that are open.
-
-The last hour of a job.
-"""
+"""What a console does itself: requests and their times, open streams, and the last hour of the job."""
 
 import threading
 from collections import Counter, deque

@@ -1,7 +1,4 @@
-"""The console as an application: which page answers which address, and who may ask it.
-
-A console that listens on an address, and serves its pages until it is interrupted.
-"""
+"""The console as an application: which page answers which address, who may ask, and serving it."""
 
 import contextlib
 import socket

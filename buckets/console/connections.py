@@ -1,7 +1,7 @@
-"""How long a connection may take to send a request or to read an answer, and how many there are at once.
+"""Limits how long a connection may take to send a request or to read an answer, and how many there are at once.
 
-uvicorn waits for the end of a request for as long as a client likes. So whoever began many and ended none would take
-all descriptors of this process, and nobody would be shown a page any more.
+uvicorn waits for the end of a request as long as a client likes: one who begins many and ends none would take all
+descriptors of this process.
 """
 
 import asyncio

@@ -1,9 +1,4 @@
-"""Who looks at the console, what they may do, and how the console knows them again.
-
-What each request passes before a page sees it.
-
-The documentation under `/docs`, where it was built.
-"""
+"""Who looks at the console and what they may do; what each request passes before a page sees it."""
 
 import base64
 import hashlib

@@ -1,8 +1,4 @@
-"""Pages from templates: what all of them are given, and how what goes wrong is shown.
-
-What all pages of a console share.
-Streams of changes to a page.
-"""
+"""Pages from templates: what every page is given, how errors are shown, and streams of changes."""
 
 import asyncio
 import hashlib

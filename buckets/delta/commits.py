@@ -1,10 +1,7 @@
-"""The commits of a Delta table, read and written one by one, without listing the log.
+"""Reads and writes the commits and files of a Delta table one by one, without listing the log.
 
-A library that commits lists the log, more than once, so that an append costs the more the longer the log is. Who
-knows
-the newest version needs no list: the next commit is the file of the next number, which only one writer can make.
-
-A file of a Delta table.
+A library that commits lists the log, so an append costs the more the longer the log is. A writer that knows the newest
+version needs no list: the next commit is the file of the next number, which only one writer can make.
 """
 
 import contextlib

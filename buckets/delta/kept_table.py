@@ -1,12 +1,8 @@
 """A Delta table that one application appends to, batch by batch, at a cost that does not grow with its log.
 
 The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the
-commit
-of the next version, with the number of its batch; further rows may lie in files that others have written. Where that
-version exists already, another writer was faster: its commit is read, and says whether the batch is in the table
-already, or whether the next version has to be tried.
-
-Numbered appends to a Delta table, each of which happens once, even if several writers try.
+commit of the next version, with the number of its batch. Where that version exists already, another writer was faster:
+its commit says whether the batch is in the table, or whether the next version has to be tried.
 """
 
 import time

@@ -1,11 +1,8 @@
 """Keeps Delta tables short while a job appends to them: joins small files, writes checkpoints, lets old files go.
 
-A thread of its own does it, for a small share of the time, so that no batch waits for it. Nothing of it is needed for
-results to be right, and all of it is a commit or nothing: killed anywhere, it is taken up by the next start. What
-goes
-wrong is said in a line and tried again.
-
-Joins the small files of a Delta table, while others append to it and read it.
+A thread of its own does it, for a small share of the time, so that no batch waits for it. Results do not depend on it.
+Each step is a commit or nothing: killed anywhere, it is taken up by the next start. Faults are reported in a line and
+tried again.
 """
 
 import contextlib

@@ -1,10 +1,6 @@
-"""Opens a Delta table that is whole, and says in one line which one is not, or which store does not answer.
+"""Opens, makes and queries Delta tables without Spark; damage and stores that do not answer become one line.
 
-What the library does with a table goes by `tried` or `through_store`, so that a store that does not answer is one
-line
-wherever it is met, after it has been asked again for a while.
-
-Delta tables asked in SQL without Spark.
+What the library does with a table goes through `tried` or `through_store`, which ask a store again for a while.
 """
 
 import re

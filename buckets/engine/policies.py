@@ -1,15 +1,9 @@
-"""What the policies of rules remember of keys: one entry for a group and key, in the map `policies` of a store.
+"""Alert policies in a shard: what they remember of keys, one entry for a group and key, and what they hold back.
 
 An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`, with what
 other policies remember after the four numbers, by their fields. It is by rule and not by version of a rule: a new
-version goes on where the old one was. An entry of another generation of its group is ignored, as the timelines of
-that
-generation are. Rules that the group does not have any more go with the next change; the entry goes when its key is
-evicted.
-
-When rules with `reset_on_alert` last fired, by key.
-
-Alert policies.
+version goes on where the old one was. An entry of another generation of its group is ignored, as its timelines are.
+Rules that the group no longer has go with the next change; the entry goes when its key is evicted.
 """
 
 import hashlib

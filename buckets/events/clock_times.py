@@ -1,9 +1,6 @@
-"""Times as clocks and calendars show them, as text: in ISO 8601, or in a format of codes of `strptime`.
+"""Times as text, in ISO 8601 or in a format of `strptime` codes, and the units that event times are counted in.
 
 A whole column is read by Arrow where that is sure to read as Python does; otherwise each different text is read once.
-
-Dates, timestamps and times of day as text, for fields that are declared as a `string`.
-Units in which event times are counted, and which of them would fit where times are not plausible in the declared.
 """
 
 import re

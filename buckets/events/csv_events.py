@@ -1,12 +1,8 @@
-"""Events written as CSV, one record a line, into columns of text.
+"""Reads events written as CSV, one record a line, into columns of text.
 
 The names of the columns stand in the event schema, or in a header line that each file has. A header line that cannot
-be
-read is a dead letter, and so are all records of its file.
-
-Reads CSV line by line, so that each line keeps its number and one broken line spoils no other.
-Numbers in CSV as they are declared.
-Turns lines of bytes into numbered lines of text, in the same way for every source that is made of lines.
+be read is a dead letter, and so are all records of its file. Each line keeps its number, and one broken line spoils no
+other.
 """
 
 import csv

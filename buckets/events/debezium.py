@@ -1,14 +1,11 @@
-"""Changes of rows of a database, as Debezium writes them: the row as it is from then on is the event.
+"""Reads changes of database rows as Debezium writes them: the row as it is from then on is the event.
 
 A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event. One that was deleted (`d`), a
-table
-that was emptied (`t`), a message in the log of the database (`m`) and a tombstone are none, and skipped. In JSON
-there
-may be `schema` and `payload` around it all, as Kafka Connect writes it; the schema says what decimals and times are.
+table that was emptied (`t`), a message in the log of the database (`m`) and a tombstone are none, and skipped. In JSON
+there may be `schema` and `payload` around it all, as Kafka Connect writes it; the schema says what decimals and times
+are.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
-
-An event schema as text, made of the schema that messages are written with.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The declared fields of messages in a binary format, those of each schema decoded together, back in their order.
-
-The prefix that values have whose schemas lie in a registry.
-"""
+"""The declared fields of messages in a binary format, those of each schema decoded together, back in their order."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,7 @@
-"""Envelopes around the values of messages: the fields of an event lie in one part of them, and others beside it.
+"""Envelopes around the values of messages (CloudEvents in both modes), and keys that are written in a format.
 
-What an envelope says of its event may be a field too, whose origin is `envelope.` and the path to it. It is read as a
-column that is called like the origin.
-
-Events as CloudEvents describes them, in both of its modes.
-Keys of messages that are written in a format.
+The fields of an event lie in one part of an envelope, and others beside it. What an envelope says of its event may be
+a field too, whose origin is `envelope.` and the path to it.
 """
 
 import json

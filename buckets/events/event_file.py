@@ -1,7 +1,4 @@
-"""One file of events: what is checked of it, and its rows, in parts of N lines of text.
-
-How a file of JSON is laid out, where it is not one object a line, and what to write for it.
-"""
+"""Checks a file of events, and reads its rows in parts of N lines of text."""
 
 import codecs
 import contextlib

@@ -1,11 +1,8 @@
-"""Events written as JSON, one object a text, into columns of text: each number with the very digits that were written.
+"""Reads events written as JSON, one object a text, into columns of text: each number with the digits that were written.
 
 Most texts are decoded by msgspec, which leaves fractions as they are written, makes integers of any size, and passes
-over fields that nobody asks for. What it refuses goes to `json_events`, which decides whether the text is an event
-and
+over fields that nobody asks for. What it refuses goes to `read_object`, which decides whether the text is an event and
 says why not; so does what msgspec would let pass: a field that is given twice, and nesting without end.
-
-Reads one JSON object as Python's own `json` does, with numbers as text, or says why a text is not one.
 """
 
 import json

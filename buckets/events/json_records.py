@@ -1,9 +1,7 @@
-"""Files of JSON that are one value with a list of events in it: `{"Records": […]}`, or one array.
+"""Reads files of JSON that are one value with a list of events in it: `{"Records": […]}`, or one array.
 
-Such a file is read whole, and cut into the texts of its records, which are then read as lines are. So each keeps the
+Such a file is read whole and cut into the texts of its records, which are then read as lines are. So each keeps the
 digits that were written, and has its number in the list as its position.
-
-Members of a JSON object as they are written, so that what lies in them can be read by itself.
 """
 
 import json

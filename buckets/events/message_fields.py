@@ -1,11 +1,9 @@
-"""Fields of a message that do not lie in its value: in its key, in its headers, or its time, which the broker knows.
+"""Fields of a message that do not lie in its value: in its key or headers, or its time; and ids that are made.
 
 A header is text in UTF-8, which becomes what the event schema says, as text in JSON does, and so is a key that is not
 written in a format (`envelope`). A header that is not there is null; of one that is given several times the last
-counts, as in Kafka's own clients.
-
-Ids of events whose data have none, made where events are read; from there on they are ids like any others.
-What the times of many events show together.
+counts, as in Kafka's own clients. Ids of events whose data have none are made where events are read; from there on
+they are ids like any others.
 """
 
 import os

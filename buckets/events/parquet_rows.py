@@ -1,13 +1,8 @@
-"""Rows of a Parquet file in the types they were written with, each file by its own schema.
+"""Reads rows of a Parquet file in the types they were written with, each file by its own schema.
 
-Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds,
-unsigned
-and wide numbers, a second file whose amounts have more digits. So Spark only says which files there are, and they are
-read here.
-
-Values of fields that stand in the names of folders.
-The order of a source's rows.
-Rows of an Arrow table as arrivals, in the types that they have there.
+Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds, unsigned
+and wide numbers, a second file whose amounts have more digits. So Spark only lists the files, and they are read here,
+with the values that stand in the names of folders.
 """
 
 import os

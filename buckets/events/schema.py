@@ -1,7 +1,4 @@
-"""The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures.
-
-How an event is identified.
-"""
+"""The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,9 +1,6 @@
-"""The files of a source's folder, and those of them that are not read, with the reason.
+"""Lists the files of a source's folder, and opens them as text; the others are named with the reason.
 
 Names that begin with `_` or `.` are passed over: other programs mark incomplete files and files without data by them.
-
-What reads lines of JSON or CSV as events, wherever the lines come from.
-Text files, which may be compressed, as they are opened wherever Spark does not read them.
 """
 
 import io

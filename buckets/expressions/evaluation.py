@@ -1,7 +1,4 @@
-"""Evaluates expressions on columns, exactly, with SQL's three values; `decimals` computes with the numbers.
-
-`LIKE`.
-"""
+"""Evaluates expressions on columns, exactly, with SQL's three values; `number_functions` computes with the numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

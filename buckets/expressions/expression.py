@@ -1,8 +1,4 @@
-"""An expression as a tree.
-
-Writes expressions as SQL, which reads back as the same expression.
-One form for expressions that say the same in another order or spelling.
-"""
+"""An expression as a tree; its SQL, which reads back as the same tree; and one form for what says the same."""
 
 import functools
 import re

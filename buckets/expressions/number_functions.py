@@ -1,4 +1,4 @@
-"""The functions of numbers that SQL does not have, on columns of decimals.
+"""Exact arithmetic on columns of decimals, and the functions of numbers that SQL does not have.
 
 `ratio(a, b)`
     a / b.
@@ -9,10 +9,6 @@
     where anything is, where a latitude is not in -90 to 90 or a longitude not in -180 to 180, and for less than no
     time. `FASTEST_KMH` is the most that comes out, just short of the speed of light: so fast is who was in two
     places at one time. Whoever stays where they were goes at 0, and in no time too.
-
-Distances on the Earth, the same to the last bit on every machine.
-
-Columns of decimals, and exact arithmetic on them.
 """
 
 import functools

@@ -6,8 +6,6 @@
 
 Conditions that mean different things read differently: brackets stand around all that could be taken apart in another
 way, and a text that could be taken for something else stands in quotes.
-
-What kinds of values the parts of an expression have, and whether they go together.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Where rules and lists come from while a job runs: files, tables, topics; each feed of rules and of a list is one.
-
-What is read whole, at the start and after each change.
-"""
+"""Where rules and lists come from while a job runs: a feed for each file, table or topic."""
 
 import time
 from abc import ABC, abstractmethod

@@ -1,8 +1,4 @@
-"""Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait.
-
-A list in a CSV or YAML file, or in a Delta table, that is read whole.
-A list in a topic.
-"""
+"""Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait."""
 
 import json
 import threading

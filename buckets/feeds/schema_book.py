@@ -1,12 +1,8 @@
 """Follows the files of the event schema and of values in Protobuf, and says under which terms the next batch begins.
 
-A change is taken where a start of the job would go on with it and all rules stay valid. As at a start it is written
-into the record of the job first, and then into the terms of the first batch that has it. So a batch that is run
-again,
-a restart, a replay and an explanation know no difference between a change while the job ran and one between two
-starts.
-
-The feeds that a configuration names.
+A change is taken where a start of the job would go on with it and all rules stay valid. It is written into the record
+of the job first, and then into the terms of the first batch that has it. So a batch that runs again, a restart, a
+replay and an explanation see no difference between a change while the job ran and one between two starts.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is read as changes, from a compacted topic of one partition that is followed in the driver.
+"""Reads changes from a compacted topic of one partition that is followed in the driver.
 
 How far the topic has been read is stored with the version that resulted, so that a restart goes on there.
 """

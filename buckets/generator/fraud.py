@@ -1,12 +1,8 @@
 """Planted fraud: four patterns, each caught by an exact window and a rule of `conf/demo-rules.yaml`.
 
-The limits below are those of the rules; a test holds the two together. Everyone with a part in a case has
-only that part, and each pattern stays clear of the other rules as far as it can: the fan-in's payments lie
-between everyday purchases and the split sums, and structured payments come an hour apart. Only card testing
-cannot help being, at the same time, five payments in five minutes.
-
-Who takes part in planted cases.
-What a pattern of fraud may look at when it plants a case.
+The limits below are those of the rules; a test holds the two together. Everyone with a part in a case has only that
+part, and each pattern stays clear of the other rules as far as it can. Only card testing cannot help being, at the
+same time, five payments in five minutes.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""What a generated stream shall be like; checked when made, so that nothing is generated from nonsense.
-
-Where a stream is written.
-"""
+"""What a generated stream shall be like and where it is written; checked when made."""
 
 import re
 from dataclasses import dataclass

@@ -1,10 +1,4 @@
-"""A generated stream: the transactions in arrival order, and the truth about what was planted in them.
-
-The order in which transactions arrive.
-How transactions look in a file.
-Broken lines, as upstream systems send them.
-Writes a stream into files in arrival order, and the truth about it beside them.
-"""
+"""A generated stream: transactions in arrival order with broken lines among them, and the truth beside it."""
 
 import json
 import os

@@ -1,10 +1,4 @@
-"""Transactions as columns of integers, and the names that those integers have outside.
-
-A planted case.
-Recall.
-
-Who pays whom.
-"""
+"""Transactions as columns of integers and the names they have outside; who pays whom, and planted cases."""
 
 import json
 from collections import Counter, defaultdict

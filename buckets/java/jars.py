@@ -1,15 +1,12 @@
-"""The jars that Spark needs beside its own, and those of the local Kafka broker: pinned, fetched once, checked.
+"""The jars that Spark and the local Kafka broker need: pinned, fetched once, checked.
 
 `jars.lock` names them, one a line, with their checksums. `jar_paths` and `broker_jar_paths` look into the jar folder;
 what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
-into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the
-same
-time do not disturb each other. The broker's jars have a folder of their own, since it has another kafka-clients.
+into place. A rename is atomic, so two processes that fetch at the same time do not disturb each other. The broker's
+jars have a folder of their own, since it has another kafka-clients.
+
 `python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them;
 `python -m buckets.java.jars s3` also those for S3, which a job fetches only if it has something there.
-
-Where the jars lie.
-The jar of the classes in `buckets/java/bulk`, with which state is read and written in bulk inside the JVM.
 """
 
 import hashlib

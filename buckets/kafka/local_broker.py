@@ -1,10 +1,7 @@
 """A real Apache Kafka on this machine: one node, for trying things out and for tests.
 
-It is both broker and controller (KRaft), so it needs no other server. Everything it has is in one folder: the data,
-`server.properties`, `broker.log`, and `broker.pid` while it runs. The process has a session of its own and outlives
-the one that started it (`server_properties`).
-
-Reads messages from topics as they come, without taking part.
+It is both broker and controller (KRaft). Everything it has is in one folder: the data, `server.properties`,
+`broker.log`, and `broker.pid` while it runs. The process has a session of its own and outlives the one that started it.
 """
 
 import base64

@@ -1,8 +1,6 @@
-"""Asks a schema registry, by the paths that all of them share, and says in one line what goes wrong.
+"""Asks a schema registry, by the paths that all of them share, and registers the schemas of results.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html
-
-The schemas of results in a registry.
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""Messages into topics, by one idempotent producer as long as all goes well, and a new one after a failure.
-
-Sends messages to a topic at a fixed rate, whatever becomes of them.
-"""
+"""Sends messages to topics by an idempotent producer, a new one after a failure; also at a fixed rate."""
 
 import json
 import re

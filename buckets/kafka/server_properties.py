@@ -1,9 +1,4 @@
-"""The `server.properties` of a Kafka that is one node: what is in it, as text, and read back.
-
-Ports of this machine.
-The process of a local broker.
-The events of a file as messages for the source topic of a job, each with the key that its field gives it.
-"""
+"""The settings, ports and process of a Kafka that is one node; and events of a file as messages for it."""
 
 import json
 import os

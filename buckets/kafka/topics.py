@@ -1,7 +1,4 @@
-"""The topics of a configuration: created if they do not exist, and counted.
-
-The numbers of fields in Protobuf, as a start of a job finds them by their names, for when they are renamed.
-"""
+"""The topics of a configuration: created if they do not exist, and counted; and fields of Protobuf by their numbers."""
 
 import contextlib
 import itertools

@@ -1,10 +1,7 @@
 """How one event is evaluated: every feature is computed on its window, and compared with the limits of its rules.
 
-Events without a value are left out of all but a count. If none of a window's events has one, the result is NULL,
-which
+Events without a value are left out of all but a count. If none of a window's events has one, the result is NULL, which
 crosses no limit; its row holds no events, and 0 for all values.
-
-The ids of one key's single events.
 """
 
 from typing import Final, NamedTuple

@@ -1,11 +1,7 @@
 """Features that look at the events of their windows one by one: those after MAX, whose rules fire for every value.
 
-They are apart from `evaluate`, in a loop that runs only where there are some: that loop is compiled into every
-kernel,
+They are apart from `evaluate`, in a loop that runs only where there are some: that loop is compiled into every kernel,
 and what it calls made all others slower.
-
-What single events of a window say.
-What a window's values say in their order.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""The events of a micro-batch that a shard scores: each is there once, and its groups and keys have its row.
-
-Which timelines lie as they would be laid down now, told from their heads alone.
-"""
+"""The events of a micro-batch that a shard scores, each once; and which timelines need not be laid down again."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,10 +1,9 @@
-"""Which pages of a key have to be read for its events of a micro-batch. The others count as one cell each.
+"""Which pages of a key have to be read for its events of a micro-batch, and the way into the kernel.
 
-Read are the pages
+Pages that are not read count as one cell each. Read are the pages
 
 - in which a window's edge lies while the events pass, with the whole bucket around it;
-- whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the
-window;
+- whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
   of all too where the first or the one before may have no value;
 - to which a late event goes, and those that hold events of its very time;
 - in which a duplicate may stand, where duplicates may have another time;
@@ -12,8 +11,6 @@ window;
 - that are neighbours and small, where there are so many pages that the head would grow without bound.
 
 Pages of the last two kinds are marked as changed: they are written again.
-
-The way into the kernel.
 """
 
 import numpy as np

@@ -1,11 +1,9 @@
 """The values of a window in their order: a tree for each column and window of which ranks are asked, moving with it.
 
 For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the
-key's
-events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the
-least
-to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two children, or
-for the mode the greater one. With the values `1 1 3 5` it is
+key's events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the
+least to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two
+children, or for the mode the greater one. With the values `1 1 3 5` it is
 
         4               2
       3   1           2   1
@@ -13,14 +11,10 @@ for the mode the greater one. With the values `1 1 3 5` it is
      1 3 5           1 3 5
 
 As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on
-the
-way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
-taken out again, the cells of the window are counted again. If one of their values is not known, as where the window
-of
+the way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
+taken out again, the cells of the window are counted again. If one of their values is not known, as where the window of
 a late event reaches further back, all are sorted again. A cell of several events does not tell which values it holds,
 and is left out.
-
-How many different values a window holds.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""Results as rows: one for an event and a rule, in arrays that grow as they fill.
-
-Windows of rules that count from the start again once they have fired, each of which one rule has for itself.
-"""
+"""Results as rows, one for an event and a rule, in arrays that grow; and windows that restart after an alert."""
 
 from typing import NamedTuple
 

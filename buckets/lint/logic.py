@@ -9,10 +9,6 @@ where nothing remains the condition is never true. What is left, such as a compa
     NOT count >= 1, with count at least 1         never true, so `count >= 1` is never false
 
 What it says is certain; what it does not see through, such as a function it does not know, can be anything.
-
-The conditions of a rule as expressions.
-
-What a value can be.
 """
 
 from collections.abc import Iterator, Mapping

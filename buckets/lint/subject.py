@@ -1,9 +1,4 @@
-"""What is looked at: rules, and all that is known about the events and the job for which they are.
-
-What is known of fields and features before a condition is looked at.
-What a file of events shows of rules.
-A finding.
-"""
+"""What lint looks at: rules, with all that is known about their fields, features, events and job; and its findings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 A file of it is mapped into memory: all processes of a machine share its pages, and only those are read that are asked
 for. Keys whose hashes are equal stand side by side, and their texts decide: a collision costs time, never a wrong
 answer.
-
-An entry of a list, and changes to it.
 """
 
 import os

@@ -1,11 +1,7 @@
 """A list as it is in one version: a base, and what has changed since it was made.
 
-A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the
-dictionary
+A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the dictionary
 has grown, `compacted` makes a new base.
-
-What tells a list that was read whole from the list in force.
-The lists that a batch sees.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Answers Prometheus and Kubernetes over HTTP: `/metrics`, `/healthz` and `/readyz`, on threads of its own.
 
-It begins to answer before Spark starts, and never waits for the query: all that it tells is in the latest status.
-
-Whether a job is alive, and whether it is ready.
+It begins to answer before Spark starts, and never waits for the query: all that it reports is in the latest status.
 """
 
 import contextlib

@@ -1,11 +1,7 @@
-"""The metrics of a job: each declared once, with where the status of `monitor.live` has its numbers.
+"""The metrics of jobs, audits and consoles: each declared once, with the place of its numbers in `monitor.live`.
 
 Cardinality is bounded where it is counted: rules and groups beyond the first 200, and partitions beyond the first
 500, are `other` (`monitor.query_news`).
-
-Metrics as they are declared, and as Prometheus reads them.
-The metrics of an audit.
-The metrics of a console.
 """
 
 import socket

@@ -1,11 +1,8 @@
-"""The status of a running job, as its file says: read by those who watch it.
+"""The status of a running job in a file: written by the job, read by those who watch it.
 
     CHECKPOINT/buckets/live.json      written by `live`, whole or not at all
 
 The file names the process and says when it was written, so that a reader can tell a job that has died.
-
-What a job will soon run out of.
-Writes what a job is doing, for those who watch it.
 """
 
 import contextlib

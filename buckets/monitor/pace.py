@@ -1,12 +1,8 @@
-"""Whether a job keeps up with what comes: told by how its delay and its lag change, not by how large they are.
+"""Whether a job keeps up with what comes: from how its delay and its lag change, not from how large they are.
 
-A slow job and one that cannot keep up look alike at a moment: results are seconds late in both. Over time they do
-not:
+A slow job and one that cannot keep up look alike at a moment: results are seconds late in both. Over time they do not:
 the delay of a slow one stays, and that of one that gets less done than comes grows without end. If it gets `done` of
-`come` events a second, each second adds `1 - done / come` seconds to the delay, and `come - done` messages to the
-lag.
-
-The batches of the last minute.
+`come` events a second, each second adds `1 - done / come` seconds to the delay, and `come - done` messages to the lag.
 """
 
 import math

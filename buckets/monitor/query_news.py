@@ -1,10 +1,4 @@
-"""What Spark says of a query when it is asked: how far behind it is, how large its state is, what took long.
-
-How far a query lags behind its topics, by what Spark reports of it.
-Counts that stay small however long a job runs.
-Asks a query now and then how it is, and remembers when it last had nothing to do.
-What a job has counted since it started.
-"""
+"""What Spark reports of a query: its lag, the size of its state, what took long; and counts that stay small."""
 
 import json
 import time

@@ -1,7 +1,6 @@
 """The status of a job in words: whether it runs, what is wrong with it and what to do, and how late results are.
 
-Names the files of a source that are not read while a job runs, each once, so that none is lost unseen.
-What a job tells of the times of its events.
+It also names, once each, the files of a source that are not read while a job runs.
 """
 
 import contextlib

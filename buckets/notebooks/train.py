@@ -1,7 +1,4 @@
-"""
-
-The notebook for Jupyter, made from the one for marimo.
-"""
+"""A notebook on training with exact features, for marimo; and the same for Jupyter."""
 
 import json
 import subprocess

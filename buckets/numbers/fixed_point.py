@@ -1,7 +1,4 @@
-"""Exact decimals as scaled 64-bit integers: `12.34` at scale 2 is 1234, and stays an integer from input to output.
-
-Numbers as people read them.
-"""
+"""Exact decimals as scaled 64-bit integers: `12.34` at scale 2 is 1234, and stays an integer from input to output."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""Integers as bytes: LEB128 varints, seven bits a byte, the lowest first; signed ones zigzagged.
+"""Integers as bytes: LEB128 varints, seven bits a byte, the lowest first; signed ones zigzagged. And CRC-32, as zlib's.
 
 Source: Protocol Buffers' encoding, https://protobuf.dev/programming-guides/encoding/
-
-CRC-32 of bytes, as zlib has it, for kernels.
 """
 
 import zlib

@@ -1,11 +1,7 @@
-"""Sums beyond 64 bits: pairs `(high, low)` that mean `high * 2**32 + low`.
+"""Sums beyond 64 bits: pairs `(high, low)` that mean `high * 2**32 + low`; averages of them, and decimals of Arrow.
 
 A pair is *normal* when `0 <= low < 2**32`. Sums of pairs, member by member, stay exact for 2**31 summands and more; a
 sum that does not fit 64 bits is noticed, never wrapped.
-
-The average.
-
-Values of rules as Arrow decimals, exactly.
 """
 
 from typing import Any, Final

@@ -1,10 +1,7 @@
 """The outputs of scoring, each declared once in `OUTPUTS`; sinks, audit, replays and commands go by these declarations.
 
 Inside the query times are epoch milliseconds and values are decimals, both exact; a sink writes them in the form of
-its
-files (timestamps in Delta, integers and strings in JSON lines).
-
-Columns of results as Python programs want them.
+its files (timestamps in Delta, integers and strings in JSON lines).
 """
 
 import json

@@ -1,11 +1,7 @@
-"""Results as messages: JSON values, a key by which they stay in order, and an id by which repeats are known.
+"""Results as messages, in JSON, Avro or Protobuf, and as files of JSON lines.
 
-The values are described in `schemas/*.json`, one file an output. Times are epoch ms, decimals are strings.
-
-Results as JSON lines, the form of `buckets evaluate`.
-Outputs as files of JSON lines in a folder, which are put in place together when all of them are whole.
-
-Results in Avro or Protobuf, by the schemas `schemas/avro/*.avsc` and `schemas/protobuf/*.proto`.
+A message has a key by which it stays in order and an id by which repeats are known. The values are described in
+`schemas`, one file an output. Times are epoch ms, decimals are strings.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""An output: a table that scoring fills, and all that the sinks, the audit and replays have to know of it.
-
-What the values of evaluations and alerts fulfil in every row of the audit's tables.
-"""
+"""An output: a table that scoring fills, and all that the sinks, the audit and replays have to know of it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,11 +1,7 @@
 """The one reader of what a job has recorded: Delta tables of its output or its audit, or JSON lines of an evaluation.
 
-A table is read in batches of rows, with those that are wanted as filters: files without any of them are not opened
+A table is read in batches of rows, with filters on those that are wanted: files without any of them are not opened
 where their statistics say so. JSON lines are read one after the other.
-
-Ids of alerts in short, as git shortens those of commits.
-How many alerts rules have, from results.
-Reads whole outputs from disk, Delta tables or JSON lines, without Spark; see `recorded_outputs`.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Templates into pages: self-contained HTML, in which every value is escaped.
-
-What stands beside the axes of a chart.
-"""
+"""Templates into pages: self-contained HTML, in which every value is escaped; and the axes of charts."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,4 @@
-"""A configuration and the files that it names, with all that is wrong with them, not only the first of it.
-
-What was found of one thing that a configuration names.
-"""
+"""Checks a configuration and the files that it names, and finds all that is wrong, not only the first fault."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

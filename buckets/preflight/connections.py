@@ -1,7 +1,4 @@
-"""What a job connects to: each thing is opened and looked at, with short time-outs; nothing is written.
-
-Whether the schema registry answers, and what values and keys are written with has the fields that are needed.
-"""
+"""Opens each thing that a job connects to and looks at it, with short time-outs; nothing is written."""
 
 import contextlib
 import os

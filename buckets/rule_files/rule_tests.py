@@ -1,9 +1,4 @@
-"""Tests that stand beside rules in a rule file: given events, and what is expected to come out.
-
-Running them is in `buckets.rule_tests`; here is only how they are written.
-
-The JSON schema of a rule file, with which editors complete and check it while it is written.
-"""
+"""How tests beside rules are written in a rule file, and the JSON schema with which editors complete a rule file."""
 
 import json
 from decimal import Decimal

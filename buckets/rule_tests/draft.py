@@ -1,9 +1,7 @@
-"""Drafts a rule with its tests from events that have happened.
+"""Drafts a rule with its tests from events that have happened, as the YAML of a rule file.
 
 The limit is the greatest value that the events reach, so that they just cross it: `>=`. The first test says where the
 rule fires on them. The second takes one step less, the last digit of an amount or one event, where it does not.
-
-Drafted tests as the YAML of a rule file.
 """
 
 from collections import Counter

@@ -1,9 +1,7 @@
-"""The events of a test, from what is written to a table that can be evaluated.
+"""The events of a test, from what is written, or from files and tables, to a table that can be evaluated.
 
 `at` is a time counted from the start of the test, and so is a duration in the field of the event time. Ids that are
 left out are made up.
-
-Events of files and tables as they are written in a test.
 """
 
 import re

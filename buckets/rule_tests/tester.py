@@ -1,9 +1,7 @@
-"""Runs the tests of a rule file: each on its own events, with nothing before them.
+"""Runs the tests of a rule file: each on its own events, with nothing before them; and compares what came out.
 
-What is operated, not written, plays no part: a rule is tested as if it were ACTIVE for all keys and not snoozed,
-whatever its state is. So the tests of a draft still hold when it is in force.
-
-What is expected of a test against what came out of it.
+What is operated, not written, plays no part: a rule is tested as if it were ACTIVE for all keys and not snoozed. So the
+tests of a draft still hold when it is in force.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -12,13 +12,8 @@ that its key names, as in any compacted topic.
 
 A compacted topic keeps only the last message of each key. A message under a rule's own key must therefore hold the
 whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace
-the
-rule by it. A `delete` stays in the topic with its author and reason; a later message without a value removes it from
-the topic and changes nothing else, since the rule is deleted already.
-
-Messages of the Flink demo (`flink_message`) are changes too. The demo gives them no key.
-
-JSON as messages and files of rules hold it.
+the rule by it. A `delete` stays in the topic with its author and reason. Messages of the Flink demo (`flink_message`)
+are changes too; the demo gives them no key.
 """
 
 import json

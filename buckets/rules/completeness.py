@@ -8,8 +8,6 @@ window of it is complete if the window begins after every event that the key can
     since                           └─ for events here ─┘  └─ for events here
 
 So a wild date makes only those windows incomplete that end after it.
-
-A fill.
 """
 
 import hashlib

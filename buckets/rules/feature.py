@@ -1,11 +1,4 @@
-"""A feature: what is computed over a window, to be named in the condition of a rule.
-
-Tracks.
-The window of a rule or a feature.
-Parts.
-Alerts as events.
-The short form of a rule.
-"""
+"""A feature: what is computed over a window of a group's tracks, to be named in the condition of a rule."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,12 +1,9 @@
-"""A message of Apache Flink's fraud detection demo (a rule, or a command), and what it is here.
+"""A rule or a command of Apache Flink's fraud detection demo, as a JSON message or as a plain line of nine parts.
 
 {"ruleId": 1, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "unique": [],
 "aggregateFieldName": "paymentAmount", "aggregatorFunctionType": "SUM",
 "limitOperatorType": "GREATER", "limit": 500, "windowMinutes": 20}
 {"ruleState": "CONTROL", "controlType": "CLEAR_STATE_ALL"}
-
-What is wrong with rules that can be read.
-A rule of Flink's fraud detection demo in its plain form, a line of nine parts.
 """
 
 import re

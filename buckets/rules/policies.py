@@ -1,12 +1,4 @@
-"""What policies remember of a rule and a key, from one alert to the next.
-
-A policy.
-`snoozes`.
-`reset_on_alert`.
-`require_warm`.
-`cooldown`.
-All policies.
-"""
+"""The policies of alerts (`snoozes`, `require_warm`, `cooldown`, …), and what they remember of a rule and a key."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Rules with features, laid out once for all batches: what several of them share has a number.
-
-Conditions that differ only in the numbers that they compare with, and how.
-"""
+"""Rules with features, laid out once for all batches: what several of them share has a number."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

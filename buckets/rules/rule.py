@@ -1,12 +1,7 @@
 """A rule: what makes an event an alert. It has features, and a condition over them and the fields of the event.
 
 A rule that is written in the short form, `aggregate`, `window` and `limit`, gets its one feature and its condition
-when
-it is read, and is written as it was; see `feature`.
-
-The policy of a rule in English.
-
-What a rule says of its alerts besides what holds them back.
+when it is read, and is written as it was; see `feature`.
 """
 
 import re

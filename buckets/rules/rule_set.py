@@ -2,9 +2,6 @@
 
 Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
 within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
-
-A rule set as the text that travels with each task of a batch.
-What a change of the rules does to the state.
 """
 
 import base64

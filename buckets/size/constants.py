@@ -1,7 +1,4 @@
-"""What a batch costs on one machine: constants that `bench/size.py` has fitted, in a file.
-
-What a micro-batch does.
-"""
+"""What a micro-batch does, and what that costs on one machine: constants that `bench/size.py` has fitted, in a file."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields, replace

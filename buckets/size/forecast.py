@@ -1,11 +1,8 @@
 """What a workload needs, by the constants of a machine: cores, memory, state, traffic, delay, and what breaks first.
 
 A batch takes what the driver and Java do one thing after the other, and the rest of its work divided among the tasks.
-A
-job that begins a batch as soon as the last one has ended has batches as large as what comes during one of them; where
-that would grow for ever, it does not keep up.
-
-Terms and bounds in words, and numbers as people read them.
+A job that begins a batch as soon as the last one has ended has batches as large as what comes during one of them;
+where that would grow for ever, it does not keep up.
 """
 
 from collections.abc import Sequence

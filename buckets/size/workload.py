@@ -1,9 +1,4 @@
-"""What is asked: the groupings of a job with their keys, how many events come, and what there is to score them with.
-
-The workload of a configuration.
-
-Numbers of things as people write them.
-"""
+"""The workload of a job: its groupings with their keys, how many events come, and what there is to score them with."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

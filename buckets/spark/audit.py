@@ -2,8 +2,6 @@
 
 All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
 them (`buckets.audit.writer`).
-
-An audit's tables, as Spark makes them.
 """
 
 import contextlib

@@ -1,9 +1,7 @@
 """How rules and terms reach the tasks of a batch: as local properties of the Spark job, set on the driver in advance.
 
-Of lists the versions travel so, and tasks read them from the checkpoint.
-
-The properties travel with every task of the batch, stateless and stateful, so that all of them see the same, and the
-next batch may see the next.
+They travel with every task of the batch, stateless and stateful, so that all of them see the same, and the next batch
+may see the next. Of lists only the versions travel; tasks read them from the checkpoint.
 """
 
 import json

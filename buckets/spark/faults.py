@@ -1,7 +1,4 @@
-"""What goes wrong with an object store in Spark, in one line: in its own client, or in a task of ours.
-
-What goes wrong with Spark's own Kafka client, in one line each.
-"""
+"""Explains in one line what goes wrong in Spark with an object store or with Kafka."""
 
 import re
 from collections.abc import Callable, Iterator

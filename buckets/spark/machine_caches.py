@@ -1,11 +1,7 @@
-"""The caches of shards, one for all Python workers of a machine.
+"""The caches of shards in mapped files, one for all Python workers of a machine.
 
 Whichever worker has a shard maps its cache. It outlives the worker, and a shard that changes workers is where it was.
-Where it cannot be had, since another attempt has it or there is no room, a worker has a cache of its own, as
-on a machine of its own.
-
-The memory of an arena as mapped files.
-A shard's cache in a folder of mapped files, for all processes of a machine.
+Where it cannot be had, since another attempt has it or there is no room, a worker has a cache of its own.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
 """Goes on with a topic that was deleted and created again: from its beginning, with all that the checkpoint keeps.
 
-A topic that a pattern had found, and that is not there again, is gone on without.
-
-Spark's notes of where the next batch begins are changed, and a batch that was planned in the old topic is given up: its
-messages are gone. The new id is written last, so that all of it is done again if it was broken off.
+Spark's notes of where the next batch begins are changed, and a batch that was planned in the old topic is given up:
+its messages are gone. The new id is written last, so that all of it is done again if it was broken off. A topic that a
+pattern had found, and that is not there again, is dropped.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once,
 with one action that brings its results to the driver, or says where they lie. The accounts of the batch are checked
 before anything is written.
-
-The stateless stage.
 """
 
 import contextlib

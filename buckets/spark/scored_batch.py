@@ -1,8 +1,4 @@
-"""A scored batch, and what a sink is: it asks for an output as a table, or for where that of it lies which is large.
-
-Work on the results of a batch that executors do, in a job of its own.
-Parts of rules that span groups, where they are too many for the driver.
-"""
+"""A scored batch, which gives a sink its outputs as tables or says in which files large ones lie."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The Spark session of this process, from its start to its end.
-
-Every setting of a session that is not Spark's default, each with its reason.
-"""
+"""The Spark session of this process, and every setting of it that is not Spark's default, each with its reason."""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""Where a session has what it needs only while it runs: scratch space, sockets, libraries that Spark unpacks.
+"""Where a session has what it needs only while it runs: scratch space, sockets, unpacked libraries; and its logs.
 
     TMP/buckets-UID/            of this user alone, mode 0700
         .lock                   held while folders are made and removed
@@ -7,10 +7,6 @@
         logs/12345/...          of sessions without a checkpoint of their own
 
 A process that is killed removes nothing. The next start does: a folder whose lock nobody holds has no owner any more.
-
-Where Spark writes what it has to say.
-What Java says of a failure, cut to one line.
-What Spark is told of object stores, where a job has its checkpoint or its tables in one.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Where the session of this process has its files: what it needs while it runs, and what Spark says.
-
-The JVM of this process.
-"""
+"""The JVM of this process, and where its session has its files."""
 
 import atexit
 import contextlib

@@ -1,12 +1,8 @@
-"""Results into topics, all of a batch in one go.
+"""Sinks of a batch: topics, Delta tables, and a webhook beside them.
 
-What a batch produced is on the driver already, as few payloads, and is sent from there. What is too much for that
-lies
-in files, cut by the keys of messages, and is sent by executors. The batch counts as written when the brokers have
-acknowledged all of it. A batch or a task that is run again sends the same ids.
-
-Results into Delta tables, a table an output, each written once for a batch however often the batch runs.
-The alerts of a batch for a webhook, beside where its results go.
+What a batch produced is on the driver already, as few payloads, and is written from there. What is too much for that
+lies in files, and is written by executors. A batch counts as written when the brokers have acknowledged all of it, or
+the commits are made. A batch or a task that runs again sends the same ids, and a table takes each batch once.
 """
 
 import contextlib

@@ -1,13 +1,4 @@
-"""A stream of arrivals, which every source is: rows of Spark, and what reads them in Python.
-
-What text and Parquet files have in common as streams.
-Parquet files as a stream of arrivals.
-Text files as a stream of arrivals.
-A Delta table as a stream of arrivals, in the order of one of its columns.
-
-A topic as a stream of arrivals.
-The source that a configuration names, as a stream of arrivals; each way of reading has a module of its own.
-"""
+"""Every source as a stream of arrivals: rows of Spark, and what reads them in Python."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,8 @@
-"""Payloads of a batch that are too large for the driver: files beside its records, of which it knows the places.
+"""Payloads of a batch that are too large for the driver: files beside its records that the driver knows.
 
-What shards put out comes to the driver, up to a share of each shard. What is more they write into a file, one a shard,
-payload after payload, and put out where it lies in its place. So the driver never gets more than it can hold, whatever
-the size of a batch, and tasks work on what lies there. The files of a batch go when it is written; what a killed task
-has left behind goes with the next start.
+What shards put out comes to the driver, up to a share of each shard. They write the rest into a file, one a shard, and
+put out where it lies. So the driver never gets more than it can hold, whatever the size of a batch, and tasks work on
+the files. These go when the batch is written; those of a killed task go with the next start.
 """
 
 import json

@@ -1,12 +1,7 @@
 """Ends a start or a query that hangs, however it hangs: where nothing gets done for too long, the JVM is killed.
 
-Whoever waits for the JVM, in whatever call, is told by the end of its connection, and reports why. Should even that
-not
-help, the process itself is ended. Nothing is lost by any of it: the batch is not committed, and runs again at the
-next
-start.
-
-The end of a query that a signal asks for.
+A call that waits for the JVM fails with its connection, and reports why. Should even that not help, the process itself
+is ended. Nothing is lost by any of it: the batch is not committed, and runs again at the next start.
 """
 
 import contextlib

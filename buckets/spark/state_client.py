@@ -1,11 +1,9 @@
 """State calls, many entries in one.
 
 A state call is a message to the JVM and back. Many entries are one call, under a key of `BULK`, which our provider in
-the JVM understands (`buckets/java/bulk`). To Spark's own there is no such key, which tells that it does not know these
-calls. Then, and for few entries, each has a call of its own, with the same results.
-
-Calls use private parts of pyspark's client, which take a tenth of the time. With any other version than
-`KNOWN_VERSION` they are the public ones.
+the JVM understands (`buckets/java/bulk`); Spark's own does not know the key, and gets a call for each entry. Calls use
+private parts of pyspark's client, which take a tenth of the time, and public ones with any other version than
+`KNOWN_VERSION`.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""What lies in a checkpoint's state, read with Spark's own reader, from a query that has ended or that still runs."""
+"""Reads a checkpoint's state with Spark's own reader, from a query that has ended or that still runs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The stateful stage: a shard's timelines in Spark's state store, scored by `Scorer`.
-
-The operator that puts carried state into the state store of a new checkpoint, and nothing else.
-"""
+"""The stateful stage: a shard's timelines in Spark's state store, scored by `Scorer`; and carried state put into it."""
 
 import pickle
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,7 @@
-"""What a cache knows of the live segments of a shard's log: which entries' keys each holds, and how large it is.
+"""The log of a shard as its cache knows it: live segments, which entries' keys each holds, and the cache itself.
 
 Segments are numbered one after the other. The newest is written again while it is small, the oldest goes first. So
 what they hold lies one behind the other in an array, in the memory of the arena.
-
-The manifest of a shard's log.
-A segment.
-
-What is known of a shard from one batch to the next.
 """
 
 import json

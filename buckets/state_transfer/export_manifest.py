@@ -1,16 +1,10 @@
-"""The manifest of an export: what it is of, and how to tell that it is whole.
+"""The manifest and the tables of an export of state, and what an import makes of them.
 
 EXPORT/keys      a Delta table: a row a key, with its head and what policies remember of it
 EXPORT/pages     a row a page
 EXPORT/shards    a row a shard: what it knows of time
 EXPORT/records   a row a file: what the driver and Spark have written beside the state
 EXPORT/export.json  the manifest, which is written last
-
-What becomes of the groups of a job under other settings.
-What an import does.
-The files of a checkpoint besides its state.
-
-The tables of an export.
 """
 
 import hashlib

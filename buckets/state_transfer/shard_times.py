@@ -1,12 +1,8 @@
-"""What a shard knows of time besides its timelines: the votes for its clock, and what eviction has taken.
+"""What a shard knows of time besides its timelines, and how carried timelines are put into new stores.
 
-Where keys change their shards, votes go with their keys; a vote whose key is not there any more is dropped. What was
-evicted cannot be told apart by keys any more, so all shards know the latest of what any of them has evicted of a
-group:
+Where keys change their shards, votes for the clock go with their keys; a vote whose key is gone is dropped. What was
+evicted cannot be assigned to keys any more, so all shards know the latest of what any of them has evicted of a group:
 nothing is said to be complete that is not.
-
-Puts the timelines of a shard into the store of a new checkpoint, and enters their keys for eviction.
-Stores in memory, carried over.
 """
 
 import json

@@ -1,10 +1,6 @@
-"""Folders of a store into which this process alone writes, as long as it holds the lease of a checkpoint.
+"""Folders of a store into which this process alone writes; asking a store again; and its environment variables.
 
-What it has listed, read or written there it knows, so a batch asks the store for nothing that it has put there
-itself.
-
-Asks a store again that has not answered, as long as that may pass by itself.
-What the environment says of object stores, and what of it no client can be made with.
+What it has listed, read or written there it knows, so a batch asks the store for nothing that it has put there itself.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Where something lies: in the file system of a machine, or in an object store.
-
-Files as pyarrow reads and writes them.
-Copies of objects that this machine keeps, for what has to be mapped into memory.
-"""
+"""Where something lies, in a file system or an object store; and local copies of what has to be mapped into memory."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""A head as bytes: what is kept of a key beside its pages, and what is read of it first.
+"""A head as bytes, what is kept of a key beside its pages and read of it first; and cells as bytes.
 
 Layout, integers as varints:
 
@@ -12,11 +12,17 @@ Layout, integers as varints:
     the newest cells, as in a page
 
 *Since when* is written for a key that came when some of its earlier events may have been evicted (see `eviction`), as
-long as a window can reach that far back.
+long as a window can reach that far back. Cells, in a page and in a head:
 
-The directory of a timeline.
+    columns · combined cells · raw cells · first time (signed)
+    combined:  for each cell: gap to the cell before · last - first · events,
+               for each column: sum of positive values · of negative ones · least (signed) · greatest - least
+    raw:       times as gaps to the cell before, then values column by column (signed), then for each cell the length
+               of its id in bytes and the id in UTF-8
 
-Cells as bytes.
+Events without a value are written as what no value is: in a raw cell as 0 in two bytes (80 00); in a combined one,
+before the least value, as the greatest integer · 1 · how many there are. Columns are those of the group's layout at
+the time of writing: a reader with more columns takes the missing ones as 0, one with fewer passes over the others.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,4 @@
-"""A stored timeline, decoded for people: its clock, its cells one by one, and how it is laid down.
-
-Timelines as they lie in the state store.
-"""
+"""A stored timeline, decoded for people: its clock, its cells one by one, and how it is laid down."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

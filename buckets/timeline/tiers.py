@@ -7,9 +7,6 @@ bucket is folded once all of it is old enough, so the *border* of a tier is a mu
 
 Borders depend on the clock alone. That is what makes results the same however a stream is cut: whether an edge falls
 into a bucket is decided by them, not by what a timeline happens to have folded yet.
-
-How timelines are cut into pages.
-Cells that hold several events.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,9 @@
-"""Hands over alerts beside the job, those of one key in the order in which they were raised.
+"""Delivers alerts over HTTP beside the job, those of one key in the order in which they were raised.
 
 No batch waits for it. A batch's alerts are spread by key over as many connections as are set, and those of the next
-batch follow once all of them are settled. While the receiver is away an alert is tried again, after pauses that
-double
-up to a minute; an alert that it refuses, or that has become too old, is given up. What goes wrong is said in a line.
-
-A connection over HTTP on which each exchange has one deadline, however its peer deals out its bytes.
+batch follow once all of them are settled. While the receiver is away an alert is tried again, after pauses that double
+up to a minute; an alert that it refuses, or that has become too old, is given up. Each exchange has one deadline,
+however its peer deals out its bytes.
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""The folder of a demo: it may hold an earlier one, which is replaced, and gets an example configuration of its own.
-
-The command `buckets demo`.
-"""
+"""The command `buckets demo`, and the folder that it makes."""
 
 import json
 import shutil

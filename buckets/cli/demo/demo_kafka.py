@@ -1,9 +1,7 @@
 """The command `buckets demo-kafka`: payments through a real Kafka, evaluated as they come, while a rule changes.
 
-Everything is what a user would start by hand: a broker, `buckets run`, `buckets audit`, and a change of a rule. The
-payments are sent on a fixed schedule, which waits for nothing.
-
-A run of the Kafka demo.
+It starts what a user would start by hand: a broker, `buckets run`, `buckets audit`, and a change of a rule. Payments
+are sent on a fixed schedule, which waits for nothing.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""What `buckets demo-kafka` shows: alerts and figures while payments come, and what came of it all in the end.
-
-What a demo has caught of the planted fraud, as a table.
-"""
+"""What `buckets demo-kafka` shows: alerts and figures while payments come, and the planted fraud that was caught."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence

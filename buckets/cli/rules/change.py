@@ -1,11 +1,4 @@
-"""What the commands that change rules share: their options, and the rules as they read them.
-
-The command `buckets rules promote`.
-The commands of `buckets rules` that change the state of a rule, or tell the running job to forget something.
-The option `--backfill` of `buckets rules apply`.
-The commands `buckets rules apply`, `history` and `export`.
-The command `buckets rules rollback`.
-"""
+"""The commands of `buckets rules` that change the rules of a job, and the options that they share."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

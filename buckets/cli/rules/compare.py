@@ -1,7 +1,4 @@
-"""The command `buckets rules compare`: what only one, only the other, and both of two rules caught.
-
-The command `buckets rules diff`.
-"""
+"""The commands `buckets rules compare` and `diff`: what two rules caught, and what changed between two versions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

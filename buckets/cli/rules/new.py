@@ -1,7 +1,4 @@
-"""The command `buckets rules new`: drafts a rule and its tests from events that have happened.
-
-The command `buckets rules import`.
-"""
+"""The commands `buckets rules new` and `import`: a draft with tests from real events, and rules of the Flink demo."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The command `buckets rules quality`: how good each rule is, by what people have found about alerts.
-
-The page of `buckets rules quality`.
-"""
+"""The command `buckets rules quality`: how good each rule is by people's verdicts, as a table, a page or JSON."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,4 @@
-"""The commands `buckets rules show` and `buckets rules schema`: what a rule file says, and what one may say.
-
-Rules and their changes as tables and text.
-"""
+"""The commands `buckets rules show` and `schema`, and rules and their changes as tables and text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

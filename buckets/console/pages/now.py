@@ -1,7 +1,4 @@
-"""The page of what the job is doing now: its figures, the last hour as charts, and what is wrong in one line.
-
-Small drawings in tables.
-"""
+"""The page of what the job is doing now: its figures, the last hour as charts, and what is wrong in one line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

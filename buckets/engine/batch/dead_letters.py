@@ -1,7 +1,4 @@
-"""Dead letters as a table, with one row per event.
-
-In which order events have arrived.
-"""
+"""Dead letters as a table, one row per event; and the order in which events have arrived."""
 
 from collections.abc import Iterable, Iterator
 

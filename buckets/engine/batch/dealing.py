@@ -1,9 +1,7 @@
-"""Deals the events of a piece to the shards: which of its keys an event has in each group, and which shard holds them.
+"""Assigns the events of a piece to shards: which keys an event has in each group, and which shard holds each key.
 
-A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them, in
-which a NUL is written `01 01` and a SOH `01 02`. All groups are dealt in one call.
-
-Rows by key.
+A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them. All
+groups are dealt in one call.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,8 @@
 """The first stage, as a pure function: a batch of arrivals in, messages for the shards out.
 
 Every event goes to one shard of every group that it belongs to and whose filter it passes; the shard follows from
-group
-and key alone. It does not belong to a group if a field that the group groups by is null. Dead letters and counts are
-not scored: they pass on a shard of their own.
-
-The events of one group and shard as they came in their payload, and what several outputs take from them.
+group and key alone. An event does not belong to a group if a field that the group groups by is null. Dead letters and
+counts are not scored: they pass on a shard of their own.
 """
 
 import json

@@ -1,9 +1,8 @@
-"""In which partitions of a topic keys are seen: those of a sample, so that somebody notices that keys are in several.
+"""In which partitions of a topic keys are seen, by a sample, to notice keys that are in several.
 
-The order of one key's events is that of their partition. Where a key is in several, nobody knows an order of all its
-events but that in which batches take them. The sample is of keys whose hashes are the least (bottom-k): a key that is
-in it once is in it wherever it occurs, so no state is needed to see it again. It is taken from one shard, which is a
-sample already.
+The order of one key's events is that of their partition. Where a key is in several, only the order in which batches
+take them is known. The sample is of keys whose hashes are the least (bottom-k): a key that is in it once is in it
+wherever it occurs, so no state is needed to see it again. It is taken from one shard, which is a sample already.
 """
 
 import zlib

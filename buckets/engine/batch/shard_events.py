@@ -1,9 +1,6 @@
-"""The events of a shard's share of a batch, each once, and the keys that they have in each group.
+"""The events of a shard's share of a batch, each once, packed for the shuffle; and the keys they have in each group.
 
 Several pieces of arrivals become one here: in the order of arrival, each key once.
-
-What a piece of arrivals sends to a shard, as bytes.
-The events of a group as a table of their own, key by key, each key's events in the order of arrival.
 """
 
 import json

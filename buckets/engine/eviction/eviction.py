@@ -1,15 +1,11 @@
 """Eviction in a shard: keys that are due by its schedule are trimmed to their horizon, or evicted.
 
-What was evicted may be asked for again, by an event that is older than the shard's clock by more than the allowed
-lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only after the latest
-event that was ever evicted of its group: windows that reach further back say `warm: false`.
+An event that is older than the shard's clock by more than the allowed lateness may ask for an evicted key again. It
+begins a new timeline, which knows that it is complete only after the latest event that was ever evicted of its group:
+windows that reach further back say `warm: false`.
 
 What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the last time
-at which a policy needs that, the end of its last cooldown, however short its windows are. Only an event that is older
-than the shard's clock by more than the horizon can come to an evicted key within its cooldown, and what it finds says
-`warm: false`.
-
-Eviction of what policies remember outside the shards, of keys of rules that have features of several groups.
+at which a policy needs that, the end of its last cooldown, however short its windows are.
 """
 
 from collections import Counter

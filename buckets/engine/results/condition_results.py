@@ -1,10 +1,4 @@
-"""What a rule with a condition found, as alerts and evaluations show it.
-
-Evaluations.
-Where the kernel has found values beyond their limits, as alerts show it.
-
-What results of rules say in text.
-"""
+"""What rules found at events, as alerts and evaluations show it: values, bounds, terms and texts."""
 
 import json
 import re

@@ -4,16 +4,8 @@
                 + skipped + unjudged
 
 *No key* are events that do not belong to the group: a field that it groups by is null. *Skipped* are messages that
-are
-no events and not faulty, such as a deletion. *Unjudged* are events that would have been evaluated, of a topic that
-only
-fills timelines.
-
-The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
-of alerts have accounts too: what went into them is counted by `alert_stage`.
-
-What is counted of a batch for those who watch a job.
-What shards put out, cut into pieces each of which can be worked on by itself, whichever shards its rows come from.
+are no events and not faulty, such as a deletion. *Unjudged* are events of a topic that only fills timelines. The left
+side is counted by the first stage, the right side by the shards; the two are compared for each group.
 """
 
 import json

@@ -2,13 +2,8 @@
 
 It runs on the driver, after all shards and `cross_group`, and sees every alert of rules over events that has come out
 in the batch, in the order of arrival of their events, and of the rules for alerts on one event; so nothing depends on
-how the stream is cut. They go through the same stages as events, with one shard: `fan_out`, `Scorer`, `cross_group`.
-What comes out of these are alerts of the event that raised the alert.
-
-Alerts of rules over alerts, of rules on trial and alerts that are held back are not counted.
-
-The end of a batch, after its shards.
-The meeting of parts of some events, apart from the driver.
+how the stream is cut. They go through the same stages as events, with one shard. What comes out are alerts of the
+event that raised the alert. Alerts of rules over alerts, of rules on trial and alerts held back are not counted.
 """
 
 import json

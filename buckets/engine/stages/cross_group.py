@@ -1,12 +1,8 @@
-"""Where the parts of rules meet that have features of several groups.
+"""Joins the parts of rules that have features of several groups, by event; and fills shards with history.
 
 The groups of one event lie in different shards. Each shard puts out the parts that it has computed for such rules,
-and
-the group of a rule's own key its events too. They meet here, in the same micro-batch, by the event that they belong
-to:
-no state is needed, since each part was computed at that very event.
-
-Filling in a shard.
+and the group of a rule's own key its events too. They meet here, in the same micro-batch: no state is needed, since
+each part was computed at that very event.
 """
 
 import json

@@ -1,10 +1,6 @@
 """A job without Spark: both stages in this process, with timelines in arenas.
 
 It evaluates tables and files of events, scores archives again, compiles the kernels ahead of time, and runs in tests.
-
-State on the driver, as it is after each batch.
-
-Compiles the kernels ahead of the first batch.
 """
 
 import re

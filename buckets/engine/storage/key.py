@@ -2,8 +2,6 @@
 
 Values stand as text, one NUL between two of them. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which
 keeps the joined form unambiguous. Longs and scaled measures are written in decimal, booleans as `true` and `false`.
-
-The memory in which an arena lies.
 """
 
 import json

@@ -6,14 +6,8 @@
     policies   group and key                  -> what policies of rules remember (`policies`)
 
 A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All
-lie
-in one map of Spark's, where the keys of all but heads begin with 8 bytes that are no group's identity. So do those of
-the log, in which the newest heads and policies and all of the schedule lie (`state.layer`).
-
-A map from bytes to bytes in an arena.
-The heads of some keys, as the store of their shard has them, and the pages that they refer to.
-Keys of several groups in columns.
-Columns of text, as Arrow has them, as byte strings for the kernels and the state, and back.
+lie in one map of Spark's, where the keys of all but heads begin with 8 bytes that are no group's identity. So do those
+of the log, in which the newest heads and policies and all of the schedule lie (`state.layer`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

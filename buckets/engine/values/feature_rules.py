@@ -1,8 +1,4 @@
-"""Rules with features at events: their features from the parts that groups have computed, and their condition.
-
-Rules with limits at events, as the kernel has computed them, in the form of `feature_rules`.
-What rules have computed at events as columns, one a feature, without any text in between.
-"""
+"""Evaluates rules at events: features from the parts that groups have computed, and the condition over them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

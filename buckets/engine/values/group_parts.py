@@ -1,8 +1,4 @@
-"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'.
-
-The scored events of one group and shard, and what several outputs take from them.
-Events with which the sum of a rule would pass 64 bits; they become dead letters.
-"""
+"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""What a timeline keeps of events: a column of integers for each track of their group.
-
-How duplicates differ from the events that had arrived, as far as the timeline says what those were.
-The values of rules with limits, which the kernel gives as integers, as the columns of outputs.
-"""
+"""What a timeline keeps of events: a column of integers for each track of their group; and how duplicates differ."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,10 +1,7 @@
-"""Messages in Avro as events: each by the schema that it was written with.
+"""Reads messages in Avro as events, each by the schema that it was written with.
 
-Where a registry keeps the schemas, the prefix of a message (`decoded`) has the number of its schema. All
-messages of one schema are decoded together; then the rows are brought back into their order.
-
-Values of records as columns of Arrow, in types from which `arrivals.convert` goes on, as it does with Parquet's.
-What the fields of a schema of Avro can be in an event schema; those of records inside are named by paths.
+Where a registry keeps the schemas, the prefix of a message (`decoded`) has the number of its schema. All messages of
+one schema are decoded together; then the rows are brought back into their order.
 """
 
 import uuid

@@ -1,19 +1,15 @@
-"""Messages in Protobuf as events: each by the schema that it was written with.
+"""Reads messages in Protobuf as events, each by the schema that it was written with.
 
 Where a registry keeps the schemas, the prefix of a message has the number of its schema, and behind it lie indexes
-that
-say which message of the schema it is:
+that say which message of the schema it is:
 
     00 | 00 00 00 07 | 04 02 00        two indexes: of the second message of the file (1) the first one in it (0)
     00 | 00 00 00 07 | 00              the first message of the file, for short
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
 
-The vendor's runtime is trusted with all but one thing: a field that is written in another type than its schema says
-is
-an unknown one to it, which leaves the default. Of a field that is wanted this would be a wrong value without a word.
-
-Values of messages as columns of Arrow, by the types of their fields.
+The vendor's runtime is trusted with all but one thing: it takes a field that is written in another type than its
+schema says for an unknown one, which leaves the default. For a wanted field this would be a silent wrong value.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

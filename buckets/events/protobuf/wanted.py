@@ -1,11 +1,7 @@
-"""The fields that an event schema declares, found in a message of Protobuf by their names, or by their numbers.
+"""Finds the fields that an event schema declares in a message of Protobuf, by their names or by their numbers.
 
 A number is what a field is known by in Protobuf. So a name that a message does not have is looked for by the numbers
 that it had: a field that was renamed is read as before.
-
-What the fields of a message of Protobuf can be in an event schema; those of messages inside are named by paths.
-
-Messages in Protobuf made of plain values, and plain values made of messages.
 """
 
 import itertools

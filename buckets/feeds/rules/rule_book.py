@@ -1,12 +1,8 @@
 """Numbers the versions of the rules, and says which version evaluates which batch.
 
-What a feed has found becomes a version in this order: refusals and exports are published, then the version is
-written, together with how far the feed has been read. If the process dies in between, no change is lost: it is read
-again, and gives the same.
-
-Rules from a Delta table that is checked while the job runs.
-
-Rules that stand somewhere as a whole.
+What a feed has found becomes a version in this order: refusals and exports are published, then the version is written,
+together with how far the feed has been read. If the process dies in between, no change is lost: it is read again, and
+gives the same.
 """
 
 from abc import ABC, abstractmethod

@@ -1,9 +1,4 @@
-"""The condition of a rule in its parts: which of them hold, and how far each comparison is from the other side.
-
-What a rule computes.
-
-Why a rule was not evaluated at an event.
-"""
+"""The condition of a rule in its parts: which hold, how far each is from the other side, or why none was evaluated."""
 
 import operator as operators
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,7 @@
-"""What became of each arrival of a key: whether it counts, came late, was a repeat, and so on.
+"""Decides what became of each arrival of a key: whether it counts, came late, was a repeat, and so on.
 
-The tests are those of the documentation, in their order: too late, repeat, late, collision. They are made here a second
-time, plainly, since what an explanation says of a timeline must not come from that timeline. All but those of events
-that share a time follow from the greatest time that has come before.
+The tests are those of the documentation, in their order: too late, repeat, late, collision. They are made here a
+second time, plainly, since what an explanation says of a timeline must not come from that timeline.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""An explanation: what is known of a rule at an event, and whether it can be computed again from what arrived.
-
-A value that is computed again, beside the recorded one.
-"""
+"""An explanation: what is known of a rule at an event, and whether recomputed values match the recorded ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass

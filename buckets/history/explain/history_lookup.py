@@ -1,7 +1,4 @@
-"""What an explanation is made of: the archive, what scored each batch of it, and what came out.
-
-What has arrived of one key, as columns.
-"""
+"""What an explanation is made of: the archive, what scored each batch of it, and what came out."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

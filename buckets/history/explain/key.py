@@ -1,8 +1,4 @@
-"""What has arrived of one key of a group, and what became of each arrival up to an event.
-
-The keys of an event scored again by the engine in memory, where what is asked is recorded nowhere.
-Alerts as events, for rules that count alerts.
-"""
+"""What has arrived of one key of a group, and what became of each arrival up to an event."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Says what the policy of a rule made of an event at which it fired.
-
-What a job has recorded of a rule at an event; where it has recorded nothing, what the engine itself finds again.
-What an explanation is about.
-"""
+"""What the policy of a rule made of an event at which it fired, and what the job recorded of it."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

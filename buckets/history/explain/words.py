@@ -1,8 +1,4 @@
-"""An explanation in words, line by line, for a terminal and for pages.
-
-The chart of a window.
-What pages show of an explanation.
-"""
+"""An explanation in words, line by line, for a terminal and for pages, with a chart of each window."""
 
 from collections.abc import Iterator
 from fractions import Fraction

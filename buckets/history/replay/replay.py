@@ -1,16 +1,10 @@
-"""The archive scored once more by what it was scored by then, and what comes out compared with what was recorded.
+"""Scores the archive once more by what it was scored by then, and compares the results with the recorded ones.
 
     archive, cuts ---> pieces ---> score_pieces ---> rows --- differences ---> a report
                                         job's tables ---> rows ---'
 
 Scoring begins with the first batch, since timelines and policies depend on all that came before, and ends with the
-last
-batch that holds an event of the time that is asked for.
-
-The rows that come out of a replay, gathered and compared with those that the job has recorded.
-What must be there for a replay.
-
-The rows that a job has recorded, from its output folder or the tables of its audit; and replayed ones like them.
+last batch that holds an event of the time that is asked for.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,11 +1,4 @@
-"""What a replay has found: how much was compared, what differs, and what of that is of eviction alone.
-
-The fills of a job whose archive is scored again.
-An archive in pieces that are scored in one go.
-What a replay has found, in words.
-
-Rows as they were recorded compared with rows as they came out again, whatever their order.
-"""
+"""What a replay has found: how much was compared, what differs, and what of that is due to eviction alone."""
 
 import json
 from collections import Counter
