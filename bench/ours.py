@@ -18,7 +18,7 @@ from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
 from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport, ScoringQuery
-from buckets.spark.scored_batch import ScoredBatch, run_apart
+from buckets.spark.scored_batch import ScoredBatch, run_as_second_job
 from buckets.spark.spilled import Spilled
 
 
@@ -36,7 +36,7 @@ class ThrowAway:
                 yield Produced(output, sum(map(len, decoder.tables(output, at.payloads()))), b"")
 
         if batch.spilled(output):
-            run_apart(batch.session, batch.spilled(output), work)
+            run_as_second_job(batch.session, batch.spilled(output), work)
 
 
 def query_of(job: Job, sink: str, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:

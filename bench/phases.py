@@ -74,7 +74,7 @@ def main() -> None:
     watch = Stopwatch()
     watch.watch(fan_out_module, "parse", "types and dead letters")
     watch.watch(fan_out_module, "_messages", "making the generator")
-    watch.watch(fan_out_module, "deal", "keys and shards")
+    watch.watch(fan_out_module, "assign_shards", "keys and shards")
     watch.watch(shard, "unpack_shard", "unpacking")
     watch.watch(GroupSet, "keyed", "what timelines keep of events")
     watch.watch(shard, "score_all", "kernel: windows and timelines")

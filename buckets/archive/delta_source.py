@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.config.source import DeltaSource
 from buckets.delta.whole_table import is_made, is_table, open_table, query, quoted_column, readable, sql_text
 from buckets.errors import BucketsError
@@ -28,7 +28,7 @@ _ORDER = "__order__"
 
 
 def delta_arrivals(
-    source: DeltaSource, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
+    source: DeltaSource, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of batches. A row belongs to the first batch that reaches its order.
 
@@ -54,7 +54,7 @@ def delta_arrivals(
             start = max(start, end)
 
 
-def _check_order(source: DeltaSource, spans: Sequence[tuple[Cut, int, int]]) -> None:
+def _check_order(source: DeltaSource, spans: Sequence[tuple[BatchEnd, int, int]]) -> None:
     """See that batches do not overlap.
 
     Raises:

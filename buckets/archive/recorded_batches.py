@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.engine import EngineSettings
 from buckets.delta.whole_table import quoted_column
@@ -178,7 +178,7 @@ class RecordedBatches:
         """
         self._checkpoint = Checkpoint(checkpoint)
         self.cuts = self._checkpoint.cuts.read()
-        self.before: Cut | None = None
+        self.before: BatchEnd | None = None
         if not self.cuts:
             message = f"checkpoint {checkpoint} has no record of a batch yet; let the job score a first one"
             raise BucketsError(message)
@@ -231,6 +231,6 @@ class RecordedBatches:
         """Return by batch the event schema that its arrivals were read by."""
         return {cut.batch_id: self.terms(cut.batch_id).event_schema for cut in self.cuts}
 
-    def lists(self, cut: Cut) -> Lists:
+    def lists(self, cut: BatchEnd) -> Lists:
         """Return the lists as a batch saw them."""
         return PinnedLists(self._checkpoint.lists, cut.lists) if cut.lists else NO_LISTS

@@ -17,8 +17,8 @@ from buckets.archive.delta_source import delta_arrivals
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
 from buckets.audit.writer import kept_messages
-from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.record_files import UnreadFiles
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets, spark_folder
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
@@ -77,7 +77,7 @@ class _Topic:
     kept: Sequence[_Kept]  # what the audit has of each
     begin: Offsets  # where the first batch of the job begins
 
-    def reads(self, before: Cut | None, cuts: Sequence[Cut]) -> Iterator[_Read]:
+    def reads(self, before: BatchEnd | None, cuts: Sequence[BatchEnd]) -> Iterator[_Read]:
         """Yield what each batch has read of it; those before its first generation have read nothing."""
         last = self.begin if before is None else _offsets(json.loads(before.end), self.name)
         for cut in cuts:
@@ -89,7 +89,7 @@ class _Topic:
 
 
 def topic_arrivals(
-    job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
+    job: Job, before: BatchEnd | None, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached.
 
@@ -108,7 +108,9 @@ def topic_arrivals(
             yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
 
 
-def lost_messages(job: Job, before: Cut | None, cuts: Sequence[Cut], terms_of: Callable[[int], Terms]) -> list[int]:
+def lost_messages(
+    job: Job, before: BatchEnd | None, cuts: Sequence[BatchEnd], terms_of: Callable[[int], Terms]
+) -> list[int]:
     """Return the batches that have read messages which the audit will never have.
 
     They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
@@ -260,8 +262,8 @@ Arrived = Iterator[tuple[int, pa.RecordBatch]]
 class BatchRange(NamedTuple):
     """The batches that are wanted: their cuts, and how far the source had been read before them, None for nothing."""
 
-    before: Cut | None
-    cuts: Sequence[Cut]
+    before: BatchEnd | None
+    cuts: Sequence[BatchEnd]
 
 
 def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
@@ -314,7 +316,7 @@ def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Ma
         read = until
 
 
-def _log_offset(cut: Cut) -> int:
+def _log_offset(cut: BatchEnd) -> int:
     return int(json.loads(cut.end)["logOffset"])
 
 

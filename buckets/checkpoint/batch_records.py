@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.errors import BucketsError
 from buckets.files import sizes_in

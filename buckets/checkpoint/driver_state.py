@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from buckets.checkpoint.batch_ends import BatchEnds
 from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords, NumberedRecords
-from buckets.checkpoint.cuts import Cuts
 from buckets.checkpoint.job_record import Imports, JobRecord
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles
@@ -159,7 +159,7 @@ class Checkpoint:
         self.job = JobRecord(path)
         self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
-        self.cuts = Cuts(path, self.batches)
+        self.cuts = BatchEnds(path, self.batches)
         self.driver = DriverState(path)
         self.lists = ListVersions(path)
         self.imports = Imports(path)

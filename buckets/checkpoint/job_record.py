@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.identity import CheckpointIdentity, check_release
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.errors import BucketsError
@@ -75,7 +75,7 @@ class JobRecord:
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
         self._file = job_file(checkpoint)
 
-    def identity(self, basis: Basis) -> str | None:
+    def identity(self, basis: CheckpointIdentity) -> str | None:
         """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
 
         Raises:
@@ -97,11 +97,11 @@ class JobRecord:
             raise BucketsError(message)
         return None
 
-    def carried_over(self, basis: Basis) -> str | None:
+    def carried_over(self, basis: CheckpointIdentity) -> str | None:
         """Return what has changed since the last start though the job can go on, as text; None if nothing."""
         return basis.carried_over(self._read()) if self._is_there() else None
 
-    def open(self, basis: Basis) -> str:
+    def open(self, basis: CheckpointIdentity) -> str:
         """Begin a new checkpoint, or go on with one of the same basis.
 
         Returns:
@@ -150,7 +150,7 @@ class JobRecord:
             message = f"an import into {self._checkpoint} has begun and not ended; remove the folder and import again"
             raise BucketsError(message)
 
-    def begin_imported(self, basis: Basis, identity: str, life: str, partitions: int) -> None:
+    def begin_imported(self, basis: CheckpointIdentity, identity: str, life: str, partitions: int) -> None:
         """Make the record of a checkpoint into which state is imported; with it the checkpoint is whole."""
         self._write(basis, identity, life=life, partitions=partitions)
 
@@ -163,7 +163,7 @@ class JobRecord:
         self.event_schema()
         return self._read()
 
-    def _write(self, basis: Basis, identity: str, **own: Any) -> None:
+    def _write(self, basis: CheckpointIdentity, identity: str, **own: Any) -> None:
         record = {**basis.to_json(), "id": identity, **own}
         if not self._file.exists() or self._file.read_bytes() != self._records.sealed(self._file, record, _INDENT):
             self._records.write(self._file, record, _INDENT)

@@ -8,8 +8,8 @@ replay and an explanation see no difference between a change while the job ran a
 from collections.abc import Callable
 from typing import Any
 
-from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
@@ -102,7 +102,7 @@ class SchemaBook:
         Raises:
             BucketsError: the job cannot go on with it.
         """
-        basis, record = Basis.of(job), self._checkpoint.job
+        basis, record = CheckpointIdentity.of(job), self._checkpoint.job
         record.identity(basis)
         self._check(job)
         self._book.check_schema(job.event_schema)

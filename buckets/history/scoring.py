@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.archive.archiving import arrivals_of
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources

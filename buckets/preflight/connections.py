@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from buckets.audit.folder import AuditFolder, check_isolation, topics_of
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema, newest_pinned
@@ -312,7 +312,7 @@ def _list(job: Job, settings: ListSettings) -> str:
 def _checkpoint(job: Job) -> str:
     _check_writable("checkpoint", job.checkpoint)
     check_free(job.checkpoint)
-    basis, checkpoint = Basis.of(job), Checkpoint(job.checkpoint)
+    basis, checkpoint = CheckpointIdentity.of(job), Checkpoint(job.checkpoint)
     if checkpoint.job.identity(basis) is None:
         return "begins anew"
     checkpoint.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark import SparkContext, TaskContext
 
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import lists_in
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
 from buckets.lists.index import Lists

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from buckets.audit.folder import check_isolation
 from buckets.backfill.backfills import Backfills
-from buckets.checkpoint.basis import Basis, Terms
-from buckets.checkpoint.cuts import ArrivalOrder, Ordering
+from buckets.checkpoint.batch_ends import ArrivalOrder, Ordering
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.lock import Lock, LostLease, check_free
 from buckets.checkpoint.moved_state import find_state
 from buckets.checkpoint.record_files import OwnedFolder
@@ -223,7 +223,7 @@ def prepare(
     """
     try:
         # A folder that is somebody else's is refused before a lock is put into it.
-        Checkpoint(job.checkpoint).job.identity(Basis.of(job))
+        Checkpoint(job.checkpoint).job.identity(CheckpointIdentity.of(job))
     except BucketsError:
         check_free(job.checkpoint)
         raise
@@ -236,7 +236,12 @@ def prepare(
 
 
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
-    settings, source, checkpoint, basis = job.settings, job.settings.source, Checkpoint(job.checkpoint), Basis.of(job)
+    settings, source, checkpoint, basis = (
+        job.settings,
+        job.settings.source,
+        Checkpoint(job.checkpoint),
+        CheckpointIdentity.of(job),
+    )
     known, output = checkpoint.job.identity(basis), None
     check_isolation(job)
     if settings.output.folder is not None:

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets.backfill.backfills import Backfills
 from buckets.backfill.fill_chunks import read_fills
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.batch_ends import ArrivalOrder, source_end
 from buckets.checkpoint.batch_records import Intake
-from buckets.checkpoint.cuts import ArrivalOrder, source_end
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms

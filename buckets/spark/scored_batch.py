@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import PIECES, BatchAccount, cut_by_event
 from buckets.engine.stages.alert_stage import complete_batch, fired_parts
@@ -28,7 +28,7 @@ _TASKS_A_CORE = 2
 _COLUMNS = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload", pa.binary())])
 
 
-def run_apart(
+def run_as_second_job(
     session: SparkSession, shares: Sequence[Share], work: Callable[[Iterable[Share]], Iterator[Produced]]
 ) -> list[Produced]:
     """Have executors do some work, and return what comes of it.
@@ -72,7 +72,7 @@ def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produce
             yield from beyond_share(fired_parts(scorer, of_piece, rule_set), PIECES, rule_set, terms)
 
     pieces = [(number, [cut[number] for cut in at_hand if cut[number]]) for number in range(PIECES)]
-    return run_apart(session, pieces, work)
+    return run_as_second_job(session, pieces, work)
 
 
 MICROSECONDS = pa.timestamp("us", "UTC")  # Moments as Spark has them

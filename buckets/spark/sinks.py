@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.clock import epoch_ms
 from buckets.config.kafka import KafkaSettings
 from buckets.config.output import OutputSettings
@@ -34,7 +34,7 @@ from buckets.kafka.sender import Sender
 from buckets.outputs import columns
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.messages import ID, BinaryFormat, Messages, binary_message
-from buckets.spark.scored_batch import ScoredBatch, Sink, in_microseconds, run_apart
+from buckets.spark.scored_batch import ScoredBatch, Sink, in_microseconds, run_as_second_job
 from buckets.spark.spilled import Spilled, is_cut_by_key
 from buckets.stores.location import location
 from buckets.webhook.delivery import Delivery
@@ -164,7 +164,7 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
             # Told and not raised: Spark would try again at once what the job waits for, or what never helps.
             yield Produced(_AWAY if isinstance(error, Outage) else _FAILED, 0, error.message.encode())
 
-    for fault in run_apart(batch.session, list(enumerate(cut)), work):
+    for fault in run_as_second_job(batch.session, list(enumerate(cut)), work):
         raise (Outage if fault.output == _AWAY else BucketsError)(fault.payload.decode())
 
 
@@ -273,7 +273,7 @@ def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schem
             file = write_data_file(location(folder), rows, stored)
             yield Produced(output, file.rows, file.to_json())
 
-    written = run_apart(batch.session, list(of_file.values()), work)
+    written = run_as_second_job(batch.session, list(of_file.values()), work)
     return [DataFile.from_json(table, each.payload) for each in written]
 
 

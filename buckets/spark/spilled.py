@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import cut_by_event, cut_by_key

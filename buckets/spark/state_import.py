@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.job_record import Import, job_file
 from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.record_files import OwnedFolder
@@ -84,7 +84,7 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
         _write_records(folder, Path(work))
         known = Checkpoint(Path(work))
         rule_set = known.versions.rule_set(manifest.ruleset_version)
-        return plan_import(manifest, rule_set, known.batches.arrived(), Basis.of(job), names)
+        return plan_import(manifest, rule_set, known.batches.arrived(), CheckpointIdentity.of(job), names)
 
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from buckets.checkpoint.basis import Basis, check_release, fixed_settings, is_same_source
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.identity import CheckpointIdentity, check_release, fixed_settings, is_same_source
 from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder
 from buckets.duration import format_duration
 from buckets.engine.storage.key import reordered, shards_of
@@ -165,7 +165,7 @@ class CarryPlan:
     """What an import makes of an export."""
 
     manifest: ExportManifest  # of the export
-    basis: Basis  # what the new checkpoint is made from
+    basis: CheckpointIdentity  # what the new checkpoint is made from
     names: Names  # the new names of fields
     before: RuleSet  # the rules in force as they were
     rule_set: RuleSet  # the rules in force from now on; the same version where nothing of them changes
@@ -193,7 +193,7 @@ def parse_names(written: Sequence[str]) -> dict[str, str]:
 
 
 def plan_import(
-    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: Basis, names: Names
+    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: CheckpointIdentity, names: Names
 ) -> CarryPlan:
     """See what an import does.
 
@@ -237,7 +237,7 @@ def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
             raise BucketsError(message)
 
 
-def _conflict(written: Mapping[str, Any], before: EventSchema, basis: Basis, names: Names) -> str | None:
+def _conflict(written: Mapping[str, Any], before: EventSchema, basis: CheckpointIdentity, names: Names) -> str | None:
     """Return how the configuration contradicts what the state is made from, as text; None if it does not."""
     if not is_same_source(written["source"], basis.source):
         return f"is that of source {written['source']}, and the configuration names {basis.source}"
@@ -266,7 +266,9 @@ def _check_rules(rule_set: RuleSet, schema: EventSchema) -> None:
             raise BucketsError(message)
 
 
-def _differences(manifest: ExportManifest, basis: Basis, names: Names, before: RuleSet, now: RuleSet) -> Iterator[str]:
+def _differences(
+    manifest: ExportManifest, basis: CheckpointIdentity, names: Names, before: RuleSet, now: RuleSet
+) -> Iterator[str]:
     written = manifest.job
     if written["shards"] != basis.engine.shards:
         yield (

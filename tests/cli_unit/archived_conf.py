@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.engine import EngineSettings
 from tests.core.archived_job import ArchivedJob
@@ -19,7 +19,9 @@ ROWS = [
 
 def archived_conf(folder: Path) -> Path:
     """Write it into a folder, with ten events of two batches and the rules that scored them in `rules.yaml`."""
-    identity = Checkpoint(folder / "checkpoint").job.open(Basis(f"json {folder / 'gone'}", SCHEMA, EngineSettings()))
+    identity = Checkpoint(folder / "checkpoint").job.open(
+        CheckpointIdentity(f"json {folder / 'gone'}", SCHEMA, EngineSettings())
+    )
     job = ArchivedJob(folder, SCHEMA)
     job.take([rule()])
     for start in (0, 5):

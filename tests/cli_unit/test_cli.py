@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import COLUMNS, alert_table
 from buckets.cli.state import encode_key, find_group
@@ -494,7 +494,7 @@ def checkpoint(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     schema = load_event_schema(resource("schemas/transaction.yaml"))
-    checkpoint.job.open(Basis("json /events", schema, EngineSettings()))
+    checkpoint.job.open(CheckpointIdentity("json /events", schema, EngineSettings()))
     rules = [
         grouping("a", ["payerId", "beneficiaryId"]),
         grouping("b", ["cardId"], paymentType="CARD"),

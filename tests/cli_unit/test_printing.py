@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from rich.table import Table
 from rich.text import Text
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
@@ -70,7 +70,7 @@ class EvilJob:
 
     def _run(self) -> None:
         source = f"json {self.root / 'events'}"
-        identity = Checkpoint(self.root / "checkpoint").job.open(Basis(source, SCHEMA, EngineSettings()))
+        identity = Checkpoint(self.root / "checkpoint").job.open(CheckpointIdentity(source, SCHEMA, EngineSettings()))
         job = RecordedJob(self.root, SCHEMA)
         rule = Rule.model_validate(RULE)
         job.change([RuleChange(change="put", rule=rule, author="ann", reason="a test")])

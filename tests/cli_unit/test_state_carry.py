@@ -7,8 +7,8 @@ import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
@@ -51,7 +51,7 @@ def export(tmp_path, conf):
         blank = {column: [0 if column == "shard" else b"x"] for column in columns}
         write_deltalake(folder / name, pa.table(tables.get(name, blank)))
     source = job.settings.source
-    made_from = Basis(source.name, job.event_schema, job.settings.engine).to_json() | {"id": "me"}
+    made_from = CheckpointIdentity(source.name, job.event_schema, job.settings.engine).to_json() | {"id": "me"}
     checks = {name: check_table(folder, name) for name in CHECKED}
     manifest = ExportManifest(
         release="0", made_ms=0, checkpoint="/old", job=made_from, batch_id=0, ruleset_version=1, tables=checks

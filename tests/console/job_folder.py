@@ -8,8 +8,8 @@ import pyarrow as pa
 import yaml
 from deltalake import write_deltalake
 
-from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.config.engine import EngineSettings
 from buckets.outputs.columns import BATCH_COLUMNS, BATCHES
@@ -57,7 +57,9 @@ def rows(batch: int, count: int = 60) -> list[dict[str, Any]]:
 
 def write_job(folder: Path, **changes: Any) -> Path:
     """Write a job into a folder, and return its configuration."""
-    identity = Checkpoint(folder / "checkpoint").job.open(Basis(f"json {folder / 'gone'}", SCHEMA, EngineSettings()))
+    identity = Checkpoint(folder / "checkpoint").job.open(
+        CheckpointIdentity(f"json {folder / 'gone'}", SCHEMA, EngineSettings())
+    )
     job = RecordedJob(folder, SCHEMA)
     written = [written_rule(**each) for each in RULES]
     for batch in range(3):

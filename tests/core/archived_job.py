@@ -6,10 +6,10 @@ from pathlib import Path
 from buckets.archive.archive import Archive
 from buckets.archive.archiving import archived
 from buckets.archive.recorded_batches import RecordedBatches
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.batch_ends import source_end
 from buckets.checkpoint.batch_records import BatchRecord, Intake
-from buckets.checkpoint.cuts import source_end
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.config.engine import EngineSettings
 from buckets.lists.index import NO_LISTS, Lists

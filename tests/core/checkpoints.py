@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.record_files import seal_json
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
@@ -17,8 +17,10 @@ from tests.fixed_rules import FixedRules
 ONE, OTHER = [rule("one")], [rule("other", group_by=["kind"])]
 
 
-def basis(source: str = "json /events", schema: EventSchema = SCHEMA, subfolders: bool = False, **engine) -> Basis:
-    return Basis(source, schema, EngineSettings.model_validate(engine), subfolders)
+def basis(
+    source: str = "json /events", schema: EventSchema = SCHEMA, subfolders: bool = False, **engine
+) -> CheckpointIdentity:
+    return CheckpointIdentity(source, schema, EngineSettings.model_validate(engine), subfolders)
 
 
 def schema_with(**changes) -> EventSchema:

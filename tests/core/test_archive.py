@@ -105,7 +105,7 @@ def test_an_archive_that_begins_later_says_so_and_records_begin_there_too(tmp_pa
 
 
 def test_cuts_of_a_batch_that_ran_twice_or_half_are_there_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("buckets.checkpoint.cuts._TOGETHER", 1)
+    monkeypatch.setattr("buckets.checkpoint.batch_ends._TOGETHER", 1)
     checkpoint = Checkpoint(tmp_path)
     write_cut(checkpoint, 0, 1)
     (file,) = (tmp_path / "buckets" / "cuts").glob("*")
@@ -130,7 +130,7 @@ def write_cut(checkpoint: Checkpoint, batch_id: int, version: int, lists=None, s
 
 def test_every_batch_has_a_line_once_its_record_is_forgotten(tmp_path, monkeypatch):
     """Over the end of a file, with stops anywhere: the lines alone say what all records together said."""
-    monkeypatch.setattr("buckets.checkpoint.cuts._PER_FILE", 300)
+    monkeypatch.setattr("buckets.checkpoint.batch_ends._PER_FILE", 300)
     first, last = 0, 560
     for batch_id in range(first, last + 1):
         if batch_id in (first, 51, 99, 100, 299, 300, 357, 499):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.checkpoint.batch_ends import ArrivalOrder, Ordering, OrderRange
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
-from buckets.checkpoint.cuts import ArrivalOrder, Ordering, OrderRange
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)

@@ -6,8 +6,8 @@ import pytest
 
 from buckets.audit.folder import AuditFolder, check_isolation
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, tables_of
-from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings, JobSettings

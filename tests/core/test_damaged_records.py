@@ -99,7 +99,7 @@ class Kind(NamedTuple):
 def write_cuts(checkpoint: Path) -> None:
     """Lines of two batches whose records are forgotten."""
     (checkpoint / "spark" / "commits").mkdir(parents=True)
-    with patch("buckets.checkpoint.cuts._TOGETHER", 1):
+    with patch("buckets.checkpoint.batch_ends._TOGETHER", 1):
         for number in (0, 1):
             write_cut(checkpoint, number)
     shutil.rmtree(checkpoint / "buckets" / "batches")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.batch.dealing import number_pairs
+from buckets.engine.batch.partitioner import number_pairs
 from buckets.engine.storage.shard_store import GroupedKeys
 
 GROUPS = ["11" * 8, "0f" * 8, "22" * 8]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from buckets.checkpoint.basis import FORMAT, is_same_source
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import FORMAT, is_same_source
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.record_files import seal_json
 from buckets.errors import BucketsError

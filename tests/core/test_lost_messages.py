@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from buckets.archive.sources import lost_messages
-from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.checkpoint.topic_generations import TopicGeneration, TopicGenerations
 from buckets.config.engine import EngineSettings
@@ -65,7 +65,7 @@ def generations(checkpoint: Path, topic: str, *of_topic: TopicGeneration) -> Non
 
 def lost(job: Job, *ends: Ends, before: int | None = None, isolation: Mapping[int, str] | None = None) -> list[int]:
     """The lost ones of batches that end so; those up to `before` are not asked for."""
-    cuts = [Cut(batch_id, 1, json.dumps(end)) for batch_id, end in enumerate(ends)]
+    cuts = [BatchEnd(batch_id, 1, json.dumps(end)) for batch_id, end in enumerate(ends)]
     first = 0 if before is None else before + 1
 
     def terms_of(batch_id: int) -> Terms:

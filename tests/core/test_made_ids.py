@@ -17,7 +17,7 @@ import buckets
 from buckets.archive.archiving import archived, arrivals_of
 from buckets.archive.delta_source import open_events
 from buckets.archive.recorded_batches import renamed_schema
-from buckets.checkpoint.basis import fixed_settings
+from buckets.checkpoint.identity import fixed_settings
 from buckets.config.job import load_job, schema_checks
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError

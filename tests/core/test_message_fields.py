@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -188,7 +188,7 @@ def test_a_source_of_files_has_no_messages_and_one_without_an_envelope_no_envelo
 def test_where_a_field_comes_from_stays_under_a_checkpoint():
     def basis(**changes):
         schema = EventSchema.model_validate(BROKER | changes)
-        return Basis("kafka t", schema, EngineSettings())
+        return CheckpointIdentity("kafka t", schema, EngineSettings())
 
     written = basis(origins={"country": "key"}).to_json()
     assert basis(origins={"country": "key"}).conflict(written) is None

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from google.protobuf import message_factory
 
-from buckets.checkpoint.basis import Basis, Terms
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -315,8 +315,10 @@ def test_a_configuration_says_what_is_wrong_with_keys(tmp_path, source, events, 
 
 
 def test_how_keys_are_written_is_pinned_with_a_batch_and_may_be_said_later(tmp_path):
-    written = Basis.of(load(tmp_path, {}, WHOLE | {"origins": {}})).to_json()
+    written = CheckpointIdentity.of(load(tmp_path, {}, WHOLE | {"origins": {}})).to_json()
     job = load(tmp_path, {"key_format": "avro"}, INSIDE)
     assert Terms.of(job, None).key_format == "avro"
     assert Terms.model_validate_json(Terms.of(job, None).model_dump_json()).key_format == "avro"
-    assert Basis.of(load(tmp_path, {"key_format": "avro"}, WHOLE | {"origins": {}})).conflict(written) is None
+    assert (
+        CheckpointIdentity.of(load(tmp_path, {"key_format": "avro"}, WHOLE | {"origins": {}})).conflict(written) is None
+    )

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.topic_values import WriterSchema, WriterSchemas
 from buckets.config.job import Job, load_job
 from buckets.delta.whole_table import make_table
@@ -101,7 +101,7 @@ class FollowedJob:
         """Start it, as `prepare` and a query do."""
         job = load_job(self.conf)
         checkpoint = Checkpoint(job.checkpoint)
-        checkpoint.job.open(Basis.of(job))
+        checkpoint.job.open(CheckpointIdentity.of(job))
         self.batches, self.refused = checkpoint.batches, []
         self.book = RuleBook(checkpoint, open_rules(job), job.event_schema, job.settings.engine, self.refused.extend)
         self.schemas = SchemaBook(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.engine.batch import payload
 from buckets.engine.stages.accounting import PIECES, BatchAccount
 from buckets.engine.stages.shard import COUNTS, Produced

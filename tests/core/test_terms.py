@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.errors import BucketsError

@@ -7,7 +7,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
-from buckets.engine.batch.dealing import deal, number_pairs
+from buckets.engine.batch.partitioner import assign_shards, number_pairs
 from buckets.engine.eviction import chunks, eviction, shard_clock
 from buckets.engine.stages.in_memory import warm_up
 from buckets.engine.storage import arena
@@ -21,7 +21,7 @@ from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
 KERNELS = (
-    *(score_groups, choose_pages, read_heads, unreadable, number_pairs, deal),
+    *(score_groups, choose_pages, read_heads, unreadable, number_pairs, assign_shards),
     *(
         each
         for module in (arena, byte_strings, chunks, keyed_events, shard_clock)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from buckets.checkpoint.basis import Basis, Terms
 from buckets.checkpoint.driver_state import Checkpoint
+from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.lock import Lock
 from buckets.config.engine import EngineSettings
 from buckets.config.settings import StateSettings
@@ -105,7 +105,7 @@ def evaluation_query(
         stage(evaluation.file, evaluation.schema, staging, evaluation.batch_rows)
         staging.rename(parts)
     checkpoint = Checkpoint(work / "checkpoint")
-    checkpoint.job.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
+    checkpoint.job.open(CheckpointIdentity(str(evaluation.file.path), evaluation.schema, evaluation.engine))
     lists = ListBook(checkpoint, {name: ListFile(path) for name, path in evaluation.lists.items()})
     sink, bounds = JsonSink(work / "results"), StateSettings()
     scoring = Scoring(

@@ -1,6 +1,6 @@
 """The stateless stage over the pieces of a task, without a JVM."""
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.query import fan_out_rows

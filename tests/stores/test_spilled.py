@@ -2,7 +2,7 @@
 
 from deltalake import DeltaTable
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.delta.commits import DataFile, write_data_file
 from buckets.delta.kept_table import KeptTable
 from buckets.delta.whole_table import make_table, open_table

@@ -6,7 +6,7 @@ It has no Spark, no kills and no feeds, takes seconds, and says whether engine a
 import json
 from typing import Any
 
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.lists.base import Entry

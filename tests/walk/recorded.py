@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.checkpoint.basis import Terms
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.source_offsets import spark_folder

@@ -22,8 +22,8 @@ from buckets.byte_strings import concatenated
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.dealing import Dealt, deal
 from buckets.engine.batch.key_partitions import seen_partitions
+from buckets.engine.batch.partitioner import Partitioned, assign_shards
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard
 from buckets.engine.storage.key import decode_key, key_json
 from buckets.engine.storage.shard_store import strings_of
@@ -197,8 +197,8 @@ def fan_out(
     shards = engine.shards
     events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
-    dealt = _dealt(events, rule_set.groups, passed, shards)
-    yield from _messages(events, rule_set.groups, dealt)
+    partitioned = _partitioned(events, rule_set.groups, passed, shards)
+    yield from _messages(events, rule_set.groups, partitioned)
     counted = zip(rule_set.groups, with_key, np.count_nonzero(passed, axis=1).tolist(), strict=True)
     filtered, no_key = dict[str, int](), dict[str, int]()
     for group, keyed, kept in counted:
@@ -224,9 +224,9 @@ def fan_out(
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
-        if dealt is not None:  # Only topics say when a message came, and have partitions.
+        if partitioned is not None:  # Only topics say when a message came, and have partitions.
             names = [group.name if group.fields else "" for group in rule_set.groups]
-            counts["partitions"] = seen_partitions(dealt, names, events.source)
+            counts["partitions"] = seen_partitions(partitioned, names, events.source)
     yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(counts).encode())
 
 
@@ -252,7 +252,7 @@ def fan_out_group(
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
-    for message in _messages(events, [group], _dealt(events, [group], passed, shards)):
+    for message in _messages(events, [group], _partitioned(events, [group], passed, shards)):
         arrived = ShardEvents.of([unpack_shard(message.payload)], [group.group_id]).by_key(0)
         yield ShardMessage(message.shard, payload.pack(payload.EVENTS, stored_table(arrived, group), group.group_id))
 
@@ -287,27 +287,27 @@ def _sample(values: np.ndarray) -> list[int]:
     return ordered.tolist()
 
 
-def _dealt(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Dealt | None:
+def _partitioned(events: EventColumns, groups: Sequence[Group], passed: Flags, shards: int) -> Partitioned | None:
     """Return which shards get the events of groups; None if none does."""
     if not passed.any():
         return None
     layout = _layout_of(groups)
     columns = events.attributes | events.measures
     texts = [strings_of(pc.cast(columns[field], pa.string())) for field in layout.fields]
-    return Dealt(*deal(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
+    return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
 
 
-def _messages(events: EventColumns, groups: Sequence[Group], dealt: Dealt | None) -> Iterator[ShardMessage]:
+def _messages(events: EventColumns, groups: Sequence[Group], partitioned: Partitioned | None) -> Iterator[ShardMessage]:
     """Yield the events of groups, a message for each shard that gets some."""
-    if dealt is None:
+    if partitioned is None:
         return
-    table = _columns(events).take(pa.array(dealt.events))
-    for shard, packed in pack_shards(dealt, _layout_of(groups).group_ids, table):
+    table = _columns(events).take(pa.array(partitioned.events))
+    for shard, packed in pack_shards(partitioned, _layout_of(groups).group_ids, table):
         yield ShardMessage(shard, packed)
 
 
 class _Layout(NamedTuple):
-    """The keys of groups, as `deal` takes them: the fields of all groups, and of each group which of them."""
+    """The keys of groups, as `assign_shards` takes them: the fields of all groups, and of each group which of them."""
 
     group_ids: Sequence[str]  # the groups
     fields: Sequence[str]  # the fields, each once

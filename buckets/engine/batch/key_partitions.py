@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from buckets.engine.batch.dealing import Dealt
+    from buckets.engine.batch.partitioner import Partitioned
 
 Int64s = npt.NDArray[np.int64]
 Seen = Sequence[Sequence[int]]  # Hashes of keys, each with a hash of a partition in which it was seen
@@ -24,32 +24,36 @@ _POWERS = np.cumprod(np.full(256, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint6
 _SEVERAL = -1
 
 
-def seen_partitions(dealt: "Dealt", groups: Sequence[str], source: pa.StringArray) -> dict[str, list[tuple[int, int]]]:
+def seen_partitions(
+    partitioned: "Partitioned", groups: Sequence[str], source: pa.StringArray
+) -> dict[str, list[tuple[int, int]]]:
     """Return sampled keys of each group, and the partitions in which a piece of a batch has them.
 
     Args:
-        dealt: the keys of the piece.
+        partitioned: the keys of the piece.
         groups: the name of each group; empty of one that is left out.
         source: the topic and partition of each event.
     """
-    first, last = dealt.key_start[_SHARD], dealt.key_start[_SHARD + 1]
+    first, last = partitioned.key_start[_SHARD], partitioned.key_start[_SHARD + 1]
     if first == last:
         return {}
-    counts = dealt.key_events[first:last].astype(np.int64)
+    counts = partitioned.key_events[first:last].astype(np.int64)
     ends = np.cumsum(counts)
-    rows = dealt.rows[dealt.row_start[_SHARD] : dealt.row_start[_SHARD + 1]]
-    named = source.take(pa.array(dealt.events[dealt.event_start[_SHARD] : dealt.event_start[_SHARD + 1]]))
+    rows = partitioned.rows[partitioned.row_start[_SHARD] : partitioned.row_start[_SHARD + 1]]
+    named = source.take(
+        pa.array(partitioned.events[partitioned.event_start[_SHARD] : partitioned.event_start[_SHARD + 1]])
+    )
     encoded = named.dictionary_encode()
     numbers = np.array([zlib.crc32(name.encode()) for name in encoded.dictionary.to_pylist()], np.int64)
     partitions = numbers[encoded.indices.to_numpy()]
     # Events of a key are in the order of arrival, so the first and the last of them are of different partitions if any.
     ends_of_keys = partitions[rows[ends - counts]], partitions[rows[ends - 1]]
     hashes = _hashes(
-        dealt.key_data[dealt.data_start[_SHARD] : dealt.data_start[_SHARD + 1]],
-        dealt.key_bytes[first:last].astype(np.int64),
+        partitioned.key_data[partitioned.data_start[_SHARD] : partitioned.data_start[_SHARD + 1]],
+        partitioned.key_bytes[first:last].astype(np.int64),
     )
     found: dict[str, list[tuple[int, int]]] = {}
-    bounds = np.cumsum([0, *dealt.keys[_SHARD]])
+    bounds = np.cumsum([0, *partitioned.keys[_SHARD]])
     for group, begin, end in zip(groups, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if group and begin < end:
             least = begin + np.argsort(hashes[begin:end])[:SAMPLED_KEYS]

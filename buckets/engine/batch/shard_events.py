@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from buckets.byte_strings import ByteStrings, concatenated, fixed
 from buckets.engine.batch.dead_letters import arrival, ascend, whole
-from buckets.engine.batch.dealing import Dealt, sort_by_code
+from buckets.engine.batch.partitioner import Partitioned, sort_by_code
 from buckets.engine.batch.payload import SHARD
 from buckets.engine.storage.shard_store import GROUP_BYTES, column_of, strings_of, texts_of
 
@@ -37,22 +37,24 @@ class ShardPayload(NamedTuple):
     events: pa.Table  # the events in the order of arrival
 
 
-def pack_shards(dealt: Dealt, group_ids: Sequence[str], events: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+def pack_shards(
+    partitioned: Partitioned, group_ids: Sequence[str], events: pa.RecordBatch
+) -> Iterator[tuple[int, bytes]]:
     """Yield what each shard is sent that gets an event.
 
     Args:
-        dealt: what goes where.
+        partitioned: what goes where.
         group_ids: the groups.
-        events: the events of all shards, as `dealt.events` names them; their column `source` is a dictionary.
+        events: the events of all shards, as `partitioned.events` names them; their column `source` is a dictionary.
     """
     source = events.column("source")
     named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
     plain = events.set_column(events.schema.get_field_index("source"), "source", source.indices)
     plain = plain.replace_schema_metadata(named)
     schema, identities = plain.schema.serialize().to_pybytes(), [bytes.fromhex(each) for each in group_ids]
-    starts = (dealt.key_start, dealt.data_start, dealt.row_start, dealt.event_start)
+    starts = (partitioned.key_start, partitioned.data_start, partitioned.row_start, partitioned.event_start)
     key_starts, data_starts, row_starts, event_starts = (start.tolist() for start in starts)
-    for shard, of_groups in enumerate(dealt.keys):
+    for shard, of_groups in enumerate(partitioned.keys):
         keys, rows = slice(*key_starts[shard : shard + 2]), slice(*row_starts[shard : shard + 2])
         if keys.start == keys.stop:
             continue
@@ -60,10 +62,10 @@ def pack_shards(dealt: Dealt, group_ids: Sequence[str], events: pa.RecordBatch) 
         parts = (
             b"".join([identities[group] for group in groups.tolist()]),
             of_groups[groups],
-            dealt.key_events[keys],
-            dealt.key_bytes[keys],
-            dealt.rows[rows],
-            dealt.key_data[slice(*data_starts[shard : shard + 2])],
+            partitioned.key_events[keys],
+            partitioned.key_bytes[keys],
+            partitioned.rows[rows],
+            partitioned.key_data[slice(*data_starts[shard : shard + 2])],
             schema,
             plain.slice(first, event_starts[shard + 1] - first).serialize(),
         )

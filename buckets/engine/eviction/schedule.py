@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.batch.dealing import number_pairs, sort_by_code
+from buckets.engine.batch.partitioner import number_pairs, sort_by_code
 from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks, write_chunks
 from buckets.engine.eviction.shard_clock import ShardClock
 from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, GroupedKeys, head_key

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
 from buckets.archive.archiving import History, archived_and_rounded
 from buckets.archive.delta_source import open_events
-from buckets.checkpoint.basis import Terms
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, check_raw_windows, raw_window_fault
 from buckets.delta.whole_table import is_between, moments_ms, open_table
 from buckets.duration import DAY_MS, format_duration

@@ -16,8 +16,8 @@ from buckets.archive import archive
 from buckets.archive import archive as archived
 from buckets.archive.archive import OWN_COLUMNS, Archive
 from buckets.archive.recorded_batches import RecordedBatches
-from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
+from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.delta.whole_table import is_in, moments_ms, quoted_column, sql_moment, sql_text
 from buckets.events.schema import EventSchema
@@ -165,7 +165,7 @@ class Past:
         return self.terms(self.recorded.cuts[-1].batch_id).event_schema
 
     @cached_property
-    def cuts(self) -> Mapping[int, Cut]:
+    def cuts(self) -> Mapping[int, BatchEnd]:
         """The batches by their number."""
         return {cut.batch_id: cut for cut in self.recorded.cuts}
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from buckets.archive.archive import BATCH, POSITION, SOURCE
 from buckets.archive.archiving import History
 from buckets.audit.tables import Table, audit_tables
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
@@ -294,7 +294,7 @@ def _check_names(history: History) -> None:
 def _check_lists(history: History) -> None:
     """See that the lists of all batches are still there."""
     lists = Checkpoint(history.job.checkpoint).lists
-    first: dict[str, Cut] = {}
+    first: dict[str, BatchEnd] = {}
     for cut in history.recorded.cuts:
         for name in cut.lists:
             first.setdefault(name, cut)

@@ -19,8 +19,8 @@ from buckets.archive.archiving import History
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
-from buckets.checkpoint.basis import Terms
-from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.batch_ends import BatchEnd
+from buckets.checkpoint.identity import Terms
 from buckets.engine.stages.cross_group import FillSources
 from buckets.history.scoring import ArchivePiece
 from buckets.lists.index import Lists
@@ -166,7 +166,7 @@ class ReplayedFills:
         """Make nothing yet; chunks lie meanwhile in a folder that is empty, and not the job's checkpoint."""
         self._history, self._folder = history, folder
 
-    def sources_of(self, rule_set: RuleSet, cut: Cut) -> Callable[[int], FillSources]:
+    def sources_of(self, rule_set: RuleSet, cut: BatchEnd) -> Callable[[int], FillSources]:
         """Return what a batch takes of each of its fills, by shard."""
         ready = {fill.number: self._chunks(fill) for fill in rule_set.fills}
         lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), self._history.job.checkpoint
@@ -233,7 +233,7 @@ class _Pinned:
         self._recorded, self._fills = recorded, fills
         self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
         self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
-        self._latest: tuple[Cut, Lists] | None = None
+        self._latest: tuple[BatchEnd, Lists] | None = None
 
     def lists_of(self, batch_id: int) -> Lists:
         """Return the lists of a batch that is no earlier than the one asked for before."""

@@ -1,7 +1,7 @@
 """Assigns the events of a piece to shards: which keys an event has in each group, and which shard holds each key.
 
 A key is as `engine.storage.key` says: the values of the grouping fields as text with a NUL between two of them. All
-groups are dealt in one call.
+groups are handled in one call.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ Int32s = npt.NDArray[np.int32]
 _NONE = -1
 
 
-class Dealt(NamedTuple):
+class Partitioned(NamedTuple):
     """What goes to which shard: shard by shard, in it group by group, key by key, each key's in arrival order."""
 
     keys: Int64s  # int64 `(shards, groups)`, how many keys each shard gets of each group
@@ -48,7 +48,7 @@ class _Found(NamedTuple):
 
 
 @compiled
-def deal(texts: ByteStrings, fields, field_start, seeds, passed, shards):
+def assign_shards(texts: ByteStrings, fields, field_start, seeds, passed, shards):
     """Deal events to shards.
 
     Args:
@@ -60,7 +60,7 @@ def deal(texts: ByteStrings, fields, field_start, seeds, passed, shards):
         shards: how many shards there are.
 
     Returns:
-        What goes where, as `Dealt`.
+        What goes where, as `Partitioned`.
     """
     found = _new_found(texts, fields, field_start, passed)
     size = 16
@@ -177,7 +177,7 @@ def _laid_out(found: _Found, shards, events):
     _place_rows(found, place, row_at, rows)
     of_shards, event_start = np.empty(min(touches, shards * events), np.int64), np.zeros(shards + 1, np.int64)
     _number_events(rows, row_start, of_shards, event_start, np.full(events, _NONE, np.int32))
-    return Dealt(
+    return Partitioned(
         counts,
         key_events,
         key_bytes,

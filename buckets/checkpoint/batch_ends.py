@@ -25,7 +25,7 @@ _TOGETHER = 100
 
 
 @dataclass(frozen=True)
-class Cut:
+class BatchEnd:
     """A batch that is written."""
 
     batch_id: int  # the batch
@@ -36,7 +36,7 @@ class Cut:
     span: tuple[int, int] | None = None
 
 
-class Cuts:
+class BatchEnds:
     """The cuts of a checkpoint."""
 
     def __init__(self, checkpoint: Path, batches: BatchRecords) -> None:
@@ -58,13 +58,13 @@ class Cuts:
         else:
             write_whole(file, _lines(cuts))
 
-    def read(self) -> list[Cut]:
+    def read(self) -> list[BatchEnd]:
         """Return all cuts, by their number. A batch that was run again after a crash is there once.
 
         Raises:
             BucketsError: one is missing, or damaged.
         """
-        by_batch: dict[int, Cut] = {}
+        by_batch: dict[int, BatchEnd] = {}
         for number in self._lines.numbers():
             by_batch.update({cut.batch_id: cut for cut in _cuts_of(self._lines.file(number).read_bytes())})
         by_batch.update({cut.batch_id: cut for cut in self._recorded(max(by_batch, default=-1))})
@@ -78,12 +78,12 @@ class Cuts:
         cuts = [] if newest is None else _cuts_of(self._lines.file(newest).read_bytes())
         return max((cut.batch_id for cut in cuts), default=-1 if newest is None else newest - 1)
 
-    def _recorded(self, after: int) -> list[Cut]:
+    def _recorded(self, after: int) -> list[BatchEnd]:
         """Return the cuts of batches after a batch, from their records."""
         cuts = [_of_record(batch_id, record) for batch_id, record in self._batches.done_after(after)]
         return [cut for cut in cuts if cut is not None]
 
-    def _check(self, cuts: Sequence[Cut]) -> None:
+    def _check(self, cuts: Sequence[BatchEnd]) -> None:
         """See that the cut of each batch is there, from the first of the job to the last one."""
         if not self._lines.folder.exists():
             return
@@ -107,27 +107,27 @@ def source_end(checkpoint: Path, batch_id: int) -> str:
     return (spark_folder(checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
 
 
-def _of_record(batch_id: int, record: BatchRecord) -> Cut | None:
+def _of_record(batch_id: int, record: BatchRecord) -> BatchEnd | None:
     """Return the cut of a recorded batch; None where nothing is known of its intake."""
     intake = record.intake
-    return None if intake is None else Cut(batch_id, record.ruleset_version, intake.end, record.lists, intake.span)
+    return None if intake is None else BatchEnd(batch_id, record.ruleset_version, intake.end, record.lists, intake.span)
 
 
-def _cuts_of(lines: bytes) -> list[Cut]:
+def _cuts_of(lines: bytes) -> list[BatchEnd]:
     return [cut for line in lines.split(b"\n") if (cut := _read(line)) is not None]
 
 
-def _read(line: bytes) -> Cut | None:
+def _read(line: bytes) -> BatchEnd | None:
     """Return the cut of a line; None of an empty one, of what a crash has left, and of a damaged one."""
     try:
         record = unseal_json(line)
         span = record.get("span")
-        return Cut(**(record | {"span": None if span is None else (span[0], span[1])}))
+        return BatchEnd(**(record | {"span": None if span is None else (span[0], span[1])}))
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
-def _lines(cuts: Iterable[Cut]) -> bytes:
+def _lines(cuts: Iterable[BatchEnd]) -> bytes:
     return b"".join(
         seal_json({name: value for name, value in vars(cut).items() if value not in (None, {})}) + b"\n" for cut in cuts
     )

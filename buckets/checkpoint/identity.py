@@ -23,7 +23,7 @@ _DUPLICATES = "engine.duplicates"
 
 
 @dataclass(frozen=True)
-class Basis:
+class CheckpointIdentity:
     """The source, event schema and settings of a start.
 
     What says how state is read must stay: source, shards, lateness, the id, how the time is written, the type of each
@@ -38,7 +38,7 @@ class Basis:
     unjudged: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, job: Job) -> "Basis":
+    def of(cls, job: Job) -> "CheckpointIdentity":
         """Return the basis of a start of a job."""
         source = job.settings.source
         return cls(source.name, job.event_schema, job.settings.engine, source.subfolders, source.unjudged)
