@@ -95,12 +95,12 @@ def test_a_key_is_snoozed_and_the_snooze_ended(page, changing, copied):
     page.goto(f"{changing.url}/rule?id=large")
     page.get_by_label("Key").fill("payer=p1")
     page.get_by_label("Until").fill("24h")
-    page.get_by_role("button", name="See what it does").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator("main")).to_contain_text("Alerts of payer p1 are not raised")
     confirm(page, "moves house")
     (snooze,) = rules_of(copied)["large"].snoozes
     assert (snooze.key, snooze.reason, snooze.author) == ({"payer": "p1"}, "moves house", "ann")
-    page.get_by_role("link", name="End it").click()
+    page.get_by_role("link", name="End").click()
     confirm(page, "has moved")
     (snooze,) = rules_of(copied)["large"].snoozes
     expect(page.get_by_text("over", exact=True)).to_be_visible()
@@ -111,14 +111,14 @@ def test_a_snooze_that_does_not_fit_is_said(page, changing, key, until, line):
     page.goto(f"{changing.url}/rule?id=large")
     page.get_by_label("Key").fill(key)
     page.get_by_label("Until").fill(until)
-    page.get_by_role("button", name="See what it does").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("alert")).to_contain_text(line)
 
 
 def test_all_rules_go_back_to_an_earlier_version(page, changing, copied):
     page.goto(f"{changing.url}/rule?id=large")
     expect(page.get_by_role("region", name="History")).to_contain_text("as before → A payer spends much")
-    page.get_by_role("link", name="Back to before").first.click()
+    page.get_by_role("link", name="Roll back").first.click()
     expect(page.locator("main")).to_contain_text("All rules as they were in version 1")
     confirm(page, "it was better")
     assert rules_of(copied)["large"].description == "as before"

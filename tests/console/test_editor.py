@@ -73,7 +73,7 @@ def test_a_rule_is_taken_as_it_is_written(page, changing, copied):
     page.goto(changing.url + "/rule/edit?id=large")
     text = page.locator("#text")
     text.fill(text.input_value().replace("'100'", "'120'"))
-    page.get_by_role("button", name="Take it as it is written").click()
+    page.get_by_role("button", name="Activate now").click()
     expect(page.locator("main")).to_contain_text("100 → ")
     confirm(page)
     assert rules_of(copied)["large"].limit.value == 120

@@ -93,7 +93,7 @@ def test_a_change_is_not_made_without_a_reason_or_after_another(changing, copied
 
 def test_read_only_is_for_everybody(copied):
     with serving(copied, is_read_only=True) as served:
-        assert "See what it does" not in served.ask("/rule?id=large").text
+        assert "Preview" not in served.ask("/rule?id=large").text
         served.mark = served.console.site.people.form_mark(
             served.console.site.people.session(served.cookie.partition("=")[2])
         )

@@ -43,7 +43,7 @@ def test_a_page_is_for_everybody(open_page, shown, faults_of, path, dark):
 
 def test_an_alert_is_for_everybody(page, shown, faults_of, alert_of):
     page.goto(shown.url + alert_of("often"))
-    expect(page.get_by_text("nothing differs from what the job has recorded")).to_be_visible()
+    expect(page.get_by_text("matches the recorded values")).to_be_visible()
     assert faults_of(page) == []
 
 
@@ -106,13 +106,13 @@ def test_filters_are_in_the_address(page, shown):
 def test_an_alert_is_explained(page, shown, alert_of):
     page.goto(shown.url + alert_of("large"))
     expect(page.locator("h1")).to_contain_text("large")
-    expect(page.get_by_text("nothing differs from what the job has recorded")).to_be_visible()
+    expect(page.get_by_text("matches the recorded values")).to_be_visible()
     expect(page.locator("#explanation svg text.limit")).to_have_text("limit 100")
     expect(page.locator("#explanation")).to_contain_text("equal to the last digit")
     page.get_by_text("events of the window").click()
     assert page.locator("#explanation tbody tr").count() > 1
     page.get_by_label("Rule").select_option("trial")
-    page.get_by_role("button", name="Why, or why not?").click()
+    page.get_by_role("button", name="Explain").click()
     expect(page.locator("main")).to_contain_text("of rule trial")
 
 
@@ -155,7 +155,7 @@ def test_lists_are_shown_as_the_job_has_them(page, shown):
     page.get_by_role("link", name="payroll").click()
     expect(page.locator("main")).to_contain_text("This list is changed where it is kept")
     page.get_by_role("textbox", name="Key").fill("p1")
-    page.get_by_role("button", name="Look it up").click()
+    page.get_by_role("button", name="Look up").click()
     expect(page.locator("main")).to_contain_text("no batch has seen it yet; run the job")
 
 
@@ -169,7 +169,7 @@ def test_hostile_texts_are_texts(page, shown):
     expect(page.locator("tbody")).to_contain_text(EVIL)
     assert "\u202e" not in page.content()
     page.locator("tbody a.none, tbody td:nth-child(3) a").first.click()
-    expect(page.get_by_text("nothing differs from what the job has recorded")).to_be_visible()
+    expect(page.get_by_text("matches the recorded values")).to_be_visible()
     assert "evil" not in page.title()
     assert page.evaluate("document.querySelectorAll('script:not([src])').length") == 0
 

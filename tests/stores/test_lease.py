@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from buckets.checkpoint import lock
+from buckets.checkpoint import lock as leases
 from buckets.checkpoint.lock import Lease, LeaseRecord, Lock, LostLease, check_free
 from buckets.checkpoint.source_offsets import lock_file
 from buckets.errors import BucketsError
@@ -23,7 +23,7 @@ from tests.stores.server import Harm, harmful, in_environment
 def hurried(monkeypatch) -> None:
     """Leases that end after two seconds."""
     for name, seconds in (("VALID_S", 2.0), ("RENEW_S", 0.3), ("MARGIN_S", 0.7), ("_LOOK_S", 0.2)):
-        monkeypatch.setattr(lock, name, seconds)
+        monkeypatch.setattr(leases, name, seconds)
 
 
 def written(checkpoint) -> LeaseRecord:
@@ -84,7 +84,7 @@ def test_one_of_a_process_of_this_machine_that_was_killed_is_taken_at_once(bucke
 
     began_s = time.monotonic()
     with Lock(checkpoint):
-        assert time.monotonic() - began_s < lock.VALID_S / 3
+        assert time.monotonic() - began_s < leases.VALID_S / 3
         assert written(checkpoint).epoch == 2
 
 
@@ -95,7 +95,7 @@ def test_one_of_another_machine_is_waited_for_until_it_has_not_been_renewed_for_
 
     began_s = time.monotonic()
     with Lock(checkpoint):
-        assert time.monotonic() - began_s >= lock.VALID_S
+        assert time.monotonic() - began_s >= leases.VALID_S
         assert written(checkpoint).epoch == 8
 
 
@@ -125,20 +125,20 @@ def test_a_holder_that_cannot_renew_gives_up_before_others_may_take_it(store, bu
         began_s = time.monotonic()
         lock.take()
         harm.refused = 1.0
-        while time.monotonic() - began_s < lock.VALID_S:
+        while time.monotonic() - began_s < leases.VALID_S:
             try:
                 lock.check()
             except BucketsError:
                 break
             time.sleep(0.02)
-        assert time.monotonic() - began_s < lock.VALID_S
+        assert time.monotonic() - began_s < leases.VALID_S
         with pytest.raises(LostLease, match="could not be renewed") as expired:
             lock.check()
         assert not expired.value.is_taken
         lock.release()
         harm.refused = 0.0
         with Lock(checkpoint):
-            assert time.monotonic() - began_s < lock.VALID_S + lock.MARGIN_S
+            assert time.monotonic() - began_s < leases.VALID_S + leases.MARGIN_S
             assert written(checkpoint).epoch == 2
 
 

@@ -137,7 +137,7 @@ def _cards(data: dict[str, Any]) -> list[Card]:
         ),
         Card("Events since the start", f"{total['events']:,}", beside),
         Card(
-            "Late, in all groups",
+            "Late events",
             f"{late:,}",
             f"{counts['too_late']:,} too late · {counts['collisions_not_kept']:,} collisions not kept",
         ),
@@ -151,7 +151,7 @@ def _recorded_cards(found: dict[str, int]) -> list[Card]:
     return [
         Card("Events", f"{found['events']:,}", f"{found['batches']:,} batches, the last is {found['last']:,}"),
         Card("Alerts", f"{found['alerts']:,}", f"{found['held_alerts']:,} held back"),
-        Card("Late, in all groups", f"{found['late'] + found['too_late']:,}", f"{found['too_late']:,} too late"),
+        Card("Late events", f"{found['late'] + found['too_late']:,}", f"{found['too_late']:,} too late"),
         Card(
             "Not evaluated",
             f"{found['dead_letters']:,}",

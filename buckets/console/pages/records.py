@@ -19,7 +19,7 @@ _REPLAY = "replay"
 
 
 def verdicts(asked: Asked) -> View:
-    """List what was found about alerts, the latest first; of several on one alert the latest counts."""
+    """List what was found about alerts, the latest first; the latest verdict on an alert counts."""
     by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
     counting = {verdict.subject: verdict for verdict in reversed(by_age)}
     rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
