@@ -77,7 +77,7 @@ class NumberedRecords:
 
 
 _SINGLE = ("topics.json",)
-"""Records of which there is one or none, and whose absence would say that nothing has been kept yet."""
+"""Single records whose absence would mean that nothing has been kept yet."""
 _BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one before it; `_NONE` of the first
 KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
 _LEFT_OUT = ("lists", "fills", "driver", "terms", "beside", "intake")
@@ -109,7 +109,7 @@ class BatchRecord:
     # until it has run
     driver: int | None = None
     terms: int | None = None  # the number of its terms
-    beside: tuple[str, ...] = ()  # the records of which there is one that were there when this was written
+    beside: tuple[str, ...] = ()  # single records, such as topics.json, that existed when this was written
     intake: Intake | None = None  # what it has taken from its source; None until it has run
 
 

@@ -168,7 +168,7 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
     swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
     names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
     numbers = (*names[1:], "Alerts", "A day", *rest)
-    table = TextTable(f"With other numbers of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
+    table = TextTable(f"With other values of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
     for variant in report.variants[:_MOST_VARIANTS]:
         figures, fraud = variant.figures, variant.figures.fraud
         cells = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
@@ -218,7 +218,7 @@ def backtest(
         Path | None, typer.Option(help="An output folder with alerts to compare with, instead of the job's.")
     ] = None,
     sweep: Annotated[
-        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Try other numbers; may be given often.")
+        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Values to try; may be given several times.")
     ] = None,
     expect: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="What must hold, or exit code 1; may be given often.")
@@ -237,7 +237,7 @@ def backtest(
     """Say what rules would have raised on history, through the engine itself.
 
     All that has arrived is scored, from the first event on; what lies between
-    --from and --to, by event time, is reported. A sweep tries other numbers
+    --from and --to, by event time, is reported. A sweep tries other values
     in the same pass: limit, window and cooldown of a rule, FEATURE.window of
     a feature, and when.FEATURE, the number that a condition compares it with.
 

@@ -175,7 +175,7 @@ def skipped_rows(rows: pa.RecordBatch) -> Counter[str]:
 
 
 def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, Faults]:
-    """Turn each row into an event, which means nothing where it is none, and say why; `needed` may not be null."""
+    """Parse each row into an event; say why where it is none. `needed` may not be null."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}

@@ -191,7 +191,7 @@ class ConditionTest(ToolAnswer):
     """A comparison in the condition of the rule."""
 
     text: str
-    """It in words, with the numbers in it."""
+    """The reason as a sentence with its numbers."""
     truth: str
     """true, false, unknown or uncertain."""
     distance: str | None

@@ -411,7 +411,7 @@ def is_mistaken(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> str:
-    """Return the number of an answer by which a store does not do what it is asked; empty where it has not said so."""
+    """Return the HTTP status with which a store refuses a request; empty where it has sent none."""
     found = _STATUS.search(_COLOURS.sub("", str(error)))
     return "" if found is None else found[1]
 
@@ -428,7 +428,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Return of what a library says of a request what is no address and no page of XML."""
+    """Strip URLs and XML bodies from a client's error text."""
     # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
     steps = [line.strip(" \t↳") for line in _COLOURS.sub("", str(error)).splitlines() if "↳" in line]
     told = [part for part in (steps[-1] if steps else first_line(error)).split(" - ") if part]

@@ -83,13 +83,12 @@ class Spool:
         with self._records.reading(file):
             written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             return [
-                # The release before had no keys: its alerts stay in order among each other.
-                WaitingAlert(batch_id, number, alert["id"], alert.get("key", ""), alert["decided_ms"], alert["body"])
+                WaitingAlert(batch_id, number, alert["id"], alert["key"], alert["decided_ms"], alert["body"])
                 for number, alert in enumerate(written)
             ]
 
     def _is_of(self, batch_id: int, alerts: Sequence[WaitingAlert]) -> bool:
-        """Return whether it is these alerts of which some are settled.
+        """Return whether the settled position is of these alerts.
 
         A batch that was given up with its topic has left its number to another one, whose alerts are others.
         """

@@ -58,7 +58,7 @@ def test_the_report_is_shown_and_written(buckets, files, tmp_path):
         "backtest", *files, *options, "--junit", "out.xml", "--expect", "alerts <= 6", "--expect", "recall > 0"
     )
     assert ran.code == 0
-    for text in ("payer-1h", "Beside confirmed fraud", "With other numbers", "met: alerts <= 6 (it is 6)"):
+    for text in ("payer-1h", "Beside confirmed fraud", "With other values", "met: alerts <= 6 (it is 6)"):
         assert text in ran.out
     assert "1 of 3 events of confirmed fraud are not in what was read" in ran.out
     report = json.loads((tmp_path / "out.json").read_text())

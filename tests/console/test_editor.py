@@ -81,7 +81,7 @@ def test_a_rule_is_taken_as_it_is_written(page, changing, copied):
 
 def test_a_backtest_outlives_its_tab_and_shows_other_numbers(page, open_page, changing, copied, faults_of):
     page.goto(changing.url + "/rule/edit?id=large")
-    page.get_by_label("Other numbers").fill("limit=40,60,80,100")
+    page.get_by_label("Values to try").fill("limit=40,60,80,100")
     page.get_by_role("button", name="Backtest").click()
     page.wait_for_url("**/question?id=**")
     address = page.url
@@ -126,7 +126,7 @@ def test_a_question_is_cancelled_and_another_one_that_cannot_be_asked_says_why(p
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("status")).to_contain_text("cancelled")
     page.goto(changing.url + "/rule/edit?id=large")
-    page.get_by_label("Other numbers").fill("limitt=4")
+    page.get_by_label("Values to try").fill("limitt=4")
     page.get_by_role("button", name="Backtest").click()
     expect(page.locator(".no")).to_contain_text("limitt", timeout=60_000)
 

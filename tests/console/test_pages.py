@@ -153,7 +153,7 @@ def test_lists_are_shown_as_the_job_has_them(page, shown):
     expect(page.get_by_role("region", name="Lists")).to_contain_text("payroll.csv")
     expect(page.get_by_role("region", name="Lists")).to_contain_text("not read by a batch yet")
     page.get_by_role("link", name="payroll").click()
-    expect(page.locator("main")).to_contain_text("This list is changed where it is kept")
+    expect(page.locator("main")).to_contain_text("Edit this list at its source")
     page.get_by_role("textbox", name="Key").fill("p1")
     page.get_by_role("button", name="Look up").click()
     expect(page.locator("main")).to_contain_text("no batch has seen it yet; run the job")

@@ -69,7 +69,7 @@ def test_a_limit_is_changed_tried_released_and_judged(demo, page, keep):
     expect(page.locator("#checked")).to_contain_text("valid")
     keep("edit")
 
-    page.get_by_label("Other numbers").fill("limit=2,3,4,5")
+    page.get_by_label("Values to try").fill("limit=2,3,4,5")
     page.get_by_role("button", name="Backtest").click()
     expect(page.get_by_role("region", name="Numbers").locator("tbody tr")).to_have_count(4, timeout=PATIENCE_MS)
     keep("backtest")

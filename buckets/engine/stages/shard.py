@@ -253,7 +253,7 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
 
 
 def _by_rule(results: FiredRules, output: str, rows: npt.NDArray[np.int64]) -> dict[str, int]:
-    """Return how many of some rows each rule has; of variants nobody asks, and a sweep may have very many."""
+    """Count rows by rule; variants of a sweep, of which there may be very many, are not counted."""
     if output in columns.VARIANT_OUTPUTS:
         return {}
     counts = np.bincount(results.fired.rule[rows])

@@ -113,7 +113,7 @@ class ConditionPart:
     """A part of a condition."""
 
     kind: Literal["test", "all", "any", "not"]  # a test, or what joins several
-    text: str  # it in words, with the numbers in it
+    text: str  # the reason as a sentence with its numbers
     truth: Truth  # whether it holds
     distance: Decimal | None = None  # how far its two sides lie apart; None of what is no comparison of numbers
     parts: tuple["ConditionPart", ...] = ()  # those that it joins
