@@ -279,16 +279,6 @@ def test_an_alert_is_given_up_once_and_of_many_a_line_says_how_many(tmp_path, we
     assert len(webhook.ids) == len(rows) - len(given_up)
 
 
-def test_alerts_that_the_release_before_has_left_are_delivered(tmp_path, webhook, said):
-    file = tmp_path / "buckets" / "webhook" / f"{3:020}.jsonl"
-    file.parent.mkdir(parents=True)
-    file.write_text("".join(json.dumps({"id": f"a{n}", "decided_ms": 5, "body": "{}"}) + "\n" for n in range(3)))
-    delivery = Delivery(tmp_path, settings(webhook.url, connections=4), said.append)
-    with delivery.running():
-        pass
-    assert webhook.ids == ["a0", "a1", "a2"]
-
-
 def test_a_damaged_file_of_alerts_is_named_in_one_line(tmp_path, webhook, said):
     Spool(tmp_path).put(3, epoch_ms(), alerts(1))
     (file,) = (tmp_path / "buckets" / "webhook").glob("*3.jsonl")
