@@ -127,6 +127,5 @@ class Spool:
 
 
 def _position(record: dict[str, Any]) -> tuple[tuple[int, int, str], dict[int, str]]:
-    """Return what a record says; one of the release before knows nothing behind its line."""
-    beyond = {int(line): str(alert_id) for line, alert_id in record.get("beyond", {}).items()}
+    beyond = {int(line): str(alert_id) for line, alert_id in record["beyond"].items()}
     return (int(record["batch"]), int(record["line"]), str(record["alert_id"])), beyond
