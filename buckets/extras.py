@@ -16,10 +16,6 @@ _PACKAGES = {"grpc_tools": "grpcio-tools", "prometheus_client": "prometheus-clie
 def extra(name: str, what: str) -> Iterator[None]:
     """Import what an extra brings, in the `with`.
 
-    Args:
-        name: of the extra.
-        what: needs it, for the error.
-
     Raises:
         ConfigurationError: a package is missing; says which, and what brings it.
     """

@@ -137,13 +137,7 @@ def _write_through_names(path: Path) -> None:
 
 
 def holds_more_than(folder: Path, first: Path, besides: Collection[Path] = ()) -> bool:
-    """Return whether a folder holds more than what a start leaves that died before its first file was whole.
-
-    Args:
-        folder: the folder.
-        first: the first file.
-        besides: files that may be there too.
-    """
+    """Return whether a folder holds more than what a start leaves that died before its first file was whole."""
     if not folder.exists():
         return False
     if not folder.is_dir():

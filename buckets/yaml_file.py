@@ -26,10 +26,6 @@ LARGEST_BYTES = 32 * 2**20  # Bytes of the largest file that is read: room for 1
 def read_text(path: Path, what: str) -> str:
     """Read a UTF-8 file.
 
-    Args:
-        path: the file.
-        what: what the file is, for error messages.
-
     Raises:
         BucketsError: there is no such file, or it is not a regular file, too large, empty, or not UTF-8.
     """
@@ -184,11 +180,6 @@ def first_of(faults: Sequence[BucketsError]) -> BucketsError:
 
 def load_model(path: Path, model: type[Model], what: str) -> Model:
     """Read a YAML file into a pydantic model.
-
-    Args:
-        path: the file.
-        model: the model.
-        what: what the file is, for error messages.
 
     Raises:
         BucketsError: the file cannot be read, is broken YAML, or does not fit the model.

@@ -115,11 +115,6 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
 
     A new archive begins after the last batch that the source has not kept.
 
-    Args:
-        job: the job.
-        recorded: its records.
-        on_rows: told how many rows have been appended, each time.
-
     Returns:
         Why the archive goes no further, where the source has not kept what comes next; None where it goes on.
 
@@ -251,10 +246,6 @@ class History:
     @staticmethod
     def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":
         """Open the history of a job, which may run meanwhile; its archive is extended first.
-
-        Args:
-            job: its configuration.
-            on_rows: told how many rows have been archived, each time.
 
         Raises:
             BucketsError: the configuration has no archive, or it cannot be extended.

@@ -286,11 +286,6 @@ def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSch
 def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms]) -> Sequence[int]:
     """Return the batches that can never be archived, because not all of their messages have been kept.
 
-    Args:
-        job: the job.
-        wanted: the batches that are looked at.
-        terms_of: returns the terms of a batch.
-
     Raises:
         BucketsError: nothing of a topic has been kept yet.
     """

@@ -82,13 +82,7 @@ class DriverState:
             self.read(newest)
 
     def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
-        """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to.
-
-        Args:
-            batch_id: the batch.
-            changes: what it has changed.
-            whole: gives the state after it.
-        """
+        """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to."""
         for records in (self._whole, self._changes):
             records.remove(*(number for number in records.numbers() if number >= batch_id))
         if not changes:

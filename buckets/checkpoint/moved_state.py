@@ -13,11 +13,7 @@ _STATE = "state"
 
 
 def find_state(checkpoint: Path) -> None:
-    """Let Spark find the schema of the state where a checkpoint lies now; who calls this holds the checkpoint.
-
-    Args:
-        checkpoint: the checkpoint, which need not have any state yet.
-    """
+    """Let Spark find the schema of the state where a checkpoint lies now; who calls this holds the checkpoint."""
     for metadata, text in _elsewhere(checkpoint):
         # Hadoop's checksum of the file as it was; without one nothing is compared.
         metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)

@@ -88,13 +88,7 @@ class SourceOffsets:
     def move(
         self, batch_id: int, offsets: Mapping[str, Mapping[str, int]], without: Collection[str] = frozenset()
     ) -> None:
-        """Let a batch that is not planned yet begin elsewhere in some topics; others stay as they are.
-
-        Args:
-            batch_id: the batch.
-            offsets: by topic, where it begins there.
-            without: topics that it does not read.
-        """
+        """Let a batch that is not planned yet begin elsewhere in some topics; others stay as they are."""
         file = self._spark / "offsets" / str(batch_id - 1) if batch_id else self._begin_file()
         if not file.exists():
             return

@@ -104,10 +104,6 @@ class TopicGenerations:
         """Take over the ids of topics of which none is known, as of a new checkpoint.
 
         One that was gone and is there again is another generation, and is read from its beginning.
-
-        Args:
-            ids: by topic.
-            first_batch: the first batch that reads them.
         """
         known = self._read()
         live = self._live(known)

@@ -63,15 +63,7 @@ class TextTable(Table):
         show_lines: bool = False,
         whole: Collection[str] = (),
     ) -> None:
-        """Begin a table.
-
-        Args:
-            title: what stands above it.
-            columns: their headers, from left to right.
-            numbers: those that hold numbers.
-            show_lines: whether there are lines between rows.
-            whole: those whose lines are not broken.
-        """
+        """Begin a table."""
         super().__init__(title=title, title_justify="left", show_lines=show_lines)
         for name in columns:
             is_number = name in numbers

@@ -279,13 +279,7 @@ class EngineSettings(Settings):
 
 
 def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) -> str | None:
-    """Return what is wrong with a rule whose features look further back than events are kept raw; None if nothing is.
-
-    Args:
-        rule: the rule, which fits the event schema.
-        engine: the settings of the job.
-        schema: the event schema.
-    """
+    """Return why a rule looks further back than events are kept raw; None where it does not."""
     if rule.on == "alerts":  # These are few, and all of them are kept raw.
         return None
     for named in rule.named_features():
@@ -306,12 +300,6 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
 
 def check_raw_windows(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> None:
     """See that no rule looks further back than events are kept raw.
-
-    Args:
-        origin: where the settings come from, for the error.
-        rules: the rules.
-        engine: the settings of the job.
-        schema: the event schema.
 
     Raises:
         BucketsError: one does.

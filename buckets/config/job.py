@@ -164,10 +164,6 @@ def _schema_path(path: Path, given: str) -> Path:
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
     """Make the paths in a configuration absolute but for those of schema and checkpoint.
 
-    Args:
-        path: the configuration, in whose folder relative paths begin.
-        settings: as they are written.
-
     Raises:
         BucketsError: a path has a scheme.
     """
@@ -197,11 +193,6 @@ def places_of(settings: JobSettings) -> list[Path]:
 def _placed(origin: str, given: str, base: Path) -> Path:
     """Return where a path of a configuration points to.
 
-    Args:
-        origin: where it stands, for the error.
-        given: the path.
-        base: where relative ones begin.
-
     Raises:
         BucketsError: it has a scheme of no object store.
     """
@@ -213,12 +204,7 @@ def _placed(origin: str, given: str, base: Path) -> Path:
 
 
 def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
-    """Return what is to be checked of settings beyond their form; each raises a BucketsError.
-
-    Args:
-        path: the configuration.
-        settings: what it says, with absolute paths.
-    """
+    """Return what is to be checked of settings beyond their form; each raises a BucketsError."""
     for written_in in dict.fromkeys((settings.source.format, settings.source.key_format, settings.output.format)):
         yield partial(_check_format, path, written_in)
     if settings.source.schema_file is not None:
@@ -318,14 +304,7 @@ def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: 
 
 
 def rule_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
-    """Return what is to be checked of rules of a file under the settings of a job; each raises a BucketsError.
-
-    Args:
-        path: the configuration.
-        settings: what it says.
-        schema: the event schema.
-        rules: the rules.
-    """
+    """Return what is to be checked of rules of a file under the settings of a job; each raises a BucketsError."""
     origin = f"configuration {path}"
     for rule in rules:
         yield partial(check_raw_windows, origin, (rule,), settings.engine, schema)
@@ -354,10 +333,6 @@ def kept_results(job: Job) -> Path | None:
 @of_configuration()
 def check_source(path: Path, job: Job) -> None:
     """See that there is a source to read; what has been read is known without it.
-
-    Args:
-        path: the configuration.
-        job: what it says.
 
     Raises:
         ConfigurationError: its folder or table does not exist.
@@ -453,12 +428,6 @@ def _check_apart(path: Path, source: Path, name: str, folder: Path) -> None:
 
 def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:
     """Check that each precision for a group is for a group of the rules, and the only one for it.
-
-    Args:
-        origin: where the settings come from, for the error.
-        engine: the settings.
-        rules: the rules.
-        schema: the event schema.
 
     Raises:
         BucketsError: no rule has the group, or it is given twice.

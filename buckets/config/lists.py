@@ -48,12 +48,7 @@ class ListSettings(Settings):
 
 
 def list_fault(rule: Rule, known: Collection[str]) -> str | None:
-    """Return what is wrong with a rule that looks into a list that there is not; None if nothing is.
-
-    Args:
-        rule: the rule.
-        known: the lists that there are.
-    """
+    """Return what is wrong with a rule that looks into a list that there is not; None if nothing is."""
     unknown = sorted(rule.lists.difference(known))
     if not unknown:
         return None
@@ -64,11 +59,6 @@ def list_fault(rule: Rule, known: Collection[str]) -> str | None:
 
 def check_lists(origin: str, rules: Iterable[Rule], known: Collection[str]) -> None:
     """See that rules look into no list that there is not.
-
-    Args:
-        origin: where the lists come from, for the error.
-        rules: the rules.
-        known: the lists that there are.
 
     Raises:
         BucketsError: one does.

@@ -85,12 +85,7 @@ def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
 
 
 def needed_until_ms(group: Group, stored: Sequence[bytes]) -> Int64s:
-    """Return until when policies need what is remembered of each key of a group, in ms; NO_CLOCK for not at all.
-
-    Args:
-        group: the group.
-        stored: what is remembered of each key.
-    """
+    """Return until when policies need what is remembered of each key of a group, in ms; NO_CLOCK for not at all."""
     entries = (read_entry(entry, group) for entry in stored)
     return np.array([NO_CLOCK if entry is None else entry.needed_until_ms(group) for entry in entries], np.int64)
 
@@ -127,14 +122,7 @@ class PolicyState:
         return NOTHING if entry is None else entry.rules.get(rule_id, NOTHING)
 
     def put(self, key: int, rule_id: str, state: RuleState, time_ms: int) -> None:
-        """Remember something else of a rule and a key that has been read.
-
-        Args:
-            key: the index of the key.
-            rule_id: the rule.
-            state: what to remember.
-            time_ms: the time of the event that made the difference.
-        """
+        """Remember something else of a rule and a key that has been read."""
         entry = self._read[key]
         if entry is None:
             entry = self._read[key] = PolicyEntry(self._group.generation, time_ms, {})
@@ -171,13 +159,7 @@ class PolicyState:
 
 
 def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
-    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never.
-
-    Args:
-        plan: the group's plan.
-        state: what policies remember; read where some rule is reset.
-        keys: how many keys there are.
-    """
+    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never."""
     reset_ms = np.full((keys, len(plan.resetting)), NO_RESET, np.int64)
     if plan.resetting:
         state.read(range(keys))

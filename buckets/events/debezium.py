@@ -63,12 +63,6 @@ def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedFiel
 def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str, event_time: str) -> str:
     """Return an event schema in YAML, with a comment for each field that it cannot have.
 
-    Args:
-        fields: those of the messages.
-        name: what the kind of event is called.
-        event_id: the field that identifies an event.
-        event_time: the field that says when it happened.
-
     Raises:
         BucketsError: there are no such fields, one is both, or none that is one value.
     """

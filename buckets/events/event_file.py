@@ -45,11 +45,6 @@ _LOOKED_AT = 16 * 2**20  # Bytes of a file in which the end of its first value i
 def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> None:
     """See that a file has one object a line; single lines that have none become dead letters when they are read.
 
-    Args:
-        path: the file.
-        lines: of the file, without blank ones.
-        schema: the event schema.
-
     Raises:
         BucketsError: it is one array, one object over many lines, or one with a list of events; says what to do.
     """

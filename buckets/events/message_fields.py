@@ -43,12 +43,7 @@ class _PartOfSchema(EventSchema):
 
 
 def columns_beside_value(schema: EventSchema, envelope: str | None) -> list[str]:
-    """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`.
-
-    Args:
-        schema: the event schema.
-        envelope: that of the source, if it has one.
-    """
+    """Return the columns that rows have to have beside the value, of `key`, `headers` and `stamped`."""
     origins = schema.origins.values()
     wanted = {
         KEY: any(is_of_key(origin) for origin in origins),
@@ -317,12 +312,7 @@ class TimesSeen:
     """The times of arrivals of one origin."""
 
     def __init__(self, schema: EventSchema, origin: str) -> None:
-        """Begin with none.
-
-        Args:
-            schema: the event schema.
-            origin: where they come from.
-        """
+        """Begin with none."""
         self._declared, self._origin = schema.event_time, origin
         self._column = field_column(schema.field_names.index(schema.event_time.field))
         self._counts, self._is_checked = Counter[str](), False

@@ -33,12 +33,6 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
     """Return a column as its field wants it: no boolean for text, the time of an event in its unit.
 
     Floating point becomes the whole numbers that it is where these are wanted, and else its shortest decimal text.
-
-    Args:
-        name: of the field.
-        column: its values.
-        faults: what is wrong with them already.
-        schema: what the field is to become.
     """
     if pa.types.is_boolean(column.type) and schema.holds_text(name):
         texts = pc.cast(column, pa.string()).to_pylist()

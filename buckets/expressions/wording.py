@@ -203,10 +203,6 @@ _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
 def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
     """See that an expression is a condition over known fields.
 
-    Args:
-        expression: what is checked.
-        fields: the kind of each field.
-
     Raises:
         ExpressionError: a field is not known, kinds do not go together, or it is no condition.
     """

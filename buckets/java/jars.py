@@ -160,9 +160,6 @@ def _say_on_stderr(line: str) -> None:
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there.
 
-    Args:
-        say: Gets one line before anything is fetched.
-
     Raises:
         BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned, or our own
             cannot be compiled.

@@ -73,11 +73,6 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 def opened(client: Callable[[dict[str, Any]], _T], kafka: KafkaSettings, settings: Mapping[str, Any]) -> _T:
     """Make a client of librdkafka; all are made here.
 
-    Args:
-        client: its class.
-        kafka: how Kafka is reached.
-        settings: all of its settings.
-
     Raises:
         BucketsError: librdkafka takes none of these settings; it connects to nothing yet.
     """
@@ -177,11 +172,6 @@ def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicParti
 
     A broker shows a topic that was made a moment ago before it leads it, so it is asked again for a while.
 
-    Args:
-        kafka: how Kafka is reached.
-        consumer: who asks.
-        partition: a topic and the number of a partition.
-
     Raises:
         BucketsError: the topic does not exist, or may not be read.
         Outage: no broker answers.
@@ -239,9 +229,6 @@ class Broker:
     def partitions(self, within_s: float = ANSWER_WITHIN_S) -> dict[str, int]:
         """Return how many partitions each topic has.
 
-        Args:
-            within_s: how long to wait for an answer.
-
         Raises:
             BucketsError: the login is refused, or there is no TLS connection.
             Outage: no broker answers.
@@ -254,20 +241,11 @@ class Broker:
         return self._answer(ask, "asking for the topics", within_s)
 
     def topic_id(self, topic: str, within_s: float) -> str:
-        """Return the id of a topic, as `topic_ids`.
-
-        Args:
-            topic: its name.
-            within_s: how long to wait for an answer.
-        """
+        """Return the id of a topic, as `topic_ids`."""
         return self.topic_ids([topic], within_s)[topic]
 
     def topic_ids(self, topics: Collection[str], within_s: float) -> dict[str, str]:
         """Return the ids of topics, which no earlier topic of the same name has; empty where brokers know none.
-
-        Args:
-            topics: their names.
-            within_s: how long to wait for an answer.
 
         Raises:
             BucketsError: one does not exist, the login is refused, or there is no TLS connection.

@@ -80,10 +80,6 @@ class Fault:
     def check(self, patience_ms: int, what: str) -> None:
         """See that it has not lasted too long.
 
-        Args:
-            patience_ms: for how long it may last.
-            what: what may have changed in the meantime.
-
         Raises:
             BucketsError: it has.
         """

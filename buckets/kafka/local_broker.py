@@ -115,9 +115,6 @@ class LocalBroker:
     def start(self, say: Callable[[str], None] | None = None) -> bool:
         """Start it, and wait until it answers.
 
-        Args:
-            say: gets a line before jars are fetched.
-
         Returns:
             Whether it was started; False if it runs already.
 

@@ -311,13 +311,7 @@ class OutputSchemas:
     """The numbers of the schemas of a job's outputs, asked for when they are first needed."""
 
     def __init__(self, registry: Registry, output: OutputSettings, written_in: BinaryFormat) -> None:
-        """Ask nothing yet.
-
-        Args:
-            registry: where they are registered.
-            output: the outputs and their topics.
-            written_in: the format of their messages.
-        """
+        """Ask nothing yet."""
         self._registry = registry
         self._output = output
         self._written_in = written_in

@@ -75,9 +75,6 @@ class Sender:
     def serve(self, wait_s: float = 0) -> None:
         """Take the reports of the client.
 
-        Args:
-            wait_s: how long to wait for a report.
-
         Raises:
             BucketsError: a message was refused.
             Outage: the brokers did not answer in time.

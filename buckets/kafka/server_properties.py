@@ -104,12 +104,6 @@ def server_properties(
 ) -> dict[str, str]:
     """Return all properties.
 
-    Args:
-        port: where clients reach it.
-        controller: the port of its controller, which only it uses.
-        users: passwords by user; without any there is no login.
-        keystore: its certificate; without one there is no TLS.
-
     Raises:
         BucketsError: a user's name cannot be one.
     """

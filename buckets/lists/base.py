@@ -158,12 +158,7 @@ class ListBase:
         return [name for name in self.table.column_names if name != "key"]
 
     def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
-        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
-
-        Args:
-            keys: texts without nulls.
-            hashes: of the keys.
-        """
+        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries)."""
         places = np.full(len(keys), -1, np.int64)
         if not len(self):
             return places

@@ -168,10 +168,6 @@ Flags = npt.NDArray[np.bool_]
 def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
     """Return how a list becomes another one. Cost: O(entries).
 
-    Args:
-        index: the list in force.
-        read: the list as it is to be.
-
     Returns:
         The new list; the changes that lead to it, None if it is better written whole; and how many there are.
     """

@@ -44,11 +44,6 @@ def read_list(path: Path, key: str = "key") -> ListBase:
 def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
     """Return a table of any columns as a list.
 
-    Args:
-        rows: a row an entry.
-        key: the column that holds the key.
-        origin: where the rows come from, for errors.
-
     Raises:
         BucketsError: there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
     """

@@ -128,10 +128,6 @@ class Endpoint:
 def metrics_endpoint(settings: MetricsSettings | None, name: str = "metrics.port") -> Iterator[Endpoint]:
     """Answer while the `with` lasts; without settings nobody can ask.
 
-    Args:
-        settings: where to answer.
-        name: of the setting of the port, for an error.
-
     Raises:
         BucketsError: nobody can listen there, or the package that writes metrics is missing.
     """

@@ -287,9 +287,6 @@ def pace_of(moments: Sequence[Moment]) -> Pace:
 
     Only while one batch follows the other can a job fall behind, so the trend is looked for since it last had nothing
     to do, without the batch with which that ended, whose delay was still to come.
-
-    Args:
-        moments: the latest, oldest first.
     """
     busy = moments[_first_at_work(moments) :]
     at_work = busy[1:]

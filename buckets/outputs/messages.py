@@ -62,11 +62,6 @@ def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any])
 def shown_avro(output: str, schema: str, content: bytes) -> dict[str, Any]:
     """Return what JSON shows of a message in Avro.
 
-    Args:
-        output: its name.
-        schema: that the message was written with.
-        content: the message behind the number of its schema.
-
     Raises:
         ValueError: it is broken, or the schema is none.
     """
@@ -178,12 +173,7 @@ class JsonLines:
     """Writes rows of outputs as text."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
-        """Write results of a rule set.
-
-        Args:
-            rule_set: the rules that were in force.
-            schema: the event schema, for the scales of values.
-        """
+        """Write results of a rule set."""
         self._rule_index = {rule.rule_id: index for index, rule in enumerate(rule_set.rules)}
         of_measures = (rule for rule in rule_set.rules if rule.measure is not None)
         self._scale = {rule.rule_id: value_scale(rule, schema) for rule in of_measures}
@@ -258,12 +248,7 @@ class Messages:
     """Writes rows of outputs as messages."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
-        """Write results of a rule set.
-
-        Args:
-            rule_set: the rules that were in force.
-            schema: the event schema.
-        """
+        """Write results of a rule set."""
         self._lines = JsonLines(rule_set, schema)
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
@@ -324,12 +309,7 @@ class JsonFiles:
     """
 
     def __init__(self, folder: Path, writer: JsonLines) -> None:
-        """Write into a folder that is there.
-
-        Args:
-            folder: the folder.
-            writer: what makes lines of rows.
-        """
+        """Write into a folder that is there."""
         self.lines = dict.fromkeys(OUTPUTS, 0)
         self._paths = {output: folder / f"{output}.jsonl" for output in OUTPUTS}
         self._writer = writer

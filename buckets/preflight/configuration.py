@@ -41,13 +41,7 @@ class Answer:
 
 
 def ask(thing: str, where: str, look: Callable[[], str]) -> Answer:
-    """Look at a thing.
-
-    Args:
-        thing: what it is.
-        where: where it is.
-        look: returns what is there, or raises a BucketsError.
-    """
+    """Look at a thing."""
     try:
         return Answer(thing, where, look())
     except BucketsError as error:
@@ -66,9 +60,6 @@ RULES = "rules"
 
 def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
     """Check a configuration with its event schema and its rules; nothing is connected to.
-
-    Args:
-        path: the configuration.
 
     Returns:
         The job, None where something is wrong; and an answer for each file.

@@ -176,13 +176,7 @@ _FILES_LOOKED_AT = 5
 
 
 def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
-    """Look at all that a valid configuration names.
-
-    Args:
-        path: the configuration.
-        job: what it says.
-        on_thing: called with each thing before it is looked at.
-    """
+    """Look at all that a valid configuration names."""
     for thing, where, look in _looks(path, job):
         on_thing(thing)
         yield ask(thing, where, look)

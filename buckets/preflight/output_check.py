@@ -52,11 +52,6 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
 def check_digits(folder: Path, schema: EventSchema, setting: str = "output.path") -> None:
     """See that the values of a schema fit into the tables that are there: their digits are those of the first start.
 
-    Args:
-        folder: of the tables.
-        schema: the event schema.
-        setting: that names the folder.
-
     Raises:
         BucketsError: a measure has more.
     """

@@ -207,13 +207,7 @@ def _note(author: Any, reason: Any) -> ChangeNote:
 
 
 def write_change_notes(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
-    """Write who changes rules, and why, before the rule file gets its new text.
-
-    Args:
-        file: the rule file.
-        text: what it will hold.
-        notes: by rule; notes on other rules stay.
-    """
+    """Write who changes rules, and why, before the rule file gets its new text."""
     rules = {rule_id: asdict(note) for rule_id, note in {**read_change_notes([file]), **notes}.items()}
     kept = {"sha256": _hash(text.encode()), "rules": rules}
     write_whole(change_notes_path(file), json.dumps(kept, ensure_ascii=False, indent=1))

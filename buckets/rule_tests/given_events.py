@@ -123,12 +123,6 @@ class GivenEvents:
 def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> GivenEvents:
     """Return the events of a test.
 
-    Args:
-        test: the test.
-        schema: the event schema.
-        folder: from where the paths of files count.
-        fault: makes the error of a field.
-
     Raises:
         BucketsError: a field is not declared or does not fit, or a file cannot be read.
     """

@@ -91,12 +91,7 @@ def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | 
 
 
 def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
-    """Return the rule set with the groups of fills gone over to what has been filled.
-
-    Args:
-        rule_set: the rule set.
-        done: the numbers of the fills.
-    """
+    """Return the rule set with the groups of fills gone over to what has been filled."""
     whole = {fill.group_id: fill for fill in rule_set.fills if fill.number in done}
     if not whole:
         return rule_set
@@ -106,13 +101,7 @@ def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
 
 
 def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
-    """Return a rule set with the fills of the one before, as far as they still fit.
-
-    Args:
-        before: the rule set before, with these fills.
-        after: the one that follows.
-        batch_id: the first batch that it evaluates.
-    """
+    """Return a rule set with the fills of the one before, as far as they still fit."""
     if not after.fills:
         return after
     evaluated = {rule.rule_id for rule in after.rules if rule.is_evaluated}

@@ -40,10 +40,6 @@ from buckets.validation import DEEPEST, field_name, first_fault
 def parse_object(text: str, what: str) -> dict[str, Any]:
     """Return a text that is one object.
 
-    Args:
-        text: the text.
-        what: what the object is, for error messages.
-
     Raises:
         ValueError: it is not one object; says why.
     """

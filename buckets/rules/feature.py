@@ -101,9 +101,6 @@ ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
 def alert_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of alerts on events.
 
-    Args:
-        schema: the event schema of the events.
-
     Raises:
         ValueError: a field of the events has the name of one that only alerts have.
     """
@@ -129,10 +126,6 @@ def alert_schema(schema: EventSchema) -> EventSchema:
 
 def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
     """Return the event schema of what a rule counts.
-
-    Args:
-        counted: events or alerts.
-        schema: the event schema of the events.
 
     Raises:
         ValueError: as `alert_schema`.

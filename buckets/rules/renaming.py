@@ -29,13 +29,7 @@ class RenamedRules:
 
 
 def renamed_rules(before: RuleSet, names: Names, version: int) -> RenamedRules:
-    """Return a rule set in which fields have other names; rules keep their versions, and groups their timelines.
-
-    Args:
-        before: the rule set.
-        names: the new names.
-        version: of the new rule set.
-    """
+    """Return a rule set in which fields have other names; rules keep their versions, and groups their timelines."""
     rules = [renamed_rule(rule, names) for rule in before.rules]
     written = json.loads(before.to_json())
     groups = (*before.groups, *before.alert_groups)

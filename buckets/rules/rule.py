@@ -311,9 +311,6 @@ class Rule(BaseModel):
         """Return what a group of the rule computes for its features.
 
         The group of the rule's own key computes something in any case: there an event is known to be no repeat.
-
-        Args:
-            fields: by which the group groups.
         """
         grouped = frozenset(fields)
         here = (named for named in self.named_features() if frozenset(named.fields) == grouped)

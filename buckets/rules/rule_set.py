@@ -241,13 +241,6 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
 
     Timelines reach back as far as the lesser of both horizons did. With a greater lateness, an event may be evaluated
     whose windows reach back further than that: they are not complete.
-
-    Args:
-        before: the rule set in force until now.
-        version: of the new one.
-        arrived: the event times that have arrived.
-        before_ms: the allowed lateness until now.
-        now_ms: the allowed lateness from now on.
     """
 
     def complete(group: Group) -> dict[str, Completeness | None]:

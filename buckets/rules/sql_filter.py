@@ -127,11 +127,6 @@ EXTREMES = 4  # So many events a condition is tried out on
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
     """Evaluate a condition on events at the ends of what there can be; one that fails would stop a batch for good.
 
-    Args:
-        where: the condition.
-        schema: the event schema.
-        evaluate: evaluates it on the columns of events.
-
     Raises:
         ValueError: it fails.
     """

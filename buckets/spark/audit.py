@@ -183,13 +183,7 @@ class AuditQuery:
     """A query that keeps topics as tables; run to its end, or started in the background."""
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
-        """Make the tables that are not there yet.
-
-        Args:
-            spark: the session.
-            audit: what is kept.
-            listener: what is told of it.
-        """
+        """Make the tables that are not there yet."""
         self._spark = spark
         self._audit = audit
         tables = {table.name: table for table in audit.tables}

@@ -79,11 +79,6 @@ def terms_of_task() -> Terms:
 def set_lists(context: SparkContext, checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
     """Send the versions of lists along with the jobs that this thread starts next.
 
-    Args:
-        context: of Spark.
-        checkpoint: where the versions are; tasks read them there.
-        pinned: by name, the version of each list.
-
     Returns:
         The lists as the driver sees them.
     """

@@ -30,11 +30,7 @@ _REASON = re.compile(r"\bon s3a://\S+: (?:[\w.$]+: )*(.+)")
 
 
 def explain_store(text: str) -> StoreAway | None:
-    """Put a failure of Spark into one line; None where no store has a part in it.
-
-    Args:
-        text: Spark's text of the failure, with its causes.
-    """
+    """Put a failure of Spark into one line; None where no store has a part in it."""
     ours = _IN_TASK.search(text)
     if ours is not None:
         return StoreAway(ours[1].strip())
@@ -131,12 +127,7 @@ def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> Bucke
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
-    """Put a failure of a query into one line; None where neither Kafka nor its schema registry has a part in it.
-
-    Args:
-        kafka: how Kafka is reached.
-        text: Spark's text of the failure, with its causes.
-    """
+    """Put a failure of a query into one line; None where neither Kafka nor its schema registry has a part in it."""
     at = f"kafka {kafka.bootstrap_servers}"
     registry = _REGISTRY_AWAY.search(text)
     if registry is not None:

@@ -53,9 +53,6 @@ class MappedMemory:
     def resume(self, sizes: Mapping[str, int]) -> bool:
         """Go on with the arrays that lie in the files.
 
-        Args:
-            sizes: how large each file was left.
-
         Returns:
             Whether they are so large. What was mapped in another size is mapped again when it is asked for.
         """
@@ -149,10 +146,6 @@ class MappedShard:
 
     def __init__(self, folder: Path, lineage: str) -> None:
         """Open the folder, which is made where there is none.
-
-        Args:
-            folder: of all shards.
-            lineage: of the shard.
 
         Raises:
             OSError: it cannot be opened.

@@ -25,12 +25,6 @@ from buckets.outputs.columns import TABLES
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
     """Let a job read its source topic from the beginning, if that was created again; its state stays.
 
-    Args:
-        job: the job, whose checkpoint is locked.
-        identity: of its checkpoint.
-        guard: its topic.
-        say: told what is done, a line each.
-
     Raises:
         BucketsError: results of a batch of the old topic are half written.
         Outage: Kafka does not answer.
@@ -46,13 +40,6 @@ def go_on_in_new_topics(
     topics: Mapping[str, str], folder: AuditFolder, identity: str, guard: TopicGuard, say: Callable[[str], None]
 ) -> None:
     """Let an audit read topics that were created again from their beginning; its tables stay.
-
-    Args:
-        topics: by topic, the name of its table.
-        folder: of the audit.
-        identity: of its checkpoint.
-        guard: its topics.
-        say: told what is done, a line each.
 
     Raises:
         BucketsError: the checkpoint is in use.

@@ -80,11 +80,6 @@ class PreparedJob:
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """Return the job's query, not yet started.
 
-        Args:
-            spark: the session.
-            listener: what is told of it.
-            sink: where results go instead of the job's output.
-
         Raises:
             BucketsError: source or output do not fit the job.
         """
@@ -158,11 +153,7 @@ class PreparedJob:
         return f"waiting for payments from {place}; Ctrl-C stops"
 
     def file_watch(self, say: Callable[[str], None]) -> FileWatch | None:
-        """Return what names the files of the job's source that are not read; None where the source is no folder.
-
-        Args:
-            say: told a line for each such file.
-        """
+        """Return what names the files of the job's source that are not read; None where the source is no folder."""
         source = self.job.settings.source
         if source.folder is None:
             return None

@@ -64,12 +64,7 @@ COLUMNS = "shard int, payload binary"
 
 
 def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys) -> DataFrame:
-    """Turn arrivals into messages to the shards.
-
-    Args:
-        arrivals: the stream of a source.
-        shard_keys: the numbers by which Spark knows the shards.
-    """
+    """Turn arrivals into messages to the shards."""
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,13 +163,7 @@ class ScoringQuery:
     """A query from its start to its end."""
 
     def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None], phases: Phases | None = None) -> None:
-        """Keep what is needed to start.
-
-        Args:
-            scoring: what is scored.
-            on_batch: called after each batch.
-            phases: who is told what it does until then.
-        """
+        """Keep what is needed to start."""
         self._phases = Phases() if phases is None else phases
         self._scoring = scoring
         self._on_batch = on_batch

@@ -238,15 +238,7 @@ def session_settings(
     checkpoint: Path | None,
     places: Iterable[Path],
 ) -> dict[str, str]:
-    """Return all settings of a session; those of the user win.
-
-    Args:
-        session_places: where it has its own files.
-        shards: of the engine.
-        extra: settings of the user.
-        checkpoint: of its query, if there is one.
-        places: where else it reads or writes.
-    """
+    """Return all settings of a session; those of the user win."""
     stores = schemes_of([checkpoint, *places])
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]

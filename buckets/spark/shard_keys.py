@@ -27,12 +27,7 @@ class ShardKeys:
 
     @classmethod
     def of(cls, shards: int, partitions: int) -> Self:
-        """Choose the numbers of shards.
-
-        Args:
-            shards: how many there are.
-            partitions: over how many partitions they are spread, evenly.
-        """
+        """Choose the numbers of shards."""
         chosen, first = np.full(shards, -1), 0
         while (open_shards := np.flatnonzero(chosen < 0)).size:
             numbers = np.arange(first, first + _TRIED)

@@ -61,12 +61,7 @@ class KafkaSink:
     """Writes the outputs of each batch to topics."""
 
     def __init__(self, kafka: KafkaSettings, output: OutputSettings) -> None:
-        """Write to the topics of `output`.
-
-        Args:
-            kafka: how Kafka is reached.
-            output: the topics.
-        """
+        """Write to the topics of `output`."""
         self._kafka = kafka
         self._broker = Broker(kafka)
         self._output = output
@@ -253,14 +248,7 @@ class DeltaSink:
 
 
 def write_spilled(table: Path, output: str, batch: ScoredBatch, stored: pa.Schema) -> list[DataFile]:
-    """Have executors write what has spilled of an output into files of its table; a commit has to name them.
-
-    Args:
-        table: the folder.
-        output: its name.
-        batch: the batch.
-        stored: the columns as the table has them.
-    """
+    """Have executors write what has spilled of an output into files of its table; a commit has to name them."""
     of_file: dict[str, list[Spilled]] = {}
     for lying in batch.spilled(output):
         of_file.setdefault(lying.path, []).append(lying)

@@ -54,12 +54,7 @@ _PATH = "_metadata.file_path"
 
 
 def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
-    """Return a reader of files that takes each file in and below its folder once, however old it is.
-
-    Args:
-        spark: the session.
-        most_files: how many files one micro-batch takes at most.
-    """
+    """Return a reader of files that takes each file in and below its folder once, however old it is."""
     return (
         spark.readStream.option("maxFilesPerTrigger", most_files)
         # By default a file that is a week older than the newest one is passed over, and nobody is told.

@@ -37,13 +37,7 @@ class Shutdown:
     """The end of one query, from the first signal that asks for it."""
 
     def __init__(self, within_s: float, doing: Callable[[], str], say: Callable[[str], None]) -> None:
-        """Wait for the first signal.
-
-        Args:
-            within_s: how long the running batch may take to end.
-            doing: says what the query does, in words.
-            say: told a line when a batch is abandoned.
-        """
+        """Wait for the first signal."""
         self._within_s = within_s
         self._doing = doing
         self._say = say
@@ -219,11 +213,7 @@ def _finished_tasks() -> set[tuple[int, int]]:
 
 
 def give_up(lost: BucketsError) -> None:
-    """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process.
-
-    Args:
-        lost: why.
-    """
+    """End a query that must write nothing more, from any thread: its JVM is killed, and soon this process."""
     end_jvm(lost)
     time.sleep(LEAVE_WITHIN_S)
     _leave(lost)
@@ -238,9 +228,6 @@ def _leave(because: BucketsError) -> NoReturn:
 @contextlib.contextmanager
 def watched_start(patience_ms: int) -> Iterator[None]:
     """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends.
-
-    Args:
-        patience_ms: how long it may take.
 
     Raises:
         BucketsError: it has taken longer.

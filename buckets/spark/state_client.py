@@ -151,11 +151,6 @@ def request(state_name: str, call: bytes, arguments: Sequence[bytes]) -> bytes:
     """Return a `StateRequest` for a call on a map state, byte for byte as pyspark's protobuf classes write it.
 
     They take three times as long: for a message of four levels, four objects.
-
-    Args:
-        state_name: of the map state.
-        call: tag of the call.
-        arguments: user key, then the value of an update.
     """
     body = _field(_FIRST, _row(arguments[0]))
     if len(arguments) > 1:

@@ -70,12 +70,6 @@ RECORD_COLUMNS = pa.schema([pa.field("path", pa.string()), pa.field("content", p
 def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> ExportManifest:
     """Write the state of a checkpoint, as it is after the last batch.
 
-    Args:
-        spark: a session.
-        checkpoint: of a job that does not run.
-        folder: a new one.
-        say: told what is done, a line each.
-
     Raises:
         BucketsError: the job runs, no batch has ended or one has begun, history is being filled in, or the
             folder is not new.

@@ -70,11 +70,6 @@ RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter"
 def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
     """See what an import does.
 
-    Args:
-        folder: of the export.
-        job: the configuration.
-        names: the new names of fields.
-
     Raises:
         BucketsError: the export is not whole, or the state cannot go on under the configuration.
     """
@@ -89,13 +84,6 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
     """Make the checkpoint of a configuration, and take its output folder over.
-
-    Args:
-        spark: the job's session.
-        folder: of the export.
-        job: the configuration.
-        plan: what the import does.
-        say: told what is done, a line each.
 
     Raises:
         BucketsError: the export is not whole, the checkpoint is there already, or the output belongs to something else.

@@ -66,11 +66,6 @@ class StateStats:
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
     """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`.
 
-    Args:
-        spark: a session.
-        checkpoint: of a job.
-        section: which map.
-
     Raises:
         BucketsError: see `check_readable` and `check_found`.
     """
@@ -147,11 +142,6 @@ def _check(checkpoint: Path) -> None:
 def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStats:
     """Return sizes of all groups, and the largest keys.
 
-    Args:
-        spark: a session.
-        checkpoint: of a job.
-        largest: how many keys.
-
     Raises:
         BucketsError: no batch has ended yet, or the state was written by a later release.
     """
@@ -194,13 +184,6 @@ def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, columns: int
 ) -> StoredTimeline | None:
     """Read the timeline of a key; None where it has none.
-
-    Args:
-        spark: a session.
-        checkpoint: of a job.
-        group_id: the key's group.
-        key: the key, encoded.
-        columns: measures of the group.
 
     Raises:
         BucketsError: no batch has ended yet, or the state was written by a later release.

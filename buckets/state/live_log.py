@@ -35,12 +35,7 @@ class LiveLog:
     """
 
     def __init__(self, memory: ArenaMemory, numbers: tuple[int, ...] = (0, 0, 0, 0)) -> None:
-        """Begin without any, or go on with what lies in a memory.
-
-        Args:
-            memory: where the arrays lie.
-            numbers: those of the log that lies there.
-        """
+        """Begin without any, or go on with what lies in a memory."""
         self._memory = memory
         self.first, self.next, self._row, self._begun = numbers
         rows = self._row_of(self.next)
@@ -395,20 +390,10 @@ class Caches(Protocol):
     """The caches of shards. One that is taken is nobody else's until it is kept: a failure leaves none behind."""
 
     def take(self, lineage: str, stamps: Collection[str]) -> ShardCache | None:
-        """Take the cache of a shard, if there is one with one of some stamps.
-
-        Args:
-            lineage: of the shard.
-            stamps: with which it is of use, the newest last.
-        """
+        """Take the cache of a shard, if there is one with one of some stamps."""
 
     def begin(self, lineage: str, is_complete: bool) -> ShardCache:
-        """Return a cache that knows nothing.
-
-        Args:
-            lineage: of the shard.
-            is_complete: whether the store holds nothing either.
-        """
+        """Return a cache that knows nothing."""
 
     def keep(self, cache: ShardCache, most: int) -> None:
         """Keep a cache for the next batch, and at most so many in all."""

@@ -26,10 +26,6 @@ _NOT_TAKEN = re.compile(r"[%#?\[\]\\|^\x00-\x1f\x7f]")
 def location(text: str, base: Path = Path()) -> Path:
     """Return where a path, or an address in an object store, points to that somebody has written.
 
-    Args:
-        text: as it is written.
-        base: where relative paths begin.
-
     Raises:
         BucketsError: as `found_location`, or it is an address with a character that is not taken there.
     """
@@ -43,10 +39,6 @@ def location(text: str, base: Path = Path()) -> Path:
 
 def found_location(text: str, base: Path = Path()) -> Path:
     """Return where a path, or an address in an object store, points to that was found there, whatever its names have.
-
-    Args:
-        text: of the path.
-        base: where relative paths begin.
 
     Raises:
         BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket, or the

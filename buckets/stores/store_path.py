@@ -361,12 +361,7 @@ class StoreError(BucketsError, OSError):
     """A store that does not do what it is asked, in a line."""
 
     def __init__(self, message: str, why: str = "") -> None:
-        """Say it.
-
-        Args:
-            message: all of it.
-            why: what has gone wrong.
-        """
+        """Say it."""
         super().__init__(message)
         self.strerror = why or message
 

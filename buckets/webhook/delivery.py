@@ -75,10 +75,6 @@ class ReceiverConnection:
     def exchange(self, request: h11.Request, body: bytes) -> h11.Response:
         """Send a request, and return the head of its answer.
 
-        Args:
-            request: its head.
-            body: what follows it.
-
         Raises:
             TimeoutError: the deadline has passed.
             ConnectionError: the connection is closed, without any answer.

@@ -31,10 +31,6 @@ _QUOTES, _COMMAS, _BRACKETS = 2, 1, 2  # Bytes of what stands around a key, betw
 def read_chunks(chunks: ByteStrings, groups: ByteStrings) -> tuple[ByteStrings, Int64s, Int64s]:
     """Read chunks.
 
-    Args:
-        chunks: the chunks.
-        groups: the identity of the group of each.
-
     Returns:
         Where the heads of their keys lie; the clock that is noted of each, int64 `(keys,)`, NOT_NOTED for none; and
         where the keys of each chunk begin, int64 `(chunks + 1,)`.

@@ -68,13 +68,7 @@ class Eviction:
         return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads, apart))
 
     def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
-        """Note keys that were scored: new ones are entered, and none of them needs a visit.
-
-        Args:
-            keys: the keys, group by group.
-            stored: their heads before they were scored.
-            scored: what came out for their events.
-        """
+        """Note keys that were scored: new ones are entered, and none of them needs a visit."""
         clocks_ms, group_start = scored.clocks_ms, scored.events.group_start
         self._events += len(scored.events.rows)
         self._scored.append((keys.state_keys, clocks_ms))

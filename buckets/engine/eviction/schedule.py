@@ -114,12 +114,7 @@ class EvictionSchedule:
         return cls(ShardClock.from_bytes(voters, apart), slots, evicted_until_ms, remembered, read)
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
-        """Write what has changed.
-
-        Args:
-            entries: the map of the state that keeps the schedule.
-            live: the live groups.
-        """
+        """Write what has changed."""
         self._write_added(entries)
         self.clock.keep(live)
         self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
@@ -206,13 +201,7 @@ class EvictionSchedule:
             self._added.append((Scheduled(keys, noted_ms), until_ms))
 
     def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> Scheduled:
-        """Take keys whose slot is due, and those of groups that are gone.
-
-        Args:
-            entries: the map of the state that keeps the schedule.
-            horizons_ms: by live group.
-            most: about how many keys; chunks are taken whole.
-        """
+        """Take keys whose slot is due, and those of groups that are gone."""
         wanted: list[tuple[str, int, int]] = []
         times_ms = self.clock.times(self.slots)
         for group_id, of_group in self.slots.items():

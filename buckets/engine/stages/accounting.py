@@ -318,12 +318,7 @@ def cut_by_key(table: pa.Table) -> list[bytes]:
 
 
 def by_arrival(table: pa.Table, most_rows: int) -> Iterator[pa.Table]:
-    """Yield rows in the order of their events' arrival, some at once, and those of an event together.
-
-    Args:
-        table: decoded rows of an output.
-        most_rows: about so many come at once.
-    """
+    """Yield rows in the order of their events' arrival, some at once, and those of an event together."""
     if len(table) <= most_rows:
         yield table
         return

@@ -97,14 +97,7 @@ def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
 def _arrivals(
     alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
 ) -> list[pa.RecordBatch]:
-    """Return alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
-
-    Args:
-        alerts: the alerts, with the rank of their rule.
-        rule_set: their rules.
-        schema: the event schema of the events.
-        stage_schema: that of alerts.
-    """
+    """Return alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text."""
     events = list(map(json.loads, alerts["event"].to_pylist()))
     rules = [rule_set.rules[rank] for rank in alerts[_RANK].to_pylist()]
     fields = {

@@ -88,12 +88,7 @@ class Filling:
     """The fills of a shard during one batch."""
 
     def __init__(self, store: ShardStore, take_in: TakeIn) -> None:
-        """Read how far they are.
-
-        Args:
-            store: the shard's state.
-            take_in: scores events for nothing but the state.
-        """
+        """Read how far they are."""
         self._store, self._take_in = store, take_in
         (self._stored,) = store.schedule.get([OVERVIEW])
         known = json.loads(self._stored) if self._stored else {}
@@ -185,12 +180,7 @@ class Filling:
 
 
 def how_far(reports: Iterable[bytes], shards: int) -> dict[int, Filled]:
-    """Return how far fills are after a batch.
-
-    Args:
-        reports: what the shards have said of it.
-        shards: how many there are.
-    """
+    """Return how far fills are after a batch."""
     said: dict[int, list[dict[str, Any]]] = {}
     for report in map(json.loads, reports):
         said.setdefault(report["fill"], []).append(report)

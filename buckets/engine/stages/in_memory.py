@@ -173,13 +173,7 @@ class StateFiles(Protocol):
         """Return the state after a batch."""
 
     def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
-        """Write what a batch has changed, and forget what later ones had.
-
-        Args:
-            batch_id: the batch.
-            changes: what it has changed.
-            whole: gives the state after it.
-        """
+        """Write what a batch has changed, and forget what later ones had."""
 
 
 class ChangedEntries(InObjects):
@@ -227,11 +221,7 @@ class DriverStore:
     """The state on the driver, batch by batch."""
 
     def __init__(self, files: StateFiles) -> None:
-        """Read nothing yet.
-
-        Args:
-            files: where the state lies.
-        """
+        """Read nothing yet."""
         self._files = files
         self._maps: dict[str, ChangedEntries] = {}
         self._after: int | None = None

@@ -202,13 +202,7 @@ class Scorer:
         )
 
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
-        """Put out the alerts of rules.
-
-        Args:
-            results: the rules where they fired.
-            decided: what became of that.
-            version: of the rule set.
-        """
+        """Put out the alerts of rules."""
         for output, rows in () if self.features else decided.rows().items():
             is_brief = output in columns.VARIANT_OUTPUTS
             table = (

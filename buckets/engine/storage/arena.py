@@ -135,11 +135,6 @@ class Arena:
     def put(self, keys: ByteStrings, values: ByteStrings, place: int) -> Int64s:
         """Let keys have values.
 
-        Args:
-            keys: the keys.
-            values: of each.
-            place: where they count from now on.
-
         Returns:
             Their entries.
         """

@@ -154,12 +154,7 @@ def split_head_key(stored: bytes) -> tuple[str, str]:
 
 
 def page_key(head: bytes, number: int) -> bytes:
-    """Return where a page lies.
-
-    Args:
-        head: where its head lies.
-        number: the page's number.
-    """
+    """Return where a page lies."""
     return head + number.to_bytes(PAGE_BYTES, "big")
 
 
@@ -250,11 +245,7 @@ class StoredHeads:
         return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
 
     def write(self, scored: Scored | ScoredGroups) -> None:
-        """Write what has changed of the timelines.
-
-        Args:
-            scored: heads and pages as they are now.
-        """
+        """Write what has changed of the timelines."""
         changed = np.flatnonzero(scored.heads.differs_from(self.heads))
         if len(changed) == self.heads.size:
             self.store.heads.write(self.state_keys, scored.heads)

@@ -255,13 +255,7 @@ def judged_limits(group: ScoredGroup) -> Iterator[Judged]:
 
 
 def _values(rows: Rows, scale: int, digits: int) -> Values:
-    """Return the values of one rule.
-
-    Args:
-        rows: its rows.
-        scale: digits of its values after the point.
-        digits: how many of them the kernel gives as millionths.
-    """
+    """Return the values of one rule."""
     scaled = lower = upper = joined(rows.whole, rows.micro, digits)
     if not rows.exact.all():
         lower = joined(rows.lower_whole, rows.lower_micro, digits)

@@ -252,14 +252,7 @@ def row_columns(rows: Rows) -> RowColumns:
 def number_columns(
     plan: GroupPlan, schema: EventSchema, rules: npt.NDArray[np.int32], rows: RowColumns
 ) -> dict[str, pa.Array]:
-    """Return value, bounds and counts as outputs have them; a value of no events is NULL.
-
-    Args:
-        plan: the plan of the rules' group.
-        schema: the event schema.
-        rules: for each row the index of its rule.
-        rows: what the rows say.
-    """
+    """Return value, bounds and counts as outputs have them; a value of no events is NULL."""
     kind = value_type(schema.largest_scale)
     scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
     # How many of the last digits of a decimal make one unit of a rule's values: of small ones more than 64 bits say.

@@ -226,10 +226,6 @@ _KINDS: dict[str, AttributeType] = {
 def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
     """Return the fields of a record.
 
-    Args:
-        root: the schema.
-        name: what the kind of event is called.
-
     Raises:
         BucketsError: it is no record.
     """

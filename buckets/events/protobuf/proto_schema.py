@@ -121,10 +121,6 @@ def _built_in(name: str) -> str:
 def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
     """Return `.proto` files, each after those that it imports, as protoc compiles them.
 
-    Args:
-        texts: the files by name.
-        known: others that these may import.
-
     Raises:
         SchemaError: one is no `.proto` file; says in which line.
         BucketsError: there is no compiler, or it cannot run.

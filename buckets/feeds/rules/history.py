@@ -49,13 +49,7 @@ def rule_changes_path(job: Job) -> Path:
 
 
 def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
-    """Return the history of a job's rules.
-
-    Args:
-        job: the job.
-        identity: of its checkpoint.
-        on_fault: called when the table cannot be written.
-    """
+    """Return the history of a job's rules."""
     path = rule_changes_path(job)
     # The folder must stay empty until it has an owner, or its owner would refuse it.
     owner = path.parent / OWNER if path.parent != job.checkpoint else None

@@ -109,14 +109,7 @@ class _AlertArrival(NamedTuple):
 
 
 def alert_arrivals(past: Past, batch_id: int, from_ms: int | None, key: Mapping[str, Any]) -> Arrivals:
-    """Return the alerts on events that have a key, from a time on.
-
-    Args:
-        past: the past.
-        batch_id: the batch by whose event schema they are read.
-        from_ms: the first event time.
-        key: the fields of the key.
-    """
+    """Return the alerts on events that have a key, from a time on."""
     tests = [
         f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
         for field, value in key.items()

@@ -73,11 +73,6 @@ class Explainer:
     def event(self, event_id: str, rule_id: str, at_ms: int | None = None) -> Explanation:
         """Explain a rule at an event, whether it fired or not.
 
-        Args:
-            event_id: the event.
-            rule_id: the rule.
-            at_ms: when it happened, where several events have the id.
-
         Raises:
             BucketsError: the archive has no such event, or several.
         """

@@ -144,16 +144,7 @@ def recorded_alert(output: str, row: Row) -> RecordedResult:
 def find_recorded(
     past: Past, rule: Rule, target: Target, event: tuple[str, int], histories: list[KeyHistory], from_ms: int
 ) -> RecordedResult | None:
-    """Return what is recorded of a rule at an event, or what the engine finds of it again.
-
-    Args:
-        past: the past.
-        rule: the rule.
-        target: the event, or the alert as an event.
-        event: the event's id and time.
-        histories: of the keys of the rule's groups.
-        from_ms: how far back its windows reach.
-    """
+    """Return what is recorded of a rule at an event, or what the engine finds of it again."""
     for output in ALERT_OUTPUTS:
         rows = [row for row in past.results(output, _of_event(rule, *event)) if _is_of(row, target)]
         if rows:
