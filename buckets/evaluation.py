@@ -262,11 +262,7 @@ def features(
 
 
 def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:
-    """Return the rules as a tuple.
-
-    Raises:
-        BucketsError: an argument is of another kind.
-    """
+    """Return the rules as a tuple."""
     for name, given, wanted in (("schema", schema, EventSchema), ("engine", engine, EngineSettings)):
         if not isinstance(given, wanted):
             message = f"{name}: must be of type {wanted.__name__}, not {_kind(given)}"

@@ -148,11 +148,7 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
 
 
 def _check_not_empty(archive: Archive, batches: BatchRange) -> None:
-    """See that there is a batch with which an archive can begin.
-
-    Raises:
-        BucketsError: there is none yet.
-    """
+    """See that there is a batch with which an archive can begin."""
     if not batches.cuts:
         message = (
             f"archive {archive.folder}: cannot begin yet, because {_not_kept('the last batch')}; let it run beside the "

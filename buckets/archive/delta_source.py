@@ -55,11 +55,7 @@ def delta_arrivals(
 
 
 def _check_order(source: DeltaSource, spans: Sequence[tuple[BatchEnd, int, int]]) -> None:
-    """See that batches do not overlap.
-
-    Raises:
-        BucketsError: two do.
-    """
+    """See that batches do not overlap."""
     for (_, _, before), (cut, first, _) in pairwise(spans):
         if first < before:
             message = (

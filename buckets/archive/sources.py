@@ -128,11 +128,7 @@ def lost_messages(
 
 
 def _topics(job: Job) -> list[_Topic]:
-    """Return the topics that a job has read, and what its audit has of them.
-
-    Raises:
-        BucketsError: it has read nothing.
-    """
+    """Return the topics that a job has read, and what its audit has of them."""
     folder = AuditFolder(audit_settings(job))
     audited = SourceOffsets(folder.checkpoint)
     if audited.ended is None:
@@ -339,11 +335,7 @@ def _sources_in_order(
 
 
 def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a file, as the job has read them.
-
-    Raises:
-        BucketsError: it is gone, or has changed since.
-    """
+    """Return the rows of a file, as the job has read them."""
     if not path.exists():
         message = f"events {path}: was read by the job and is gone; put it back, so that it can be archived"
         raise BucketsError(message)
@@ -363,11 +355,7 @@ def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> 
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a text file, which may be compressed.
-
-    Raises:
-        BucketsError: the file is damaged.
-    """
+    """Yield the lines of a text file, which may be compressed."""
     with open_text(path, "put the file back as the job has read it") as file:
         while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))

@@ -187,11 +187,7 @@ class JobRecord:
         return EventSchema.model_validate(self._read()["event_schema"])
 
     def _is_there(self) -> bool:
-        """Return whether the record is there, as it is from the first start on.
-
-        Raises:
-            BucketsError: it is gone, or an import into the checkpoint was broken off.
-        """
+        """Return whether the record is there, as it is from the first start on."""
         if self._file.exists():
             return True
         self.check_import_ended()

@@ -102,12 +102,7 @@ class Lease:
         threading.Thread(target=self._renew_on, args=(self._ending,), name="lease", daemon=True).start()
 
     def _taken(self) -> tuple[LeaseRecord, str] | None:
-        """Return the record of a lease that was taken just now, and its tag; None where another one was faster.
-
-        Raises:
-            BucketsError: it is held.
-            FileNotFoundError: it was given back, and its record removed, while it was looked at.
-        """
+        """Return the record of a lease that was taken just now, and its tag; None where another one was faster."""
         mine = LeaseRecord(uuid.uuid4().hex, 1, f"{os.getpid()} of {socket.gethostname()}", _life(), epoch_ms())
         tag = None
         _HELD.add(mine.holder)
@@ -199,11 +194,7 @@ def check_not_leased(checkpoint: Path) -> None:
 
 
 def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
-    """Wait until a lease has ended, and return its record with its tag.
-
-    Raises:
-        BucketsError: it is renewed.
-    """
+    """Wait until a lease has ended, and return its record with its tag."""
     there, tag = _read(record)
     until_s, first_tag = time.monotonic() + VALID_S, tag
     while not _is_over(there) and time.monotonic() < until_s:

@@ -121,11 +121,7 @@ class RuleVersions:
         return self._rule_sets.read(version, _read_version)
 
     def _versions(self) -> list[int]:
-        """Return the numbers of all versions, oldest first.
-
-        Raises:
-            BucketsError: one that a batch was scored by is gone.
-        """
+        """Return the numbers of all versions, oldest first."""
         versions = self._rule_sets.numbers()
         scored_by = self._batches.newest_version()
         if scored_by > max(versions, default=0):

@@ -128,11 +128,7 @@ def _checksum_of(file: Path) -> Path:
 
 
 def _read(file: Path) -> tuple[bytes, TopicOffsets]:
-    """Return what stands before the offsets in a file, and the offsets.
-
-    Raises:
-        BucketsError: it has a form that is not known here.
-    """
+    """Return what stands before the offsets in a file, and the offsets."""
     head, separator, last = file.read_bytes().rpartition(b"\n")
     try:
         offsets: TopicOffsets | None = json.loads(last)

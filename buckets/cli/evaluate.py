@@ -99,11 +99,7 @@ def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[
 
 
 def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
-    """Say which rows are no events; all outputs are written by then.
-
-    Raises:
-        BucketsError: less than half of the file can be read.
-    """
+    """Say which rows are no events; all outputs are written by then."""
     bad = BadRows()
     with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
         letters = ((file.path.name, letter["position"], letter["reason"]) for letter in map(json.loads, lines))

@@ -232,11 +232,7 @@ def send(
 
 
 def _key_of_rules(job: Job) -> str:
-    """Return the field by which the first rule groups that groups by any.
-
-    Raises:
-        BucketsError: there is none.
-    """
+    """Return the field by which the first rule groups that groups by any."""
     rules = job.rules or rules_of(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
     field = next((fields[0] for fields in groupings if fields), None)

@@ -99,11 +99,7 @@ def verdict(
 
 
 def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
-    """Read the alert and the verdict of a command.
-
-    Raises:
-        typer.BadParameter: they do not fit one another, or there is no such verdict.
-    """
+    """Read the alert and the verdict of a command."""
     wanted = 0 if from_file is not None else 1 if event is not None else 2
     if from_file is not None and (words or event is not None):
         message = "--from-file says all; give no alert, event or verdict beside it"

@@ -191,11 +191,7 @@ def places_of(settings: JobSettings) -> list[Path]:
 
 
 def _placed(origin: str, given: str, base: Path) -> Path:
-    """Return where a path of a configuration points to.
-
-    Raises:
-        BucketsError: it has a scheme of no object store.
-    """
+    """Return where a path of a configuration points to."""
     try:
         return location(given, base)
     except BucketsError as error:

@@ -265,11 +265,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _with_host(settings: ConsoleSettings, host: str) -> ConsoleSettings:
-    """Return settings with another address, for which they must fit too.
-
-    Raises:
-        BucketsError: it can be reached from elsewhere, and there is no token.
-    """
+    """Return settings with another address, for which they must fit too."""
     try:
         return ConsoleSettings.model_validate({**dict(settings), "host": host})
     except ValueError:

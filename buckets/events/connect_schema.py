@@ -219,11 +219,7 @@ def _member(path: Path, member: Any, converts: Mapping[Path, Convert]) -> Any:
 
 
 def _check_digits(event: Any, names: Mapping[str, str]) -> None:
-    """See that no field of numbers is a text that may be a decimal in base64.
-
-    Raises:
-        ValueError: one is.
-    """
+    """See that no field of numbers is a text that may be a decimal in base64."""
     for name, called in names.items():
         value = event.get(called) if isinstance(event, dict) else None
         if value is None:

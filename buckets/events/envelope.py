@@ -261,11 +261,7 @@ def read_json_keys(
 
 
 def _as_field(text: str) -> str:
-    """Return an object with a value as its only field.
-
-    Raises:
-        ValueError: it is no value of JSON; says why.
-    """
+    """Return an object with a value as its only field."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -275,11 +271,7 @@ def _as_field(text: str) -> str:
 
 
 def _payload(text: str, values: ConnectValues) -> str:
-    """Return what lies in an object beside its schema, or the object where there is none, with its fields written out.
-
-    Raises:
-        ValueError: it is no object, or a field is none of its type; says why.
-    """
+    """Return what lies in an object beside its schema, or the object where there is none, with its fields written out."""
     if f'"{_PAYLOAD}"' in text:
         described, payload = members(text.encode(), (_SCHEMA, _PAYLOAD))
         if described is not None and payload is not None:

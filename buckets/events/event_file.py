@@ -178,11 +178,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
 
 
 def _open_csv(path: Path, schema: EventSchema) -> EventFile:
-    """Check a file of CSV.
-
-    Raises:
-        BucketsError: it is empty, or without id or time.
-    """
+    """Check a file of CSV."""
     written = schema.csv
     if written.is_by_line:
         _check_utf8(path, "save it as UTF-8, or write into the event schema: csv: {encoding: utf-16}")
@@ -262,11 +258,7 @@ def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozense
 
 
 def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> frozenset[str]:
-    """Return the declared fields that lines or records near the top have, as they were read.
-
-    Raises:
-        MissingColumn: none has the id, or none the time, so that the file is about something else.
-    """
+    """Return the declared fields that lines or records near the top have, as they were read."""
     readable = without_made_id(schema)
     columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
@@ -300,11 +292,7 @@ def raw_lines(file: EventFile, schema: EventSchema) -> Iterator[bytes]:
 
 
 def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes.
-
-    Raises:
-        BucketsError: the file has another encoding than it should, or cannot be read.
-    """
+    """Yield lines that are not blank, unchanged, with their numbers from 1; where they end is known of their bytes."""
     with open_text(path) as file:
         try:
             for number, line in enumerate(file if csv.is_by_line else recoded_lines(file, csv.encoding), 1):

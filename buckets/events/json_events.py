@@ -324,11 +324,7 @@ def _named(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _elements_at(values: Mapping[str, Any], array: ArrayPath) -> list[Any] | None:
-    """Return the elements of an array.
-
-    Raises:
-        ValueError: there is something else, or as `_at_path`.
-    """
+    """Return the elements of an array."""
     found = _at_path(values, array.outer) if len(path_of(array.outer)) > 1 else values[array.outer]
     if found is None:
         return None
@@ -352,11 +348,7 @@ def _within(element: Any, name: str, steps: Path, number: int) -> Any:
 
 
 def _field(fields: Fields, name: str, path: str) -> Any:
-    """Return a field of an object, None where it has none; messages name it by its path.
-
-    Raises:
-        ValueError: it is given twice, or is no Unicode text.
-    """
+    """Return a field of an object, None where it has none; messages name it by its path."""
     found = [value for own, value in fields if own == name]
     if len(found) > 1:
         message = f"{path}: is given twice"
@@ -368,11 +360,7 @@ def _field(fields: Fields, name: str, path: str) -> Any:
 
 
 def _at_path(values: Mapping[str, Any], name: str) -> Any:
-    """Return what lies at the path of a name inside of outermost objects.
-
-    Raises:
-        ValueError: something on the way is no object, or as `_field`.
-    """
+    """Return what lies at the path of a name inside of outermost objects."""
     outermost, *steps = path_of(name)
     if not steps:
         return None

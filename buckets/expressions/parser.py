@@ -106,11 +106,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _check_tokens(tokens: list[Token], text: str) -> None:
-    """See that there is nothing of other languages, and that all brackets are closed.
-
-    Raises:
-        ExpressionError: there is, or one is not.
-    """
+    """See that there is nothing of other languages, and that all brackets are closed."""
     opened: list[int] = []
     for token in tokens:
         if token.token_type in _OTHER_WORDS:

@@ -97,11 +97,7 @@ class SchemaBook:
             self.terms = self.terms.model_copy(update={"protobuf": pinned})
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
-        """Have another event schema from a batch on.
-
-        Raises:
-            BucketsError: the job cannot go on with it.
-        """
+        """Have another event schema from a batch on."""
         basis, record = CheckpointIdentity.of(job), self._checkpoint.job
         record.identity(basis)
         self._check(job)

@@ -53,11 +53,7 @@ class GeneratorSettings:
     rows_per_file: int = 20_000  # lines in one file of a folder
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be generated.
-
-        Raises:
-            BucketsError: a value outside its range, or values that do not fit each other.
-        """
+        """Refuse what cannot be generated."""
         _refuse_outside("seed", self.seed, 0, 2**63 - 1)
         _refuse_outside("transactions", self.transactions, 1, MOST_TRANSACTIONS)
         _refuse_outside("days", self.days, 1, MOST_DAYS)

@@ -203,11 +203,7 @@ class Follower:
         return position.offset
 
     def _read(self, consumer: Consumer) -> None:
-        """Read until told to stop.
-
-        Raises:
-            BucketsError: this consumer cannot go on.
-        """
+        """Read until told to stop."""
         looked_s = time.monotonic()
         while not self._stopping.is_set():
             # `poll` returns a message as soon as it is there; `consume` would wait for more.

@@ -181,12 +181,7 @@ class Registry:
             into[place] = name, referred["schema"]
 
     def _get(self, path: str, sent: bytes | None = None) -> dict[str, Any]:
-        """Ask until there is an answer, a few times; with what is sent, by POST.
-
-        Raises:
-            _NotThere: it is 404.
-            _Refused: it does not take what is sent.
-        """
+        """Ask until there is an answer, a few times; with what is sent, by POST."""
         for pause_s in self.pauses_s:
             try:
                 return self._ask(path, sent)

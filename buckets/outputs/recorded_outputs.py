@@ -155,11 +155,7 @@ def _lines_of(folder: Path, output: str) -> Path:
 def _asked(
     path: Path, columns: Collection[str] | None, selection: Selection, optional: Collection[str]
 ) -> tuple[DeltaTable, str]:
-    """Return a table, and the query for its rows.
-
-    Raises:
-        BucketsError: it cannot be opened, or lacks a column.
-    """
+    """Return a table, and the query for its rows."""
     with readable(_named(path)):
         table = open_table(path)
         there = [field.name for field in table.schema().fields]
@@ -360,11 +356,7 @@ def read_rows(
 
 
 def _checked(folder: str | Path, name: str) -> Path:
-    """Return a folder that has an output.
-
-    Raises:
-        BucketsError: it has none.
-    """
+    """Return a folder that has an output."""
     folder = location(str(folder))
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"

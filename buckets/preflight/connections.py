@@ -103,11 +103,7 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
 
 
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope.
-
-    Raises:
-        SchemaError: it is none, or a declared field is no single value in it, which no event has.
-    """
+    """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
     from buckets.events.avro.avro_events import NO_VALUES, AvroText, leaves, record_type
     from buckets.events.avro.avro_type import record_fields
 
@@ -126,11 +122,7 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
 
 
 def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the fields of the message of a schema that has most of those that are declared, and these, by any name.
-
-    Raises:
-        SchemaError: it is none, or a declared field is a list or a map, or an array is none.
-    """
+    """Return the fields of the message of a schema that has most of those that are declared, and these, by any name."""
     from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
     from buckets.events.protobuf.wanted import wanted_fields
 
@@ -233,11 +225,7 @@ def _source_files(path: Path, job: Job, source: FileSource) -> str:
 
 
 def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
-    """Say which fields that rules need none of some files has.
-
-    Raises:
-        MissingColumn: none of them has id and time.
-    """
+    """Say which fields that rules need none of some files has."""
     opened, faults = list[EventFile](), list[MissingColumn]()
     for file in files[:_FILES_LOOKED_AT]:
         # A job makes dead letters of what cannot be read.
@@ -253,11 +241,7 @@ def _lacking(files: list[Path], job: Job, source: FileSource) -> list[str]:
 
 
 def _looked_at(rows: pa.RecordBatch | None, job: Job, origin: str) -> list[str]:
-    """Look at the first rows of a source, and return what is told of their times.
-
-    Raises:
-        BucketsError: less than half of them can be read, or their times are in another unit than the declared.
-    """
+    """Look at the first rows of a source, and return what is told of their times."""
     if rows is None:
         return []
     rows = rows.slice(0, _ROWS_LOOKED_AT)

@@ -116,11 +116,7 @@ _Read = Callable[[Any], FlinkMessage]
 
 
 def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
-    """Yield each message with its line, and what reads it.
-
-    Raises:
-        BucketsError: the text is broken JSON, or something else.
-    """
+    """Yield each message with its line, and what reads it."""
     text = text.removeprefix("\ufeff")
     begin = _end(_BLANK, text, 0)
     line = _line(text, begin)

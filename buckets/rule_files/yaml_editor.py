@@ -375,12 +375,7 @@ def _live(rules: Any) -> dict[str, Rule]:
 
 
 def _write(file: Path, text: str, notes: Mapping[str, ChangeNote], tag: str | None) -> None:
-    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had.
-
-    Raises:
-        BucketsError: it cannot be written.
-        _ChangedMeanwhileError: it is an object of a store that has another tag by now.
-    """
+    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had."""
     target = file.resolve()
     try:
         if isinstance(target, StorePath):

@@ -85,11 +85,7 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
 
 @lru_cache(maxsize=65_536)
 def _check(text: str, schema_json: str) -> None:
-    """See that a filter fits an event schema, and can be evaluated.
-
-    Raises:
-        ValueError: it does not, or cannot be.
-    """
+    """See that a filter fits an event schema, and can be evaluated."""
     schema = EventSchema.model_validate_json(schema_json)
     check_sql(text, {}, schema)
     where = parse_sql_filter(text)

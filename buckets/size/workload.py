@@ -313,11 +313,7 @@ def _interval_s(trigger: TriggerSettings) -> float:
 
 
 def _check_named(groups: Sequence[Group], keys: DifferentKeys) -> None:
-    """See that each grouping has keys, and that what is named is a grouping.
-
-    Raises:
-        ConfigurationError: one is not.
-    """
+    """See that each grouping has keys, and that what is named is a grouping."""
     known = {frozenset(group.fields): ",".join(group.fields) for group in groups if group.fields}
     names = "; ".join(sorted(known.values())) or "none but that of all events"
     for fields in keys.of_named:

@@ -259,11 +259,7 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
 
 
 def _check_digits(job: Job) -> None:
-    """See that the job's tables, if it writes some, can hold its values.
-
-    Raises:
-        BucketsError: they cannot.
-    """
+    """See that the job's tables, if it writes some, can hold its values."""
     if job.settings.output.folder is not None:
         check_digits(job.settings.output.folder, job.event_schema)
 

@@ -223,11 +223,7 @@ class ScoringQuery:
         self._on_batch(report)
 
     def _terms_now(self, batch_id: int) -> Terms:
-        """Return the terms of a batch that begins now, by what the event schema says by now.
-
-        Raises:
-            OtherColumns: the source is to be opened again for it first.
-        """
+        """Return the terms of a batch that begins now, by what the event schema says by now."""
         scoring, schemas = self._scoring, self._scoring.schemas
         if schemas is None:
             return scoring.terms

@@ -154,11 +154,7 @@ class Running:
             raise self._plain(error) from error
 
     def _wait_out(self, error: Outage) -> None:
-        """Wait a moment in an outage.
-
-        Raises:
-            Outage: it has lasted too long.
-        """
+        """Wait a moment in an outage."""
         now_s = time.monotonic()
         self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
         patience_s = self._patience.store_s if isinstance(error, StoreAway) else self._patience.outage_s
@@ -168,11 +164,7 @@ class Running:
         self._pause(RETRY_S)
 
     def _wait_for_machine(self, error: SlowStart) -> None:
-        """Wait where the machine was too slow, longer each time.
-
-        Raises:
-            SlowStart: it has been for too long.
-        """
+        """Wait where the machine was too slow, longer each time."""
         now_s = time.monotonic()
         self._slow_since_s = now_s if self._slow_since_s is None else self._slow_since_s
         if now_s - self._slow_since_s >= self._patience.start_s:

@@ -83,11 +83,7 @@ def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell
 
 
 def _load_engine(context: SparkContext, slots: int) -> None:
-    """Have the Python of each executor load the engine and its kernels, compiled if they are not yet.
-
-    Raises:
-        BucketsError: one cannot.
-    """
+    """Have the Python of each executor load the engine and its kernels, compiled if they are not yet."""
     try:
         context.parallelize(range(slots), slots).mapPartitions(_hold).count()
     except Py4JJavaError as error:

@@ -147,11 +147,7 @@ def _import_into_store(
 
 
 def _check_new(checkpoint: Path) -> None:
-    """See that nothing is in a folder but its lock.
-
-    Raises:
-        BucketsError: something is.
-    """
+    """See that nothing is in a folder but its lock."""
     lock = lock_file(checkpoint)
     if checkpoint.exists() and any(path not in (lock, lock.parent) for path in checkpoint.rglob("*")):
         message = (

@@ -48,11 +48,7 @@ class StorePath(PosixPath):
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
 
     def __fspath__(self) -> str:
-        """Refuse to be taken for a file.
-
-        Raises:
-            BucketsError: always.
-        """
+        """Refuse to be taken for a file."""
         message = f"{self} lies in an object store, and a file or folder of this machine is needed here; name one"
         raise BucketsError(message)
 
@@ -79,11 +75,7 @@ class StorePath(PosixPath):
 
     @property
     def _object(self) -> str:
-        """Its name, which a bucket itself does not have: asked for an object without one, a server lists the bucket.
-
-        Raises:
-            IsADirectoryError: it is a bucket.
-        """
+        """Its name, which a bucket itself does not have: asked for an object without one, a server lists the bucket."""
         if not self.key:
             raise IsADirectoryError(errno.EISDIR, "is a bucket", str(self))
         return self.key

@@ -211,11 +211,7 @@ class KafkaDemo:
         self.shown.take([json.loads(message.value() or b"{}") for message in self._reader.poll(POLL_S)])
 
     def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
-        """Wait until a count is as high as is wanted.
-
-        Raises:
-            BucketsError: it has not moved for long, or a job has ended.
-        """
+        """Wait until a count is as high as is wanted."""
         done = -1
         while (now := count()) < wanted:
             if now > done:
@@ -307,11 +303,7 @@ def demo_kafka(
 
 
 def _clear(out: Path) -> None:
-    """Remove an earlier demo.
-
-    Raises:
-        BucketsError: it still runs, or the folder holds something else.
-    """
+    """Remove an earlier demo."""
     check_demo_folder(out, MARK)
     earlier = read_live(out / "checkpoint")
     if earlier is not None and earlier.state(epoch_ms()) == "running":

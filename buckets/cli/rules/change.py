@@ -195,11 +195,7 @@ def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str,
 
 
 def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
-    """Ask before something that cannot be taken back, and send it.
-
-    Raises:
-        BucketsError: the answer is no, or the rules are kept where no message can be sent.
-    """
+    """Ask before something that cannot be taken back, and send it."""
     if rules.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
         message = "not confirmed; nothing has been sent"
         raise BucketsError(message)

@@ -178,11 +178,7 @@ def version_number(text: str) -> int | None:
 
 
 def _side(job: Job | None, written: str | None) -> Side:
-    """Return a version of the rules, or a file as if the job took it now.
-
-    Raises:
-        BucketsError: there is no such version or file, or the job could not take it.
-    """
+    """Return a version of the rules, or a file as if the job took it now."""
     number = None if written is None else version_number(written)
     if written is None or number is not None:
         if job is None:

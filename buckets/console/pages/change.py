@@ -52,11 +52,7 @@ def make(asked: Asked) -> Onward:
 
 
 def _planned(asked: Asked, fields: dict[str, str], reason: str) -> tuple[JobRules, ChangePlan]:
-    """Return the rules, and what is to be done to them.
-
-    Raises:
-        BucketsError: there is no such change, or the person may not make it.
-    """
+    """Return the rules, and what is to be done to them."""
     planner, role = PLANS.get(fields.get("what", ""), (None, None))
     if planner is None or role is None:
         message = f"what: there is no change {fields.get('what', '')!r}; go on from the page of a rule"

@@ -114,11 +114,7 @@ def _before(asked: Asked, name: str, key: str) -> Fields | None:
 
 
 def _typed(asked: Asked) -> Fields:
-    """Return the fields of an entry that somebody has typed.
-
-    Raises:
-        BucketsError: its time is none, or one of its values.
-    """
+    """Return the fields of an entry that somebody has typed."""
     until = asked.given("until")
     try:
         if until:

@@ -119,12 +119,7 @@ def _built_in(name: str) -> str:
 
 
 def _compiled(texts: dict[str, str], known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """Return `.proto` files, each after those that it imports, as protoc compiles them.
-
-    Raises:
-        SchemaError: one is no `.proto` file; says in which line.
-        BucketsError: there is no compiler, or it cannot run.
-    """
+    """Return `.proto` files, each after those that it imports, as protoc compiles them."""
     check_format("protobuf")
     includes = files("grpc_tools") / "_proto"
     with TemporaryDirectory(prefix="buckets-proto-") as folder:

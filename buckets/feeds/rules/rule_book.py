@@ -285,11 +285,7 @@ class RuleBook:
         return set() if record is None else {number for number, filled in record.fills.items() if filled.done}
 
     def _revise(self, read: RuleRead, before: RuleSet, batch_id: int) -> Revision:
-        """Return the rule set with the changes that a feed has found; the one before if a batch could not carry it.
-
-        Raises:
-            BucketsError: a batch could not carry it, and there is no version in force yet.
-        """
+        """Return the rule set with the changes that a feed has found; the one before if a batch could not carry it."""
         if not read.asked:
             return Revision(before)
         arrived = self._arrived(batch_id - 1)
@@ -393,12 +389,7 @@ class RuleTable(WholeRules[RuleRows]):
 
 
 def _load(path: Path, schema: EventSchema) -> RuleRows:
-    """Read all rows of a table.
-
-    Raises:
-        RefusedRules: rows are broken.
-        BucketsError: the table cannot be read.
-    """
+    """Read all rows of a table."""
     table = open_rule_table(path)
     origin = f"{path}@{table.version()}"
     changes: dict[str, RuleChange] = {}
