@@ -271,7 +271,7 @@ def _as_field(text: str) -> str:
 
 
 def _payload(text: str, values: ConnectValues) -> str:
-    """Return the payload of an object that has its schema beside it, or the object itself, with its fields written out."""
+    """Return the payload beside a schema, or the object itself where there is none, with its fields written out."""
     if f'"{_PAYLOAD}"' in text:
         described, payload = members(text.encode(), (_SCHEMA, _PAYLOAD))
         if described is not None and payload is not None:
