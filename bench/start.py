@@ -137,7 +137,7 @@ def one_round(tests: bool) -> dict[str, dict[str, float]]:
         kernels = newcomer.work / "kernels"
         newcomer.environment["NUMBA_CACHE_DIR"] = str(kernels)
         python = clone / ".venv" / "bin" / "python"
-        cpu_s = {"kernels": newcomer.cpu_s(python, "-m", "buckets.engine.stages.in_memory", cwd=clone)}
+        cpu_s = {"kernels": newcomer.cpu_s(python, "-m", "buckets.engine.stages.warm_up", cwd=clone)}
         for name, (_, *words) in COMMANDS.items():
             calls = [newcomer.cpu_s(python.with_name("buckets"), *words, cwd=clone) for _ in range(CALLS)]
             cpu_s[name] = min(calls)

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Final
 
-from buckets.engine.stages.in_memory import warm_up
+from buckets.engine.stages.warm_up import warm_up
 from buckets.questions import rule_checks as rule_checks
 
 _NICENESS: Final = 10

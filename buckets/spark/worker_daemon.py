@@ -61,7 +61,7 @@ def main() -> None:
     _leave_out_archive()
     for name in LOADED:
         importlib.import_module(name)
-    importlib.import_module("buckets.engine.stages.in_memory").warm_up()
+    importlib.import_module("buckets.engine.stages.warm_up").warm_up()
     importlib.import_module("buckets.compiled").note_that_all_are_compiled()
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ from numba.core.dispatcher import Dispatcher
 from buckets import byte_strings
 from buckets.engine.batch.partitioner import assign_shards, number_pairs
 from buckets.engine.eviction import chunks, eviction, shard_clock
-from buckets.engine.stages.in_memory import warm_up
+from buckets.engine.stages.warm_up import warm_up
 from buckets.engine.storage import arena
 from buckets.kernel import keyed_events
 from buckets.kernel.needed_pages import choose_pages, score_groups
