@@ -276,15 +276,15 @@ def test_every_name_is_used_by_the_product_itself():
 
 
 TRANSLATED = re.compile(
-    "which means nothing where|of which there is one|as once they did|it in words|for where that of it|what is small is|"
-    "has to be told of|mend what can|meeting of parts|Take it as it is|apart from the driver",
+    "which means nothing where|of which there is one|as once they did|it in words|for where that of it|"
+    "what is small is|has to be told of|mend what can|meeting of parts|Take it as it is|apart from the driver",
     re.IGNORECASE,
 )
 """Phrases that read like a translation, and have been said better."""
 
 
 def test_no_sentence_reads_like_a_translation():
-    shown = [path for path in (PACKAGE / "console").rglob("*.html")]
+    shown = list((PACKAGE / "console").rglob("*.html"))
     texts = {path: path.read_text(encoding="utf-8") for path in (*TREES, *TEXTS, *shown)}
     assert [
         f"{path.relative_to(ROOT)}: {found}" for path, text in texts.items() for found in TRANSLATED.findall(text)
