@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
 from buckets.checkpoint.list_versions import lists_in
-from buckets.checkpoint.record_files import BackfillRequests, RecordFiles
+from buckets.checkpoint.record_files import BackfillRequests, RecordFiles, reader_of
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.files import remove_tree
@@ -60,7 +60,7 @@ class FillChunks:
 
     def plan(self) -> Plan | None:
         """Return what goes in; None while that is not known."""
-        return self._records.read_if_there(self.folder / "plan.json", lambda record: Plan(**record))
+        return self._records.read_if_there(self.folder / "plan.json", reader_of(Plan))
 
     def keep_plan(self, plan: Plan) -> None:
         """Write what goes in."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles, seal_json, unseal_json
+from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
+from buckets.checkpoint.record_files import RecordFiles, reader_of, seal_json, unseal_json
 from buckets.checkpoint.source_offsets import SourceOffsets, spark_folder
 from buckets.errors import BucketsError
 from buckets.files import append_whole, write_whole
@@ -34,6 +34,9 @@ class BatchEnd:
     lists: Mapping[str, int] = field(default_factory=dict)  # by name, the version of each list that it saw
     # the least and the greatest `source_order` of its events; None where it holds no event
     span: tuple[int, int] | None = None
+
+
+_end_of = reader_of(BatchEnd)
 
 
 class BatchEnds:
@@ -80,8 +83,11 @@ class BatchEnds:
 
     def _recorded(self, after: int) -> list[BatchEnd]:
         """Return the cuts of batches after a batch, from their records."""
-        cuts = [_of_record(batch_id, record) for batch_id, record in self._batches.done_after(after)]
-        return [cut for cut in cuts if cut is not None]
+        return [
+            BatchEnd(batch_id, record.ruleset_version, record.intake.end, record.lists, record.intake.span)
+            for batch_id, record in self._batches.done_after(after)
+            if record.intake is not None
+        ]
 
     def _check(self, cuts: Sequence[BatchEnd]) -> None:
         """See that the cut of each batch is there, from the first of the job to the last one."""
@@ -107,12 +113,6 @@ def source_end(checkpoint: Path, batch_id: int) -> str:
     return (spark_folder(checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
 
 
-def _of_record(batch_id: int, record: BatchRecord) -> BatchEnd | None:
-    """Return the cut of a recorded batch; None where nothing is known of its intake."""
-    intake = record.intake
-    return None if intake is None else BatchEnd(batch_id, record.ruleset_version, intake.end, record.lists, intake.span)
-
-
 def _cuts_of(lines: bytes) -> list[BatchEnd]:
     return [cut for line in lines.split(b"\n") if (cut := _read(line)) is not None]
 
@@ -120,10 +120,8 @@ def _cuts_of(lines: bytes) -> list[BatchEnd]:
 def _read(line: bytes) -> BatchEnd | None:
     """Return the cut of a line; None of an empty one, of what a crash has left, and of a damaged one."""
     try:
-        record = unseal_json(line)
-        span = record.get("span")
-        return BatchEnd(**(record | {"span": None if span is None else (span[0], span[1])}))
-    except (ValueError, LookupError, TypeError, AttributeError):
+        return _end_of(unseal_json(line))
+    except ValueError:
         return None
 
 

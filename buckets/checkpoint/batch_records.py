@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from buckets.checkpoint.identity import Terms
-from buckets.checkpoint.record_files import MISSING, RecordFiles
+from buckets.checkpoint.record_files import MISSING, RecordFiles, reader_of
 from buckets.errors import BucketsError
 from buckets.files import sizes_in
-from buckets.rules.completeness import Filled, Stretch, Stretches
+from buckets.rules.completeness import Filled, Stretches
 from buckets.validation import faults_of
 
 _Made = TypeVar("_Made")
@@ -136,7 +136,7 @@ class BatchRecords:
 
     def record(self, batch_id: int) -> BatchRecord | None:
         """Return the record of a batch; None of one that has not begun, or that Spark cannot go back to."""
-        return self._batches.read_if_there(batch_id, _read)
+        return self._batches.read_if_there(batch_id, reader_of(BatchRecord))
 
     def before(self, batch_id: int) -> BatchRecord | None:
         """Return the record of the batch before a batch; None of the first of the job.
@@ -279,24 +279,3 @@ def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Return terms as they are written, and the number of those before them."""
     before: int = written.pop(_BEFORE)
     return written, before
-
-
-def _read(written: dict[str, Any]) -> BatchRecord:
-    return BatchRecord(
-        ruleset_version=written["ruleset_version"],
-        arrived=tuple(Stretch(*stretch) for stretch in written["arrived"]),
-        done=written["done"],
-        lists=written.get("lists", {}),
-        fills={int(number): Filled(*filled) for number, filled in written.get("fills", {}).items()},
-        driver=written.get("driver"),
-        terms=written.get("terms"),
-        beside=tuple(written.get("beside", ())),
-        intake=_intake(written.get("intake")),
-    )
-
-
-def _intake(written: dict[str, Any] | None) -> Intake | None:
-    if written is None:
-        return None
-    span = written.get("span")
-    return Intake(written["end"], None if span is None else (span[0], span[1]), written.get("greatest"))

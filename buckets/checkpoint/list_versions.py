@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles, crc32_of
+from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles, crc32_of, reader_of
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.files import written_whole
@@ -68,7 +68,7 @@ class ListVersions:
 
     def version(self, name: str, number: int) -> ListVersion:
         """Return a version of a list."""
-        return self._of(name).read(number, _version_of)
+        return self._of(name).read(number, reader_of(ListVersion))
 
     def index(self, name: str, number: int) -> ListIndex:
         """Return a list as it is in a version. Cost: of the versions since the one read before, or since the base."""
@@ -164,11 +164,6 @@ class ListVersions:
 
     def _base_file(self, name: str, number: int) -> Path:
         return NumberedRecords(self._records, self._folder / name, ".arrow").file(number)
-
-
-def _version_of(record: Mapping[str, Any]) -> ListVersion:
-    fields = {name: record[name] for name in ListVersion.__dataclass_fields__}
-    return ListVersion(**fields | {"position": TopicPosition.read(record["position"])})
 
 
 def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:

@@ -6,9 +6,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from buckets.checkpoint.source_offsets import records_folder
@@ -79,6 +81,11 @@ _WRONG = (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowE
 """What is raised by reading a file that is gone, or that nobody has written so."""
 MISSING = "it is missing"
 RESTORE = "restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
+
+
+def reader_of(kind: type[_Made]) -> Callable[[Any], _Made]:
+    """Return what makes a value of a type of what is read from JSON; fields that the type has not are ignored."""
+    return partial(msgspec.convert, type=kind, str_keys=True)
 
 
 class RecordFiles:

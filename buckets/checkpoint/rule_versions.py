@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.record_files import RecordFiles, reader_of
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.rules.group import Group
 from buckets.rules.revision import Change
-from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-
-_SIDES = ("before", "after")  # The fields of a change that hold a rule
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,19 @@ class Version:
     origin: str | None  # where the rules came from; a position counts for this origin only
     made_ms: int | None  # when it was made, in ms since the epoch
     changes: tuple[Change, ...]  # what changed with it
+
+
+@dataclass(frozen=True)
+class _Read:
+    """How far a topic of rules has been read."""
+
+    position: TopicPosition | None
+    origin: str
+    version: int  # the version of the rules in force
+
+
+_VERSION = TypeAdapter(Version)
+_CHANGES = TypeAdapter(list[Change])
 
 
 class RuleVersions:
@@ -99,26 +111,30 @@ class RuleVersions:
             origin: where the rules come from.
             gone: the last version of each rule that was ever deleted.
         """
-        changes = list(map(_change_json, made))
-        record: dict[str, Any] = {"changes": changes, "first_batch": first_batch, "position": position, "place": origin}
-        record |= {"gone": dict(gone or {}), "made_ms": epoch_ms()}
+        record: dict[str, Any] = {
+            "changes": _CHANGES.dump_python(list(made), by_alias=True, mode="json"),
+            "first_batch": first_batch,
+            "position": position,
+            "origin": origin,
+            "gone": dict(gone or {}),
+            "made_ms": epoch_ms(),
+        }
         self._rule_sets.write(rule_set.version, json.loads(rule_set.to_json()) | record)
 
     def keep_position(self, position: TopicPosition, origin: str, version: int) -> None:
         """Write how far a topic of rules has been read, where that made no new version; `version` is in force."""
-        record = {"position": position, "place": origin, "version": version}
-        self._records.write(self._position_file, record)
+        self._records.write(self._position_file, vars(_Read(position, origin, version)))
 
     def position(self, origin: str) -> TopicPosition | None:
         """Return how far a topic of rules has been read; None where it has not been, or another was followed since."""
-        kept, versions = self._records.read_if_there(self._position_file, _read_position), self._versions()
-        if versions and (kept is None or kept[2] < versions[-1]):
+        kept, versions = self._records.read_if_there(self._position_file, reader_of(_Read)), self._versions()
+        if versions and (kept is None or kept.version < versions[-1]):
             latest = self._version(versions[-1])
             return latest.position if latest.origin == origin else None
-        return kept[0] if kept is not None and kept[1] == origin else None
+        return kept.position if kept is not None and kept.origin == origin else None
 
     def _version(self, version: int) -> Version:
-        return self._rule_sets.read(version, _read_version)
+        return self._rule_sets.read(version, _VERSION.validate_python)
 
     def _versions(self) -> list[int]:
         """Return the numbers of all versions, oldest first."""
@@ -127,39 +143,3 @@ class RuleVersions:
         if scored_by > max(versions, default=0):
             raise self._rule_sets.missing(scored_by)
         return versions
-
-
-def _read_position(record: Mapping[str, Any]) -> tuple[TopicPosition | None, str, int]:
-    return TopicPosition.read(record["position"]), record["place"], record["version"]
-
-
-def _read_version(data: Mapping[str, Any]) -> Version:
-    return Version(
-        version=data["version"],
-        first_batch=data.get("first_batch"),
-        position=TopicPosition.read(data.get("position")),
-        origin=data.get("place"),
-        made_ms=data.get("made_ms"),
-        changes=tuple(map(_read_change, data.get("changes", ()))),
-    )
-
-
-def _change_json(change: Change) -> dict[str, Any]:
-    """Return a change as it is kept, where its origin is called `place`."""
-    record = vars(change) | {side: _rule_json(getattr(change, side)) for side in _SIDES} | {"place": change.origin}
-    del record["origin"]
-    return record
-
-
-def _read_change(record: dict[str, Any]) -> Change:
-    fields = record | {side: _read_rule(record[side]) for side in _SIDES} | {"origin": record["place"]}
-    del fields["place"]
-    return Change(**fields)
-
-
-def _rule_json(rule: Rule | None) -> dict[str, Any] | None:
-    return None if rule is None else rule.model_dump(by_alias=True, mode="json")
-
-
-def _read_rule(written: dict[str, Any] | None) -> Rule | None:
-    return None if written is None else Rule.model_validate(written)

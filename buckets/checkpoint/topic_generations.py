@@ -8,9 +8,9 @@ Offsets begin anew with each generation, so an offset means nothing without the 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.record_files import RecordFiles, reader_of
 from buckets.errors import BucketsError
 
 
@@ -19,11 +19,6 @@ class TopicPosition(NamedTuple):
 
     offset: int  # after the last message that was read
     topic_id: str = ""  # Kafka's id of the topic: one that was created again has another. Empty where it is not known.
-
-    @classmethod
-    def read(cls, written: Any) -> "TopicPosition | None":
-        """Read a position; None where none is written."""
-        return None if written is None else cls(*written)
 
 
 def is_another(known: str, now: str) -> bool:
@@ -49,6 +44,9 @@ class TopicGeneration:
     end: Offsets | None = None  # by partition, the offset up to which it was read; None of a topic that is still read
     # whether the topic was deleted, and a query that finds its topics by a pattern goes on without it
     is_gone: bool = False
+
+
+_read_topics = reader_of(dict[str, tuple[TopicGeneration, ...]])
 
 
 class TopicGenerations:
@@ -136,30 +134,11 @@ class TopicGenerations:
         return [topic for topic, generations in known.items() if not generations[-1].is_gone]
 
     def _read(self) -> dict[str, tuple[TopicGeneration, ...]]:
-        return self._records.read_if_there(self._file, _generations) or {}
+        return self._records.read_if_there(self._file, lambda record: _read_topics(record["topics"])) or {}
 
     def _write(self, known: Mapping[str, tuple[TopicGeneration, ...]]) -> None:
         topics = {topic: [vars(generation) for generation in generations] for topic, generations in known.items()}
         self._records.write(self._file, {"topics": topics}, indent=1)
-
-
-def _generations(record: Mapping[str, Any]) -> dict[str, tuple[TopicGeneration, ...]]:
-    return {topic: tuple(map(_generation, generations)) for topic, generations in record["topics"].items()}
-
-
-def _generation(record: dict[str, Any]) -> TopicGeneration:
-    end = record["end"]
-    return TopicGeneration(
-        topic_id=record["topic_id"],
-        first_batch=record["first_batch"],
-        begin=_offsets(record["begin"]),
-        end=None if end is None else _offsets(end),
-        is_gone=record.get("is_gone", False),
-    )
-
-
-def _offsets(written: Mapping[str, int]) -> Offsets:
-    return {int(partition): offset for partition, offset in written.items()}
 
 
 def generation_name(topic: str, number: int) -> str:

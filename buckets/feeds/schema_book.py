@@ -86,15 +86,12 @@ class SchemaBook:
             self._changed, self.fault = None, error.message
             self._say(f"the event schema stays as it is: {error.message}")
         if "protobuf" in self.job.settings.source.registered.values():
-            self._pin_known_schemas()
+            # Fields keep the numbers that they have in the schemas of messages of earlier batches.
+            before = self.terms.protobuf or PinnedProtobuf()
+            pinned = self._known.add_to(before, self.job)
+            if pinned != before:
+                self.terms = self.terms.model_copy(update={"protobuf": pinned})
         return self.terms
-
-    def _pin_known_schemas(self) -> None:
-        """Know fields by the numbers that they have in the schemas of messages of earlier batches."""
-        before = self.terms.protobuf or PinnedProtobuf()
-        pinned = self._known.add_to(before, self.job)
-        if pinned != before:
-            self.terms = self.terms.model_copy(update={"protobuf": pinned})
 
     def _go_on_with(self, job: Job, batch_id: int) -> None:
         """Have another event schema from a batch on."""

@@ -241,7 +241,9 @@ class JobCounts:
         for group in account.groups:
             self._groups.add(group.group, {name: getattr(group, name) for name in _OUTCOMES})
         self._add_facts(account.facts)
-        self._add_times(batch)
+        for name, took_s in batch.phases_s.items():
+            self._phases.setdefault(name, Histogram(BATCH_BOUNDS_S)).add([(took_s, 1)])
+        self._delay.add(((batch.written_ms - moment) / 1000, weight) for moment, weight in batch.account.ingested)
         self._last_batch = {
             "batch_id": account.batch_id,
             "ruleset_version": account.ruleset_version,
@@ -267,11 +269,6 @@ class JobCounts:
         for group, seen in facts.partitions.items():
             if group in self._partitions or len(self._partitions) < MOST_GROUPS:
                 self._partitions.setdefault(group, SampledKeys()).add(seen)
-
-    def _add_times(self, batch: DoneBatch) -> None:
-        for name, took_s in batch.phases_s.items():
-            self._phases.setdefault(name, Histogram(BATCH_BOUNDS_S)).add([(took_s, 1)])
-        self._delay.add(((batch.written_ms - moment) / 1000, weight) for moment, weight in batch.account.ingested)
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
         """Return the counts as plain data."""

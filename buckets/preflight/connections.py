@@ -381,9 +381,9 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
     answer = ask("kafka", kafka.bootstrap_servers, reach)
     yield answer
     if answer.is_ok:
-        ordered = _ordered_topics(job)
+        changes = [job.settings.rules.topic, *(settings.topic for settings in job.settings.lists.values())]
         for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
-            look = partial(_topic, topic, there, topic in ordered, _guards(job, kafka, topic))
+            look = partial(_topic, topic, there, topic in changes, _guards(job, kafka, topic))
             yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
         pattern = job.settings.source.topic_pattern
         if pattern is not None:
@@ -404,12 +404,6 @@ def _topics_found(job: Job, kafka: KafkaSettings) -> str:
     found = guard.find()
     guard.check()
     return f"{counted(len(found), 'topic')}: {', '.join(found)}"
-
-
-def _ordered_topics(job: Job) -> frozenset[str]:
-    """Return the topics whose messages need one order."""
-    lists = [settings.topic for settings in job.settings.lists.values() if settings.topic is not None]
-    return frozenset([*lists, *([] if job.settings.rules.topic is None else [job.settings.rules.topic])])
 
 
 def _topic(topic: str, there: dict[str, int], is_ordered: bool, guards: Iterable[TopicGuard]) -> str:
