@@ -8,7 +8,7 @@ before anything is written.
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
 from buckets.delta.upkeep import Upkeep
-from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import how_far
 from buckets.engine.stages.in_memory import DriverStore
@@ -34,70 +33,27 @@ from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
 from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
-from buckets.lists.index import NO_LISTS, Lists
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
 from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
 from buckets.spark.batch_properties import (
-    lists_of_task,
-    rule_set_of_task,
     set_batch,
     set_fills,
     set_lists,
     set_rule_set,
     set_spill,
     set_terms,
-    terms_of_task,
 )
+from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
-from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
 from buckets.webhook.delivery import Delivery
-
-COLUMNS = "shard int, payload binary"
-
-
-def fan_out_stage(arrivals: ArrivalStream, shard_keys: ShardKeys) -> DataFrame:
-    """Turn arrivals into messages to the shards."""
-    normalise = arrivals.normalise
-
-    def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rule_set, terms, lists = rule_set_of_task(), terms_of_task(), lists_of_task()
-        yield from fan_out_rows(normalise(batches, terms.event_schema), shard_keys, rule_set, terms, lists)
-        settle()
-
-    return arrivals.frame.mapInArrow(stage, COLUMNS)
-
-
-def fan_out_rows(
-    arrivals: Iterable[pa.RecordBatch],
-    shard_keys: ShardKeys,
-    rule_set: RuleSet,
-    terms: Terms,
-    lists: Lists = NO_LISTS,
-) -> Iterator[pa.RecordBatch]:
-    """Turn each piece of a task's arrivals into messages to the shards, in `COLUMNS`.
-
-    Args:
-        arrivals: pieces of any size, in the form of `buckets.events.arrivals`, read by the event schema of the batch.
-        shard_keys: the numbers by which Spark knows the shards.
-        rule_set: the rules of the batch.
-        terms: what else decides its results.
-        lists: those of the batch.
-    """
-    for rows in arrivals:
-        if rows.num_rows:
-            messages = list(fan_out(rows, rule_set, terms.event_schema, terms.engine, lists))
-            shards = pa.array([shard_keys.key_of(message.shard) for message in messages], pa.int32())
-            payloads = pa.array([message.payload for message in messages], pa.binary())
-            yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
-
 
 DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
 

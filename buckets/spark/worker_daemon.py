@@ -18,7 +18,7 @@ from typing import Any
 LOADED = (
     "pyspark.worker",
     "buckets.spark.batch_properties",
-    "buckets.spark.query",
+    "buckets.spark.fan_out",
     "buckets.spark.machine_caches",
     "buckets.spark.map_state_entries",
     "buckets.spark.windows",

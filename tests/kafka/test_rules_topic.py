@@ -209,7 +209,7 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_read_from_its_beginning(top
     assert {group.generation for group in again.groups} == {1}, "a request in it is history"
 
 
-def test_a_position_of_an_earlier_release_is_gone_on_with(topic):
+def test_a_position_without_a_known_topic_is_gone_on_with(topic):
     topic.write(put("a"), put("b"))
     book = topic.start()
     topic.run(book)
