@@ -49,7 +49,9 @@ def main() -> None:
     cases = [(slots, shards) for slots in SLOTS for shards in SHARDS]
     own, spread = (
         [
-            busy_share(of_shards[shards], ShardKeys.of(shards, slots if is_spread else None), slots)
+            busy_share(
+                of_shards[shards], ShardKeys.of(shards, slots) if is_spread else ShardKeys(tuple(range(shards))), slots
+            )
             for slots, shards in cases
         ]
         for is_spread in (False, True)

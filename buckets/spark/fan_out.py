@@ -1,4 +1,4 @@
-"""The stateless stage: `fan_out` over the Arrow batches of a task. Workers load it: it imports nothing of the driver."""
+"""The stateless stage: `fan_out` over the Arrow batches of a task. Workers load it, so it imports no driver code."""
 
 from collections.abc import Iterable, Iterator
 

@@ -104,7 +104,7 @@ def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line
     assert begun(checkpoint, 4, terms(**now)) == terms(**now)
 
 
-def test_a_batch_that_an_earlier_release_began_is_run_again_whatever_isolation_there_is_now(checkpoint):
+def test_a_batch_that_began_without_an_isolation_is_run_again_whatever_there_is_now(checkpoint):
     begun(checkpoint, 3, terms(isolation=None))
     assert begun(checkpoint, 3, terms(isolation="read_committed")) == terms(isolation=None)
 

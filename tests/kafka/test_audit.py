@@ -22,7 +22,6 @@ from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.config.job import load_job
 from buckets.delta import upkeep
 from buckets.delta.upkeep import join_small_files
-from buckets.delta.whole_table import constraints_of, is_same_sql
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.server_properties import free_port
@@ -208,41 +207,6 @@ def test_tables_have_comments_types_partitions_and_the_constraints_that_are_decl
         configuration = there.metadata().configuration
         declared = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
         assert {key: value for key, value in configuration.items() if "constraints" in key} == declared
-
-
-def test_tables_of_an_earlier_release_get_the_constraints_of_this_one(broker, spark, tmp_path, sent):
-    job = AuditJob(broker, tmp_path)
-    job.put(columns.ALERTS, sent[columns.ALERTS])
-    job.audit(spark)
-    path = job.tables / columns.ALERTS
-    earlier = DeltaTable(path).alter
-    earlier.drop_constraint("count_in_bounds")
-    earlier.drop_constraint("fired")
-    earlier.add_constraint({"fired": "value > -1"})
-    job.audit(spark)
-    there, version = constraints_of(path), DeltaTable(path).version()
-    checks = audit_tables(columns.TOPICS)[columns.ALERTS].checks
-    assert there.keys() == {check.name for check in checks}
-    assert all(is_same_sql(there[check.name], check.sql) for check in checks)
-    job.audit(spark)
-    assert DeltaTable(path).version() == version
-    assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
-
-
-@pytest.mark.nightly
-def test_columns_that_took_no_null_in_an_earlier_release_take_it(broker, spark, tmp_path, sent):
-    job = AuditJob(broker, tmp_path)
-    job.audit(spark)
-    path = job.tables / columns.ALERTS
-    now = pa.schema(DeltaTable(path).schema().to_arrow())
-    strict = [field.with_nullable(field.name not in ("value", "limit", "version")) for field in now]
-    shutil.rmtree(path)
-    DeltaTable.create(path, pa.schema(strict), partition_by=["day"])
-    job.put(columns.ALERTS, sent[columns.ALERTS])
-    job.audit(spark)
-    fields = {field.name: field for field in DeltaTable(path).schema().fields}
-    assert [fields[name].nullable for name in ("value", "limit", "version")] == [True, True, False]
-    assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
 
 
 def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, kept):

@@ -210,7 +210,7 @@ def test_a_batch_that_is_half_in_its_tables_is_refused(spark, broker, tmp_path):
         prepare(load_job(job.conf), [].append)
 
 
-def test_a_checkpoint_of_an_earlier_release_takes_the_topic_over_at_its_first_start(spark, broker, tmp_path):
+def test_a_checkpoint_that_knows_no_ids_of_topics_takes_them_over_at_its_next_start(spark, broker, tmp_path):
     job = KafkaJob(broker, tmp_path)
     job.send(payments(10))
     run_to_end(spark, job)

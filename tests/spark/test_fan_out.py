@@ -11,7 +11,7 @@ from tests.core.pipeline import Row, arrivals
 RULES = first_rule_set([rule("r")])
 TERMS = Terms(event_schema=SCHEMA, engine=EngineSettings(shards=4), evaluations=False, output="delta")
 
-KEYS = ShardKeys.of(TERMS.engine.shards, None)
+KEYS = ShardKeys.of(TERMS.engine.shards, 2)
 
 
 def row(number: int) -> Row:

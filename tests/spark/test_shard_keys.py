@@ -21,10 +21,6 @@ def test_no_partition_has_more_than_one_shard_more_than_another(shards, partitio
     assert in_each.max() - in_each.min() <= 1
 
 
-def test_shards_of_earlier_checkpoints_go_by_their_own_numbers():
-    assert ShardKeys.of(9, None).keys == tuple(range(9))
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize(("shards", "partitions"), [(8, 2), (8, 8), (50, 7)])
 def test_spark_spreads_shards_as_they_were_meant_to_be(spark, shards, partitions):
