@@ -27,7 +27,7 @@ SLOTS, SHARDS = (2, 8), (8, 16, 32)
 def touches(shards: int) -> Counter[int]:
     """Payments times groupings of each shard."""
     rule_set, counted = rules_of(GROUPINGS), Counter[int]()
-    for rows in table_arrivals(payments(ROWS), SCHEMA, rule_set.named_fields):
+    for rows in table_arrivals(payments(ROWS), SCHEMA):
         for message in fan_out(rows, rule_set, SCHEMA, EngineSettings(shards=shards)):
             if message.payload[:1] == payload.EVENTS:
                 counted[message.shard] += payload.unpack(message.payload).num_rows

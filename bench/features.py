@@ -116,7 +116,7 @@ def cost_us(rules: RuleSet, batches: Sequence[pa.Table]) -> float:
     job = InMemoryJob(Scorer(SCHEMA, EngineSettings(), evaluations=False))
     spent_s = 0.0
     for number, batch in enumerate(batches):
-        arrivals = list(table_arrivals(batch, SCHEMA, rules.named_fields))
+        arrivals = list(table_arrivals(batch, SCHEMA))
         gc.collect()
         gc.freeze()  # as in a worker: what is there stays, and is not looked through again
         started_s = time.process_time()

@@ -115,7 +115,7 @@ def measured_bytes(case: Filled) -> tuple[float, float]:
     )
     rows = -(-len(times) // BATCHES)
     for first in range(0, len(times), rows):
-        job.score_batch(list(table_arrivals(table.slice(first, rows), schema, rule_set.named_fields)), rule_set)
+        job.score_batch(list(table_arrivals(table.slice(first, rows), schema)), rule_set)
     (store,) = job.stores.values()
     return (_size(store.heads) + _size(store.pages)) / KEYS, _size(store.schedule) / KEYS
 
