@@ -30,13 +30,12 @@ from report import Goal, Report
 
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, parse
 from buckets.events.avro import avro_events
-from buckets.events.avro.avro_events import AvroText
 from buckets.events.csv_events import as_text
-from buckets.events.decoded import PREFIX_BYTES
+from buckets.events.decoded import PREFIX_BYTES, WriterSchema
 from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import read_arrivals
 from buckets.events.protobuf import protobuf_events
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.schema import EventSchema
 
 FIELDS = (10, 60)
@@ -181,10 +180,10 @@ def sides(fields: int, nested: bool, count: int, folder: Path) -> dict[str, Side
     records = [payment(rng, shape) for _ in range(count)]
     parsed = fastavro.parse_schema(avro_schema("payment", shape))
     avro_text, proto_text = (
-        AvroText(json.dumps(avro_schema("payment", shape))),
+        WriterSchema("AVRO", json.dumps(avro_schema("payment", shape))),
         f'syntax = "proto3"; {proto("P", shape)}',
     )
-    kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(proto_text)), None))
+    kind = message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", proto_text)), None))
 
     def read_json(rows: pa.RecordBatch) -> None:
         parse(read_events(as_text(rows), schema), schema, needed)
@@ -193,7 +192,7 @@ def sides(fields: int, nested: bool, count: int, folder: Path) -> dict[str, Side
         parse(avro_events.read_registered(rows, schema, lambda number: avro_text), schema, needed)
 
     def read_protobuf(rows: pa.RecordBatch) -> None:
-        written = ProtobufText(proto_text)
+        written = WriterSchema("PROTOBUF", proto_text)
         parse(protobuf_events.read_registered(rows, schema, lambda number: written), schema, needed)
 
     def read_parquet(path: Path) -> None:

@@ -22,7 +22,7 @@ from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.record_files import UnreadFiles
 from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets, spark_folder
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
-from buckets.checkpoint.topic_values import TopicValues, pinned_schemas
+from buckets.checkpoint.writer_schemas import RegisteredSchemas, pinned_schemas
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
 from buckets.delta.whole_table import is_table, open_table, sql_text
@@ -30,6 +30,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_records import record_arrivals
 from buckets.events.message_fields import columns_beside_value, with_made_ids, without_made_id
+from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import COMPRESSED, is_hidden, line_reader, modified_ms, open_text, readable_files
@@ -98,14 +99,14 @@ def topic_arrivals(
     """
     source = job.settings.source
     beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
-    values, pinned_of = TopicValues(source, job.checkpoint), pinned_schemas(job)
+    reader, pinned_of = TopicMessages(source, RegisteredSchemas(job.checkpoint)), pinned_schemas(job)
     table = AuditFolder(audit_settings(job)).tables / TRANSACTIONS
     of_topics = [_of_topic(table, topic, topic.reads(before, cuts), beside) for topic in _topics(job)]
     # A topic that the audit has not read as far ends all of them.
     for cut, *tables in zip(cuts, *of_topics, strict=False):
         (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
         for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-            yield cut.batch_id, values.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
+            yield cut.batch_id, reader.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
 
 
 def lost_messages(

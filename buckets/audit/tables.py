@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.topic_values import AVRO, WriterSchema, schemas_in
-from buckets.events.decoded import PREFIX_BYTES
+from buckets.checkpoint.writer_schemas import Ask, RegisteredSchemas
+from buckets.events.decoded import AVRO, PREFIX_BYTES
 from buckets.outputs.columns import PUBLISHED, TOPICS, VERDICTS
 from buckets.outputs.contract import COLUMN_TYPES, MOMENT, OTHER_FIELDS, Contract, Field, load_contract
 from buckets.outputs.messages import BinaryFormat, shown_avro, shown_protobuf
@@ -176,7 +176,7 @@ class BinaryValues:
 
     written_in: BinaryFormat  # the format of those that are no JSON
     checkpoint: Path  # of the audit, which keeps the schemas that it has asked for
-    ask: Callable[[int], WriterSchema | None]  # asks the registry for the schema of a number
+    ask: Ask  # asks the registry for the schema of a number
 
     def reads(self, output: str, value: bytes | None) -> bool:
         """Return whether a value is one of results behind the prefix of a registry, which JSON never is."""
@@ -196,20 +196,11 @@ class BinaryValues:
         if self.written_in == "protobuf":
             return shown_protobuf(output, content)
         number = int.from_bytes(value[1:PREFIX_BYTES])
-        schema = self._schema(number)
+        schema = RegisteredSchemas(self.checkpoint, self.ask)(number, 0)
         if schema is None or schema.kind != AVRO:
             message = f"schema {number} is not one of Avro in the registry"
             raise ValueError(message)
         return shown_avro(output, schema.text, content)
-
-    def _schema(self, number: int) -> WriterSchema | None:
-        known = schemas_in(self.checkpoint)
-        schema = known.of(number, None)
-        if schema is None:
-            schema = self.ask(number)
-            if schema is not None:
-                known.keep(number, schema, 0)
-        return schema
 
 
 TABLE, FAULT = "table", "fault"

@@ -144,8 +144,3 @@ class TopicGenerations:
 def generation_name(topic: str, number: int) -> str:
     """Return the name of a generation, from 1, in the source column: its positions are not those of an earlier one."""
     return topic if number == 1 else f"{topic}#{number}"
-
-
-def topic_of(source: str) -> str:
-    """Return the topic of a value of the source column, such as `payments#2[0]`."""
-    return source.rpartition("[")[0].partition("#")[0]

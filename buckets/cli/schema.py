@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.cli.console import echo
 from buckets.config.job import AVRO_SCHEMA, PROTOBUF_SCHEMA, load_registry_settings, protobuf_text
 from buckets.errors import BucketsError
 from buckets.events.debezium import AFTER, ImportedField, event_schema_text, fields_beside_rows, fields_of_rows
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
 from buckets.kafka.registry import Registry
 from buckets.yaml_file import read_text
 
@@ -81,12 +80,10 @@ def _of_file(file: Path) -> tuple[str, WriterSchema]:
 
 def _fields(written: WriterSchema, name: str, message: str | None, wanted: tuple[str, str]) -> Sequence[ImportedField]:
     if written.kind == PROTOBUF:
-        from buckets.events.protobuf.proto_schema import ProtobufText
         from buckets.events.protobuf.proto_schema import read_schema as read_protobuf
         from buckets.events.protobuf.wanted import imported_fields as protobuf_fields
 
-        file = read_protobuf(ProtobufText(written.text, written.references, written.names))
-        return protobuf_fields(file, message, wanted)
+        return protobuf_fields(read_protobuf(written), message, wanted)
     if message is not None:
         fault = "--message: goes with a schema of Protobuf; leave it out"
         raise BucketsError(fault)

@@ -18,7 +18,7 @@ from buckets.config.lists import check_lists
 from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
 from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, ROW_IDS, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
@@ -350,21 +350,21 @@ def _check_format(path: Path, written_in: str) -> None:
 
 
 def _check_avro(path: Path) -> None:
-    from buckets.events.avro.avro_events import AvroText, record_type
+    from buckets.events.avro.avro_events import record_type
 
     try:
-        record_type(AvroText(read_text(path, AVRO_SCHEMA)))
+        record_type(WriterSchema(AVRO, read_text(path, AVRO_SCHEMA)))
     except SchemaError as error:
         message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
         raise BucketsError(message) from None
 
 
 def _check_protobuf(name: str | None, path: Path) -> None:
-    from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+    from buckets.events.protobuf.proto_schema import message_named, read_schema
 
     text = protobuf_text(path)
     try:
-        message_named(read_schema(ProtobufText(text)), name)
+        message_named(read_schema(WriterSchema(PROTOBUF, text)), name)
     except SchemaError as error:
         message = f"{PROTOBUF_SCHEMA} {path}: {error}; it must have the message that source.message names"
         raise BucketsError(message) from None

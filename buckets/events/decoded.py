@@ -40,6 +40,22 @@ def text_behind_prefix(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, reasons)
 
 
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """A schema that messages are written with, as a registry or a file has it."""
+
+    kind: str  # as registries name it: AVRO, JSON or PROTOBUF
+    text: str  # JSON of Avro, a `.proto` file, or a descriptor in base64
+    references: tuple[str, ...] = ()  # schemas whose types it names, each after those that it names itself
+    names: tuple[str, ...] = ()  # the names by which they are imported
+
+
+SchemaOf = Callable[[int], WriterSchema]  # Returns the schema of a number, or raises SchemaError
+
+
 class SchemaError(ValueError):
     """A schema is not known, cannot be read, or has no such message; says why."""
 

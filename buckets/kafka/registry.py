@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.config.kafka import RegistrySettings
 from buckets.config.output import OutputSettings
 from buckets.errors import BucketsError, Outage, first_line
+from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
 from buckets.outputs.messages import BinaryFormat, schema_text
 
 ANSWER_WITHIN_S = 5.0

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from buckets.checkpoint.topic_values import PROTOBUF, WriterSchema, WriterSchemas, newest_pinned
+from buckets.checkpoint.writer_schemas import WriterSchemas, newest_pinned
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import PROTOBUF, SchemaError, WriterSchema
 from buckets.events.envelope import paths_in_keys
 from buckets.events.message_fields import value_schema
 from buckets.events.protobuf.pinned import PinnedProtobuf
@@ -206,10 +206,10 @@ class KnownSchemas:
 
 def _with_schema(pinned: PinnedProtobuf, schema: WriterSchema, names: Sequence[str]) -> PinnedProtobuf:
     """Return what is pinned with the numbers that fields have in a schema; raises SchemaError where it is none."""
-    from buckets.events.protobuf.proto_schema import ProtobufText, read_schema
+    from buckets.events.protobuf.proto_schema import read_schema
     from buckets.events.protobuf.wanted import pinned_with
 
-    return pinned_with(pinned, read_schema(ProtobufText(schema.text, schema.references, schema.names)), names)
+    return pinned_with(pinned, read_schema(schema), names)
 
 
 def fields_in(job: Job, part: PartOfMessage) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 
 from buckets.events.arrivals import INGESTED
+from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import is_array
 from buckets.files import partial_of
@@ -136,19 +137,19 @@ def _parsed(output: str) -> Any:
 
 @cache
 def _reader(schema: str) -> Callable[[bytes], dict[str, Any]]:
-    from buckets.events.avro.avro_events import AvroText, record_type
+    from buckets.events.avro.avro_events import record_type
     from buckets.events.avro.avro_type import plain_value, record_reader
 
-    kind = record_type(AvroText(schema))
+    kind = record_type(WriterSchema(AVRO, schema))
     read = record_reader(kind)
     return lambda content: plain_value(kind, read(content))
 
 
 @cache
 def _protobuf(output: str) -> Any:
-    from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+    from buckets.events.protobuf.proto_schema import message_named, read_schema
 
-    return message_named(read_schema(ProtobufText(schema_text(output, "protobuf")), maps_as_lists=True), None)
+    return message_named(read_schema(WriterSchema(PROTOBUF, schema_text(output, "protobuf")), maps_as_lists=True), None)
 
 
 def term_value(term: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema, newest_pinned
+from buckets.checkpoint.writer_schemas import newest_pinned
 from buckets.config.job import Job, check_source
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import ListSettings
@@ -24,7 +24,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import MissingColumn, check_columns, parse, without_column
 from buckets.events.bad_rows import BadRows
 from buckets.events.debezium import fields_of_rows
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
 from buckets.events.envelope import is_whole_key
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import array_path, reachable, type_of
@@ -104,12 +104,12 @@ def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> s
 
 def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of a schema, and the declared ones that are reached in it, also in an envelope."""
-    from buckets.events.avro.avro_events import NO_VALUES, AvroText, leaves, record_type
+    from buckets.events.avro.avro_events import NO_VALUES, leaves, record_type
     from buckets.events.avro.avro_type import record_fields
 
     wanted = fields_in(job, part)
     field = KEY if part == "key" and is_whole_key(job.event_schema) else None
-    root = record_type(AvroText(schema.text, schema.references, field))
+    root = record_type(schema, field)
     kinds = {at: leaves(root, at) for at in wanted}
     for at, (name, *_) in wanted.items():
         faults = [NO_VALUES.get(leaf.kind) for leaf in kinds[at]]
@@ -123,12 +123,12 @@ def _avro_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Se
 
 def _protobuf_names(job: Job, schema: WriterSchema, part: PartOfMessage) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields of the message of a schema that has most of those that are declared, and these, by any name."""
-    from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+    from buckets.events.protobuf.proto_schema import messages_of, read_schema
     from buckets.events.protobuf.wanted import wanted_fields
 
     wanted, pinned = fields_in(job, part), newest_pinned(job).protobuf or PinnedProtobuf()
     found = []
-    for message in messages_of(read_schema(ProtobufText(schema.text, schema.references, schema.names))):
+    for message in messages_of(read_schema(schema)):
         fields = wanted_fields(message, list(wanted), pinned.numbers.get(message.full_name, {}))
         found.append((message, {at: field for at, field in fields.items() if field.way or field.fault}))
     if not found:
@@ -153,10 +153,10 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
         records = root.branches if root.kind == "union" else (root,)
         fields = [field for record in records for field in avro_fields(record, "")]
     else:
-        from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+        from buckets.events.protobuf.proto_schema import messages_of, read_schema
         from buckets.events.protobuf.wanted import imported_fields as protobuf_fields
 
-        file = read_schema(ProtobufText(schema.text, schema.references, schema.names))
+        file = read_schema(schema)
         names = [message.full_name for message in messages_of(file)]
         fields = [field for name in names for field in protobuf_fields(file, name, ("", ""))]
     return [field.name for field in fields_of_rows(fields)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from buckets.audit.tables import TRANSACTIONS
 from buckets.audit.writer import kept_messages
-from buckets.checkpoint.topic_values import TopicValues, newest_pinned
+from buckets.checkpoint.writer_schemas import RegisteredSchemas, newest_pinned
 from buckets.config.job import Job, kept_results
 from buckets.config.source import FileSource
 from buckets.delta.whole_table import is_table, open_table
@@ -19,6 +19,7 @@ from buckets.events import conversion
 from buckets.events.arrivals import SOURCE, field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.message_fields import columns_beside_value
+from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import modified_files
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows
@@ -106,8 +107,8 @@ def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
         raise BucketsError(message)
     messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
     rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
-    values, pinned = TopicValues(source, job.checkpoint), newest_pinned(job)
-    return [values.read(piece, schema, None, pinned) for piece in rows.combine_chunks().to_batches()]
+    reader, pinned = TopicMessages(source, RegisteredSchemas(job.checkpoint)), newest_pinned(job)
+    return [reader.read(piece, schema, None, pinned) for piece in rows.combine_chunks().to_batches()]
 
 
 def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:

@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 )
 
 from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
-from buckets.checkpoint.topic_values import TopicValues
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.config.job import Job
-from buckets.config.kafka import KafkaSettings, RegistrySettings
+from buckets.config.kafka import KafkaSettings
 from buckets.config.source import DeltaSource, FileSource, KafkaSource, ParquetSource, TextSource, TopicSelection
 from buckets.errors import BucketsError
 from buckets.events.arrivals import (
@@ -42,6 +42,7 @@ from buckets.events.arrivals import (
 from buckets.events.field_paths import Step, array_path, reachable, to_list
 from buckets.events.json_records import record_arrivals
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value, with_made_ids, without_made_id
+from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
@@ -281,17 +282,6 @@ _BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
 """The columns of Spark that have what lies beside the value of a message."""
 
 
-def topic_values(source: KafkaSource, checkpoint: Path, registry: RegistrySettings | None) -> TopicValues:
-    """Return what reads the values of a topic in the tasks, which ask the registry for schemas that are not known yet.
-
-    Args:
-        source: the topic.
-        checkpoint: of the job.
-        registry: how it is reached; None where values need none.
-    """
-    return TopicValues(source, checkpoint, None if registry is None else Registry(registry).schema)
-
-
 def _names(generations: Mapping[str, int]) -> Column:
     """Return what the generation of the topic of a message is called; of one that is not known it is the first."""
     named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
@@ -310,7 +300,7 @@ def open_topics(
     spark: SparkSession,
     source: KafkaSource,
     kafka: KafkaSettings,
-    values: TopicValues,
+    messages: TopicMessages,
     schema: EventSchema,
     generations: Mapping[str, int],
 ) -> ArrivalStream:
@@ -320,7 +310,7 @@ def open_topics(
         spark: the session.
         source: the topic, and how it is read.
         kafka: how Kafka is reached.
-        values: what reads its values.
+        messages: reads its messages in the tasks.
         schema: what an event is.
         generations: by topic, the number of its generation, from 1; left out of topics that are not known yet.
     """
@@ -334,7 +324,7 @@ def open_topics(
 
     beside = columns(schema)
     reader = reader.option("includeHeaders", HEADERS in beside)
-    messages = reader.load().select(
+    rows = reader.load().select(
         F.col("value").alias(RAW),
         F.format_string("%s[%d]", _names(generations), "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
@@ -345,9 +335,9 @@ def open_topics(
 
     def normalise(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> Iterator[pa.RecordBatch]:
         batch_id, terms = batch_of_task(), terms_of_task()
-        return (values.read(rows, schema, batch_id, terms) for rows in batches)
+        return (messages.read(rows, schema, batch_id, terms) for rows in batches)
 
-    return ArrivalStream(messages, normalise, columns, schema)
+    return ArrivalStream(rows, normalise, columns, schema)
 
 
 def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
@@ -361,8 +351,10 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
         case KafkaSource() as source:
             assert job.settings.kafka is not None
             numbers = TopicGenerations(job.checkpoint).numbers(source.all_topics)
-            values = topic_values(source, job.checkpoint, job.settings.kafka.registry)
-            return open_topics(spark, source, job.settings.kafka, values, schema, numbers)
+            registry = job.settings.kafka.registry
+            ask = None if registry is None else Registry(registry).schema
+            messages = TopicMessages(source, RegisteredSchemas(job.checkpoint, ask))
+            return open_topics(spark, source, job.settings.kafka, messages, schema, numbers)
         case DeltaSource() as source:
             return open_delta(spark, source, schema)
         case ParquetSource() as source:

@@ -18,9 +18,8 @@ from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.evaluation import first_version
-from buckets.events.avro.avro_events import AvroText
 from buckets.events.avro.avro_events import read_plain as read_avro
-from buckets.events.protobuf.proto_schema import ProtobufText
+from buckets.events.decoded import WriterSchema
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import encoded as avro_message
@@ -274,14 +273,14 @@ def rules_of(case: Case) -> list[Any]:
 def of_avro(case: Case, schema: EventSchema) -> pa.RecordBatch:
     written = {"type": "record", "name": "Event", "fields": case.avro}
     messages = [avro_message(written, row) for row in case.rows]
-    return read_avro(rows_of(messages), schema, AvroText(json.dumps(written)))
+    return read_avro(rows_of(messages), schema, WriterSchema("AVRO", json.dumps(written)))
 
 
 def of_protobuf(case: Case, schema: EventSchema) -> pa.RecordBatch:
     text = f'syntax = "proto3"; message Event {{ {case.proto} }}'
     given = [{name: value for name, value in row.items() if value is not None} for row in case.rows]
     messages = [protobuf_message(text, row, "Event") for row in given]
-    return read_protobuf(rows_of(messages), schema, ProtobufText(text), "Event")
+    return read_protobuf(rows_of(messages), schema, WriterSchema("PROTOBUF", text), "Event")
 
 
 @pytest.mark.parametrize("read", [of_avro, of_protobuf])

@@ -8,13 +8,13 @@ import yaml
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pydantic import ValidationError
 
-from buckets.checkpoint.topic_values import WriterSchema
 from buckets.config.environment import secrets_of
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError, Outage
+from buckets.events.decoded import WriterSchema
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, compiled_text, message_named, read_schema
+from buckets.events.protobuf.proto_schema import compiled_text, message_named, read_schema
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.registry import Registry, RegistryAway
@@ -300,17 +300,17 @@ def test_a_schema_of_protobuf_comes_with_what_it_imports(served):
     number = served.register("payments-value", text, "PROTOBUF", [reference])
     found = registry_of(served).schema(number)
     assert found is not None
-    message = message_named(read_schema(ProtobufText(found.text, found.references, found.names)), None)
+    message = message_named(read_schema(WriterSchema("PROTOBUF", found.text, found.references, found.names)), None)
     assert [field.message_type.full_name for field in message.fields] == ["bank.Land", "google.type.Money"]
 
 
 def test_a_schema_file_under_another_name_is_a_set_of_descriptors(tmp_path):
-    (file,) = descriptors_of(ProtobufText(PROTO))
+    (file,) = descriptors_of(WriterSchema("PROTOBUF", PROTO))
     (tmp_path / "a.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
     job = load_job(written(tmp_path, format="protobuf", schema_file="a.desc", message="Payment"))
     assert job.protobuf is not None
     assert job.protobuf.text is not None
-    file = read_schema(ProtobufText(job.protobuf.text))
+    file = read_schema(WriterSchema("PROTOBUF", job.protobuf.text))
     assert set(file.message_types_by_name) == {"Payment", "Other"}
 
 

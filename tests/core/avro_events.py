@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from buckets.events import conversion
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
-from buckets.events.avro.avro_events import AvroText, read_plain
+from buckets.events.avro.avro_events import read_plain
+from buckets.events.decoded import WriterSchema
 from buckets.events.schema import EventSchema
 
 FAULTY = object()
@@ -52,7 +53,7 @@ def declared(names: Sequence[str]) -> EventSchema:
 def texts_of(schema: Mapping[str, Any], names: Sequence[str], messages: Sequence[bytes]) -> list[dict[str, Any] | None]:
     """The fields of each message as text; `FAULTY` for those without one, None for a message that is broken as such."""
     of_events = declared(names)
-    read = read_plain(rows_of(messages), of_events, AvroText(json.dumps(schema)))
+    read = read_plain(rows_of(messages), of_events, WriterSchema("AVRO", json.dumps(schema)))
     rows: list[dict[str, Any] | None] = [{} for _ in messages]
     for index, name in enumerate(of_events.field_names):
         text, faults = conversion.attributes(read.column(field_column(index)), "string")

@@ -10,7 +10,8 @@ from google.protobuf.message import DecodeError, Message
 
 from buckets.events import conversion
 from buckets.events.arrivals import BROKEN, field_column
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.decoded import WriterSchema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_plain
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import FAULTY, faulty, rows_of
@@ -21,10 +22,10 @@ UNREADABLE = object()
 
 def class_of(text: str, name: str | None = None) -> type[Message]:
     """The vendor's class of a message of a `.proto` file."""
-    return message_factory.GetMessageClass(message_named(read_schema(ProtobufText(text)), name))
+    return message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", text)), name))
 
 
-def descriptors_of(written: ProtobufText) -> list[FileDescriptorProto]:
+def descriptors_of(written: WriterSchema) -> list[FileDescriptorProto]:
     """The files of a schema as descriptors, its own as the last one."""
     file = read_schema(written)
     found = [FileDescriptorProto() for _ in (*file.dependencies, file)]
@@ -50,7 +51,7 @@ def texts_of(
 ) -> list[dict[str, Any] | None]:
     """The fields of each message as text; `FAULTY` for those without one, None for a message that is broken as such."""
     of_events = declared(names)
-    read = read_plain(rows_of(messages), of_events, ProtobufText(text), message)
+    read = read_plain(rows_of(messages), of_events, WriterSchema("PROTOBUF", text), message)
     rows: list[dict[str, Any] | None] = [{} for _ in messages]
     for index, name in enumerate(of_events.field_names):
         column, faults = conversion.attributes(

@@ -18,11 +18,11 @@ from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column, parse
-from buckets.events.avro.avro_events import AvroText, read_registered
 from buckets.events.avro.avro_events import read_plain as read_avro
+from buckets.events.avro.avro_events import read_registered
+from buckets.events.decoded import WriterSchema
 from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import read_arrivals, table_arrivals
-from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
 from buckets.history.replay.replay import ReplayRequest, replay_history
@@ -186,7 +186,10 @@ def test_arrays_are_the_same_from_json_avro_parquet_and_tables(events, ensure_as
     wanted = [expected(text) for text in texts]
     assert found(read_events(text_rows(texts), SCHEMA)) == (wanted, {})
     messages = [avro_events.encoded(AVRO, event) for event in events]
-    assert found(read_avro(avro_events.rows_of(messages), SCHEMA, AvroText(json.dumps(AVRO)))) == (wanted, {})
+    assert found(read_avro(avro_events.rows_of(messages), SCHEMA, WriterSchema("AVRO", json.dumps(AVRO)))) == (
+        wanted,
+        {},
+    )
     table = pa.Table.from_pylist(events, PARQUET)
     for number in range(len(events)):
         (rows,) = table_arrivals(table.slice(number, 1), SCHEMA)
@@ -202,7 +205,7 @@ def test_repeated_fields_of_protobuf_are_arrays_that_are_empty_where_nothing_is_
     for event, arrays in zip(events, wanted, strict=True):
         there = [name for name in ARRAYS if not name.startswith("order.") or "order" in event]
         arrays.update({name: arrays[name] or [] for name in there})
-    read = read_protobuf(avro_events.rows_of(messages), SCHEMA, ProtobufText(PROTO), "Payment")
+    read = read_protobuf(avro_events.rows_of(messages), SCHEMA, WriterSchema("PROTOBUF", PROTO), "Payment")
     assert found(read) == (wanted, {})
 
 
@@ -227,7 +230,7 @@ def test_packed_lists_lists_that_are_not_and_lists_of_which_a_message_is_merged_
     whole = first.SerializeToString() + second.SerializeToString()
     # Each field of a list may come in the other form too.
     swapped = whole + b"\x42\x02\x07\x08" + b"\x48\x10"
-    read = read_protobuf(avro_events.rows_of([whole, swapped]), schema, ProtobufText(PROTO), "Payment")
+    read = read_protobuf(avro_events.rows_of([whole, swapped]), schema, WriterSchema("PROTOBUF", PROTO), "Payment")
     plain = {"unpacked[]": [-1, 2**40, 6], "packed[]": [-3, 4, 5]}
     assert found(read, schema) == (
         [plain, {"unpacked[]": [-1, 2**40, 6, 7, 8], "packed[]": [-3, 4, 5, 8]}],
@@ -246,7 +249,7 @@ def test_a_list_of_a_oneof_that_another_field_has_replaced_is_gone():
     begin, many = kind(id="e", at=1).SerializeToString(), kind(cards={"numbers": ["a", "b", "c"]}).SerializeToString()
     cash, one = kind(cash="x").SerializeToString(), kind(cards={"numbers": ["d"]}).SerializeToString()
     messages = [begin + many + cash + one, begin + many + cash, begin + many + one]
-    read = read_protobuf(avro_events.rows_of(messages), schema, ProtobufText(text), "P")
+    read = read_protobuf(avro_events.rows_of(messages), schema, WriterSchema("PROTOBUF", text), "P")
     assert found(read, schema)[0] == [{"cards.numbers[]": value} for value in (["d"], None, ["a", "b", "c", "d"])]
 
 
@@ -283,7 +286,7 @@ def of_avro(kind: Any, value: Any, name: str = "tags[]") -> tuple[list[dict[str,
     schema = EventSchema.model_validate({"event_id": "id", "event_time": "at", "arrays": {name: "string"}})
     written = record("payment", id="string", at="long", tags=kind)
     message = avro_events.encoded(written, {"id": "e", "at": 1, "tags": value})
-    return found(read_avro(avro_events.rows_of([message]), schema, AvroText(json.dumps(written))), schema)
+    return found(read_avro(avro_events.rows_of([message]), schema, WriterSchema("AVRO", json.dumps(written))), schema)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +326,9 @@ def test_a_schema_that_changes_gives_the_same_arrays_in_one_batch():
         kinds[number] = record("payment", **fields)
         event = {"id": f"e{number}", "at": 1} | ({} if kind is None else {"items": value})
         messages.append(b"\0" + number.to_bytes(4) + avro_events.encoded(kinds[number], event))
-    read = read_registered(avro_events.rows_of(messages), schema, lambda number: AvroText(json.dumps(kinds[number])))
+    read = read_registered(
+        avro_events.rows_of(messages), schema, lambda number: WriterSchema("AVRO", json.dumps(kinds[number]))
+    )
     wanted = [None, ["7"], ["x", None], [None]]
     assert found(read, schema) == (
         [{"items[].code": each} for each in wanted],
@@ -338,7 +343,7 @@ def test_what_is_no_array_in_protobuf_is_a_dead_letter(name, as_worded):
         "string other = 2", "repeated string others = 2; map<string, string> maps = 4"
     )
     message = protobuf_events.encoded(text, {"id": "e", "at": 1}, "Payment")
-    read = read_protobuf(avro_events.rows_of([message]), schema, ProtobufText(text), "Payment")
+    read = read_protobuf(avro_events.rows_of([message]), schema, WriterSchema("PROTOBUF", text), "Payment")
     assert as_worded(found(read, schema)[1][0])
 
 
@@ -348,7 +353,7 @@ def test_an_element_of_protobuf_that_is_written_in_another_type_makes_the_messag
     )
     good = protobuf_events.encoded(PROTO, {"id": "e", "at": 1, "items": [{"sku": "A"}], "tags": ["x"]}, "Payment")
     broken = good + b"\x22\x02\x08\x01"
-    read = read_protobuf(avro_events.rows_of([good, broken, good]), schema, ProtobufText(PROTO), "Payment")
+    read = read_protobuf(avro_events.rows_of([good, broken, good]), schema, WriterSchema("PROTOBUF", PROTO), "Payment")
     arrays, dead = found(read, schema)
     assert arrays == [{"items[].sku": ["A"], "tags[]": ["x"]}] * 2
     assert as_worded(dead[1])
@@ -361,9 +366,9 @@ def test_an_array_has_at_most_so_many_elements(as_worded):
     kind = record("payment", id="string", at="long", tags={"type": "array", "items": "string"})
     of_json = found(read_events(text_rows(list(map(json.dumps, events))), schema), schema)
     messages = [avro_events.encoded(kind, event) for event in events]
-    of_avro = found(read_avro(avro_events.rows_of(messages), schema, AvroText(json.dumps(kind))), schema)
+    of_avro = found(read_avro(avro_events.rows_of(messages), schema, WriterSchema("AVRO", json.dumps(kind))), schema)
     messages = [protobuf_events.encoded(PROTO, event, "Payment") for event in events]
-    rows = read_protobuf(avro_events.rows_of(messages), schema, ProtobufText(PROTO), "Payment")
+    rows = read_protobuf(avro_events.rows_of(messages), schema, WriterSchema("PROTOBUF", PROTO), "Payment")
     assert of_json == of_avro == found(rows, schema)
     assert [len(each["tags[]"]) for each in of_json[0]] == [most]
     assert as_worded(of_json[1][1])
@@ -662,7 +667,7 @@ def test_a_damaged_message_is_a_dead_letter_or_has_the_arrays_that_the_vendor_re
     event |= {"items": [item, item | {"sku": "B"}], "order": {"lines": [line, {"product": None}]}}
     whole = avro_events.encoded(AVRO, event)
     messages = [damaged(dice, whole) for _ in range(4_000)]
-    arrays, dead = found(read_avro(avro_events.rows_of(messages), SCHEMA, AvroText(json.dumps(AVRO))))
+    arrays, dead = found(read_avro(avro_events.rows_of(messages), SCHEMA, WriterSchema("AVRO", json.dumps(AVRO))))
     sound = [message for at, message in enumerate(messages) if at not in dead]
     assert 100 < len(sound) < len(messages) - 100
     for message, of_message in zip(sound, arrays, strict=True):
@@ -671,7 +676,9 @@ def test_a_damaged_message_is_a_dead_letter_or_has_the_arrays_that_the_vendor_re
     kind = protobuf_events.class_of(PROTO, "Payment")
     whole = protobuf_events.encoded(PROTO, without_nulls(event), "Payment")
     messages = [damaged(dice, whole) for _ in range(4_000)]
-    arrays, dead = found(read_protobuf(avro_events.rows_of(messages), SCHEMA, ProtobufText(PROTO), "Payment"))
+    arrays, dead = found(
+        read_protobuf(avro_events.rows_of(messages), SCHEMA, WriterSchema("PROTOBUF", PROTO), "Payment")
+    )
     sound = [message for at, message in enumerate(messages) if at not in dead]
     assert 100 < len(sound) < len(messages) - 100
     for message, of_message in zip(sound, arrays, strict=True):

@@ -5,14 +5,15 @@ import json
 import pyarrow as pa
 import pytest
 
-from buckets.checkpoint.topic_values import TopicValues, WriterSchema
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, RAW, parse
-from buckets.events.avro.avro_events import AvroText, read_registered
+from buckets.events.avro.avro_events import read_registered
 from buckets.events.avro.avro_type import read_schema, record_fields
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import NO_PREFIX, SchemaError, text_behind_prefix
+from buckets.events.decoded import NO_PREFIX, SchemaError, WriterSchema, text_behind_prefix
+from buckets.events.messages import TopicMessages
 from buckets.events.schema import EventSchema
 from tests.core.avro_events import encoded, rows_of
 from tests.core.pinned import Pinned
@@ -65,7 +66,7 @@ def read(*messages, needed=(), schema=SCHEMA, **schemas):
         if f"s{number}" not in schemas:
             reason = "is not in the registry"
             raise SchemaError(reason)
-        return AvroText(json.dumps(schemas[f"s{number}"]))
+        return WriterSchema("AVRO", json.dumps(schemas[f"s{number}"]))
 
     events, dead = parse(read_registered(rows_of(messages), schema, schema_of), schema, frozenset(needed))
     columns = {"id": events.event_id, "at": pa.array(events.times_ms)} | events.attributes | events.measures
@@ -152,7 +153,9 @@ def test_digits_that_a_measure_has_no_room_for_are_a_dead_letter_after_the_scale
 
 def test_what_a_dead_letter_holds_of_a_value_that_is_none_is_null():
     _, dead = parse(
-        read_registered(rows_of([message(PLAIN, at=2**62)]), SCHEMA, lambda number: AvroText(json.dumps(PLAIN))),
+        read_registered(
+            rows_of([message(PLAIN, at=2**62)]), SCHEMA, lambda number: WriterSchema("AVRO", json.dumps(PLAIN))
+        ),
         SCHEMA,
         frozenset(),
     )
@@ -366,7 +369,7 @@ def _known(number, schema):
     if number != 1:
         reason = "is not in the registry"
         raise SchemaError(reason)
-    return AvroText(json.dumps(schema))
+    return WriterSchema("AVRO", json.dumps(schema))
 
 
 def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
@@ -431,7 +434,7 @@ def test_a_schema_that_contains_itself_is_read_to_a_depth():
     ],
 )
 def test_a_schema_that_cannot_be_read_makes_dead_letters_that_say_so(text):
-    rows = read_registered(rows_of([WHOLE]), SCHEMA, lambda number: AvroText(text))
+    rows = read_registered(rows_of([WHOLE]), SCHEMA, lambda number: WriterSchema("AVRO", text))
     (letter,) = parse(rows, SCHEMA, frozenset())[1]
     assert letter.reason.startswith("schema 1 ")
 
@@ -479,42 +482,47 @@ def reasons(values, batch_id, *messages):
 
 def test_a_schema_is_asked_for_once_and_then_known_without_a_registry(tmp_path):
     registry = Asked(s1=PLAIN)
-    assert reasons(TopicValues(TOPIC, tmp_path, registry), 3, WHOLE, WHOLE) == [None, None]
-    assert reasons(TopicValues(TOPIC, tmp_path, registry), 4, WHOLE) == [None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 3, WHOLE, WHOLE) == [None, None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 4, WHOLE) == [None]
     assert registry.numbers == [1]
-    assert reasons(TopicValues(TOPIC, tmp_path), 4, WHOLE) == [None]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path)), 4, WHOLE) == [None]
 
 
 def test_what_a_schema_was_not_known_for_stays_a_dead_letter_when_its_batch_is_read_again(tmp_path):
     registry = Asked()
     unknown = "schema 1 is not in the registry"
-    assert reasons(TopicValues(TOPIC, tmp_path, registry), 3, WHOLE, WHOLE) == [unknown, unknown]
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 3, WHOLE, WHOLE) == [unknown, unknown]
     assert registry.numbers == [1]
     registry.schemas["s1"] = PLAIN
-    assert reasons(TopicValues(TOPIC, tmp_path, registry), 4, WHOLE) == [None]
-    for values in (TopicValues(TOPIC, tmp_path), TopicValues(TOPIC, tmp_path, registry)):
+    assert reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)), 4, WHOLE) == [None]
+    for values in (
+        TopicMessages(TOPIC, RegisteredSchemas(tmp_path)),
+        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, registry)),
+    ):
         assert reasons(values, 3, WHOLE) == [unknown]
         assert reasons(values, 5, WHOLE) == [None]
         assert reasons(values, None, WHOLE) == [None]
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
-    values = TopicValues(TOPIC, tmp_path, lambda number: WriterSchema("PROTOBUF", "syntax"))
+    values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("PROTOBUF", "syntax")))
     assert reasons(values, 0, WHOLE) == ["schema 1 is of type PROTOBUF, not AVRO"]
 
 
 def test_a_record_of_a_schema_that_is_damaged_is_said(tmp_path, as_worded):
-    reasons(TopicValues(TOPIC, tmp_path, Asked(s1=PLAIN)), 0, WHOLE)
+    reasons(TopicMessages(TOPIC, RegisteredSchemas(tmp_path, Asked(s1=PLAIN))), 0, WHOLE)
     (file,) = (tmp_path / "buckets" / "schemas").iterdir()
     file.write_text(file.read_text().replace("country", "kountry"))
     elsewhere = tmp_path.with_name("copy")
     tmp_path.rename(elsewhere)
     with pytest.raises(BucketsError, check=as_worded):
-        reasons(TopicValues(TOPIC, elsewhere), 0, WHOLE)
+        reasons(TopicMessages(TOPIC, RegisteredSchemas(elsewhere)), 0, WHOLE)
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
-    rows = TopicValues(TOPIC, tmp_path).read(rows_of([WHOLE[5:], WHOLE]), SCHEMA, 0, Pinned(json.dumps(PLAIN)))
+    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
+        rows_of([WHOLE[5:], WHOLE]), SCHEMA, 0, Pinned(json.dumps(PLAIN))
+    )
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert [letter.position for letter in dead] == [1]

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf import message_factory
 
 from buckets.audit.tables import BinaryValues, audit_tables, read_message
-from buckets.checkpoint.topic_values import WriterSchema
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.decoded import WriterSchema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.outputs.columns import PUBLISHED, TOPICS
 from buckets.outputs.contract import load_contract, schema_path
 from buckets.outputs.messages import binary_message, schema_text
@@ -91,7 +91,7 @@ def parsed(output):
 
 def class_of(output):
     return message_factory.GetMessageClass(
-        message_named(read_schema(ProtobufText(schema_text(output, "protobuf"))), None)
+        message_named(read_schema(WriterSchema("PROTOBUF", schema_text(output, "protobuf"))), None)
     )
 
 

@@ -57,7 +57,7 @@ def test_a_configuration_is_read_without_kernels_and_libraries_of_formats_that_i
     script = """
 import sys
 from pathlib import Path
-from buckets.checkpoint import topic_values
+from buckets.checkpoint import writer_schemas
 from buckets.config.job import load_job
 load_job(Path(sys.argv[1]))
 print({"numba", "fastavro", "google.protobuf", "grpc_tools"} & sys.modules.keys())

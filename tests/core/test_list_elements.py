@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 import buckets
 from buckets.archive.delta_source import open_events
 from buckets.events.arrivals import BROKEN, RAW, convert
-from buckets.events.avro.avro_events import AvroText
 from buckets.events.avro.avro_events import read_plain as read_avro
+from buckets.events.decoded import WriterSchema
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.field_paths import list_path, path_of
 from buckets.events.json_events import read_events
 from buckets.events.parquet_rows import check_parquet, read_arrivals, table_arrivals
-from buckets.events.protobuf.proto_schema import ProtobufText
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
@@ -159,12 +158,14 @@ def in_json(events: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def in_avro(events: list[dict[str, Any]]) -> pa.RecordBatch:
-    return read_avro(rows_of([avro_message(AVRO, event) for event in events]), SCHEMA, AvroText(json.dumps(AVRO)))
+    return read_avro(
+        rows_of([avro_message(AVRO, event) for event in events]), SCHEMA, WriterSchema("AVRO", json.dumps(AVRO))
+    )
 
 
 def in_protobuf(events: list[dict[str, Any]]) -> pa.RecordBatch:
     messages = [protobuf_message(PROTO, event, "Event") for event in events]
-    return read_protobuf(rows_of(messages), SCHEMA, ProtobufText(PROTO), "Event")
+    return read_protobuf(rows_of(messages), SCHEMA, WriterSchema("PROTOBUF", PROTO), "Event")
 
 
 def in_table(events: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -233,7 +234,9 @@ def test_a_list_in_a_list_is_read_by_its_numbers():
         ],
     }
     messages = [avro_message(written, row) for row in table.to_pylist()]
-    events, faults = convert(read_avro(rows_of(messages), schema, AvroText(json.dumps(written))), schema, frozenset())
+    events, faults = convert(
+        read_avro(rows_of(messages), schema, WriterSchema("AVRO", json.dumps(written))), schema, frozenset()
+    )
     assert not faults
     assert events.attributes["rows[1][0].name"].to_pylist() == ["x", None]
 

@@ -8,11 +8,11 @@ import yaml
 from google.protobuf import message_factory
 
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
-from buckets.checkpoint.topic_values import AVRO, PROTOBUF, WriterSchema
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
+from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.wanted import pinned_with
 from tests.core.avro_events import encoded
 from tests.core.pinned import Pinned
@@ -78,7 +78,7 @@ def in_avro(schema):
 
 
 def proto_key(text=PROTO, number=1, **fields):
-    kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(text)), "bank.Key"))
+    kind = message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", text)), "bank.Key"))
     return b"\0" + number.to_bytes(4, "big") + b"\0" + kind(**fields).SerializeToString()
 
 
@@ -236,7 +236,9 @@ def test_fields_in_keys_in_protobuf_are_read_by_name_and_by_the_numbers_that_the
         proto_key(card="c4")[:5] + b"\1",
     ]
     ask = registered(s1=WriterSchema(PROTOBUF, PROTO), s2=WriterSchema(PROTOBUF, renamed))
-    pinned = pinned_with(PinnedProtobuf(), read_schema(ProtobufText(PROTO)), ["card", "place.shard", "limit"])
+    pinned = pinned_with(
+        PinnedProtobuf(), read_schema(WriterSchema("PROTOBUF", PROTO)), ["card", "place.shard", "limit"]
+    )
     found = read(tmp_path, list(map(message, keys)), INSIDE, "protobuf", ask, protobuf=pinned)
     assert [(event["card"], event["shard"]) for event in found.events] == [("c1", 3), ("c2", 4)]
     assert found.dead[2] == "key: broken Protobuf: is no message of type bank.Key"

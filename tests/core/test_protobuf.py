@@ -10,14 +10,15 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from buckets.checkpoint.topic_values import TopicValues, WriterSchema
+from buckets.checkpoint.writer_schemas import RegisteredSchemas
 from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import NO_PREFIX, SchemaError
+from buckets.events.decoded import NO_PREFIX, SchemaError, WriterSchema
+from buckets.events.messages import TopicMessages
 from buckets.events.protobuf.pinned import PinnedProtobuf
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.protobuf.wanted import pinned_with
 from buckets.events.schema import EventSchema
@@ -47,7 +48,7 @@ def proto(*others: str, **fields: str | None) -> str:
 
 def message(text: str, number: int = 1, **values: Any) -> bytes:
     """A payment behind the prefix of a registry, from its JSON."""
-    known = message_named(read_schema(ProtobufText(text)), "Payment").fields_by_name
+    known = message_named(read_schema(WriterSchema("PROTOBUF", text)), "Payment").fields_by_name
     plain = {"id": "e1", "at": AT_MS, "country": "DE", "amount": "12.50"}
     values = {name: value for name, value in plain.items() if name in known} | values
     return b"\0" + number.to_bytes(4) + b"\0" + encoded(text, values, "Payment")
@@ -56,11 +57,11 @@ def message(text: str, number: int = 1, **values: Any) -> bytes:
 def read(*messages: bytes, needed=(), schema=SCHEMA, pinned=(), **schemas: str):
     """Events as mappings of fields, and the reasons of dead letters by position."""
 
-    def schema_of(number: int) -> ProtobufText:
+    def schema_of(number: int) -> WriterSchema:
         if f"s{number}" not in schemas:
             reason = "is not in the registry"
             raise SchemaError(reason)
-        return ProtobufText(schemas[f"s{number}"])
+        return WriterSchema("PROTOBUF", schemas[f"s{number}"])
 
     events, dead = parse(read_registered(rows_of(messages), schema, schema_of, pinned), schema, frozenset(needed))
     columns = {"id": events.event_id, "at": pa.array(events.times_ms)} | events.attributes | events.measures
@@ -291,7 +292,9 @@ def test_money_and_a_decimal_of_google_are_read_to_the_digit():
 def test_a_field_that_is_written_in_another_type_than_a_schema_file_says_is_a_dead_letter_and_never_absent(tmp_path):
     other = proto(amount="int64 amount = 6")
     rows = rows_of([message(other, amount="5")[6:], message(PLAIN)[6:]])
-    read_rows = TopicValues(TOPIC, tmp_path).read(rows, SCHEMA, 0, Pinned(None, PinnedProtobuf(text=PLAIN)))
+    read_rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(
+        rows, SCHEMA, 0, Pinned(None, PinnedProtobuf(text=PLAIN))
+    )
     found, (letter,) = parse(read_rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert letter.reason == "broken Protobuf: amount is written in another type than its schema says"
@@ -339,7 +342,7 @@ def test_a_field_that_is_removed_is_missing_and_a_dead_letter_where_rules_need_i
 
 
 def pinned(text: str, names=tuple(SCHEMA.field_names)):
-    return pinned_with(PinnedProtobuf(), read_schema(ProtobufText(text)), names).pinned_numbers
+    return pinned_with(PinnedProtobuf(), read_schema(WriterSchema("PROTOBUF", text)), names).pinned_numbers
 
 
 def test_a_field_that_is_renamed_is_known_by_its_number():
@@ -348,7 +351,7 @@ def test_a_field_that_is_renamed_is_known_by_its_number():
     assert read(row, s1=renamed, pinned=pinned(PLAIN))[0] == [PAID | {"country": "FR"}]
     assert read(row, s1=renamed)[0] == [PAID | {"country": None}]
     again = PinnedProtobuf(numbers={"bank.Payment": {"country": (3,)}})
-    newer = pinned_with(again, read_schema(ProtobufText(renamed)), SCHEMA.field_names)
+    newer = pinned_with(again, read_schema(WriterSchema("PROTOBUF", renamed)), SCHEMA.field_names)
     assert newer.numbers["bank.Payment"]["country"] == (3,)
 
 
@@ -448,11 +451,11 @@ WHOLE = message(PLAIN)
     ],
 )
 def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(broken, reason):
-    def known(number: int) -> ProtobufText:
+    def known(number: int) -> WriterSchema:
         if number != 1:
             message = "is not in the registry"
             raise SchemaError(message)
-        return ProtobufText(PLAIN)
+        return WriterSchema("PROTOBUF", PLAIN)
 
     found, dead = parse(read_registered(rows_of([WHOLE, broken, WHOLE]), SCHEMA, known), SCHEMA, frozenset())
     assert (len(found), [letter.position for letter in dead]) == (2, [1])
@@ -461,7 +464,7 @@ def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(b
 
 
 def test_a_dead_letter_of_a_message_that_can_be_read_shows_its_fields():
-    rows = read_registered(rows_of([message(PLAIN, id="")]), SCHEMA, lambda number: ProtobufText(PLAIN))
+    rows = read_registered(rows_of([message(PLAIN, id="")]), SCHEMA, lambda number: WriterSchema("PROTOBUF", PLAIN))
     (letter,) = parse(rows, SCHEMA, frozenset())[1]
     assert letter.reason == "id: is empty"
     assert json.loads(letter.raw) == {
@@ -503,7 +506,8 @@ def test_a_schema_that_cannot_be_read_makes_dead_letters_that_say_so(text, reaso
 
 
 def test_a_descriptor_in_base64_and_a_set_of_them_are_read_as_the_file_is():
-    texts = ProtobufText(
+    texts = WriterSchema(
+        "PROTOBUF",
         'syntax = "proto3"; package bank; import "land.proto"; message Payment { Land land = 1; }',
         ('syntax = "proto3"; package bank; message Land { string code = 1; }',),
         ("land.proto",),
@@ -512,12 +516,20 @@ def test_a_descriptor_in_base64_and_a_set_of_them_are_read_as_the_file_is():
     of_set = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[land, payment]).SerializeToString()).decode()
     single = base64.b64encode(payment.SerializeToString()).decode()
     referred = base64.b64encode(land.SerializeToString()).decode()
-    mixed = (ProtobufText(single, texts.references, texts.names), ProtobufText(texts.text, (referred,), texts.names))
-    for written in (ProtobufText(of_set), ProtobufText(single, (referred,), texts.names), texts, *mixed):
+    mixed = (
+        WriterSchema("PROTOBUF", single, texts.references, texts.names),
+        WriterSchema("PROTOBUF", texts.text, (referred,), texts.names),
+    )
+    for written in (
+        WriterSchema("PROTOBUF", of_set),
+        WriterSchema("PROTOBUF", single, (referred,), texts.names),
+        texts,
+        *mixed,
+    ):
         found = message_named(read_schema(written), None)
         assert found.fields_by_name["land"].message_type.full_name == "bank.Land"
     with pytest.raises(SchemaError):
-        read_schema(ProtobufText(single))
+        read_schema(WriterSchema("PROTOBUF", single))
 
 
 def test_an_edition_is_read_with_its_features():
@@ -555,13 +567,13 @@ def test_options_that_registries_know_are_passed_over():
         option (confluent.file_meta).doc = "payments";
         message A { string id = 1 [(confluent.field_meta) = {doc: "}" tags: "PII"}, deprecated = true]; }
     """
-    assert [each.name for each in message_named(read_schema(ProtobufText(text)), "A").fields] == ["id"]
+    assert [each.name for each in message_named(read_schema(WriterSchema("PROTOBUF", text)), "A").fields] == ["id"]
 
 
 @pytest.mark.parametrize("name", ["../a.proto", "/a.proto", "-h", "a\0", "", "a" * 300, "google/type"])
 def test_an_import_is_no_file_elsewhere(name):
     with pytest.raises(SchemaError, match="which is no file"):
-        read_schema(ProtobufText('syntax = "proto3";', ("message A {}",), (name,)))
+        read_schema(WriterSchema("PROTOBUF", 'syntax = "proto3";', ("message A {}",), (name,)))
 
 
 def test_what_no_text_is_to_blame_for_makes_no_dead_letter(tmp_path, monkeypatch):
@@ -586,21 +598,25 @@ def test_a_schema_is_asked_for_once_with_its_imports_and_then_known_without_a_re
         return WriterSchema("PROTOBUF", text, (land,), ("land.proto",))
 
     whole = WHOLE + b"\x3a\x04\x0a\2DE"
-    for values in (TopicValues(TOPIC, tmp_path, ask), TopicValues(TOPIC, tmp_path, ask), TopicValues(TOPIC, tmp_path)):
+    for values in (
+        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, ask)),
+        TopicMessages(TOPIC, RegisteredSchemas(tmp_path, ask)),
+        TopicMessages(TOPIC, RegisteredSchemas(tmp_path)),
+    ):
         rows = values.read(rows_of([whole, WHOLE]), SCHEMA, 3, Pinned())
         assert parse(rows, SCHEMA, frozenset())[1] == []
     assert asked == [1]
 
 
 def test_a_schema_of_another_format_makes_dead_letters(tmp_path):
-    values = TopicValues(TOPIC, tmp_path, lambda number: WriterSchema("AVRO", '"string"'))
+    values = TopicMessages(TOPIC, RegisteredSchemas(tmp_path, lambda number: WriterSchema("AVRO", '"string"')))
     (letter,) = parse(values.read(rows_of([WHOLE]), SCHEMA, 0, Pinned()), SCHEMA, frozenset())[1]
     assert letter.reason == "schema 1 is of type AVRO, not PROTOBUF"
 
 
 def test_values_of_a_schema_file_have_no_prefix(tmp_path):
     pinned_file = Pinned(None, PinnedProtobuf(text=PLAIN))
-    rows = TopicValues(TOPIC, tmp_path).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, 0, pinned_file)
+    rows = TopicMessages(TOPIC, RegisteredSchemas(tmp_path)).read(rows_of([WHOLE[6:], WHOLE]), SCHEMA, 0, pinned_file)
     found, dead = parse(rows, SCHEMA, frozenset())
     assert found.event_id.to_pylist() == ["e1"]
     assert [letter.position for letter in dead] == [1]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.events.decoded import SchemaError
-from buckets.events.protobuf.proto_schema import ProtobufText, messages_of, read_schema
+from buckets.events.decoded import SchemaError, WriterSchema
+from buckets.events.protobuf.proto_schema import messages_of, read_schema
 from tests.core.protobuf_events import class_of, descriptors_of, is_same, texts_of, value_of, vendor_reads
 from tests.fuzz.damage import damaged
 from tests.fuzz.protobuf_fuzz import SCHEMA, TOPICS, WANTED, check, fill, fuzz_protobuf
@@ -53,14 +53,14 @@ def test_bytes_of_any_kind_are_read_as_the_vendors_decoder_reads_them_or_are_bro
 
 def test_a_damaged_schema_is_read_or_said_to_be_none():
     rng = random.Random(5)
-    descriptors = [descriptors_of(ProtobufText(text))[-1].SerializeToString() for text, _, _ in TOPICS]
+    descriptors = [descriptors_of(WriterSchema("PROTOBUF", text))[-1].SerializeToString() for text, _, _ in TOPICS]
     refused = 0
     for at in range(SCHEMAS):
         is_text = at < TEXTS
         changed = damaged(rng, damaged(rng, SCHEMA.encode() if is_text else descriptors[at % len(descriptors)]))
         text = changed.decode("utf-8", "replace") if is_text else base64.b64encode(changed).decode()
         try:
-            messages_of(read_schema(ProtobufText(text)))
+            messages_of(read_schema(WriterSchema("PROTOBUF", text)))
         except SchemaError:
             refused += 1
     assert 0 < refused < SCHEMAS

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
-from buckets.checkpoint.topic_values import WriterSchema, WriterSchemas
+from buckets.checkpoint.writer_schemas import WriterSchemas
 from buckets.config.job import Job, load_job
 from buckets.delta.whole_table import make_table
 from buckets.errors import BucketsError
+from buckets.events.decoded import WriterSchema
 from buckets.events.protobuf.proto_schema import compiled_text
 from buckets.events.schema import EventSchema
 from buckets.feeds.rules.rule_book import RuleBook

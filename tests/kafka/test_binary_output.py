@@ -19,7 +19,8 @@ from buckets.archive.archiving import History
 from buckets.audit.tables import UNREADABLE
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.decoded import WriterSchema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.outputs.columns import ALERTS, TOPICS
 from buckets.outputs.messages import ID, schema_text
@@ -61,7 +62,7 @@ class BinaryJob(RegisteredJob):
         context = SerializationContext(message.topic(), MessageField.VALUE)
         if self.written_in == "avro":
             return of_avro(AvroDeserializer(self.client)(message.value(), context))
-        file = read_schema(ProtobufText(schema_text(output, "protobuf")))
+        file = read_schema(WriterSchema("PROTOBUF", schema_text(output, "protobuf")))
         kind = message_factory.GetMessageClass(message_named(file, None))
         return of_protobuf(ProtobufDeserializer(kind)(message.value(), context))
 
@@ -215,7 +216,7 @@ def _pay(client: SchemaRegistryClient, broker: TestBroker, amounts: list[tuple[s
     """Send payments of one customer as a producer does that finds its schema registered."""
     number = client.get_latest_version("walk-payments-value").schema_id
     assert number is not None
-    kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(PAYMENT)), "Payment"))
+    kind = message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", PAYMENT)), "Payment"))
     values = []
     for at, (name, amount) in enumerate(amounts):
         payment: Any = kind(id=name, amount=str(amount), customer={"id": "c1", "country": "DE"}, tags=["new"])

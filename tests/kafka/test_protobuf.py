@@ -13,7 +13,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from buckets.events.protobuf.proto_schema import ProtobufText, message_named, read_schema
+from buckets.events.decoded import WriterSchema
+from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import Row, comparable
@@ -75,7 +76,7 @@ class ProtobufJob(RegisteredJob):
 
     def values(self, events: Iterable[Row], schema: str = PLAIN, **more: Any) -> list[bytes]:
         """Payments as messages."""
-        kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(schema)), None))
+        kind = message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", schema)), None))
         self.client.text = schema
         write = ProtobufSerializer(kind, self.client)
         context = SerializationContext(self.topic, MessageField.VALUE)
@@ -83,7 +84,7 @@ class ProtobufJob(RegisteredJob):
 
     def written(self, message: Message) -> Row:
         """A payment as the vendor's deserializer reads it, by the newest schema."""
-        kind = message_factory.GetMessageClass(message_named(read_schema(ProtobufText(ADDED)), None))
+        kind = message_factory.GetMessageClass(message_named(read_schema(WriterSchema("PROTOBUF", ADDED)), None))
         read = ProtobufDeserializer(kind)(message.value(), SerializationContext(self.topic, MessageField.VALUE))
         assert read is not None
         return {

@@ -6,7 +6,6 @@ one schema are decoded together; then the rows are brought back into their order
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +20,16 @@ from buckets.events.avro.avro_type import AvroType, BrokenMessage, RecordField, 
 from buckets.events.clock_times import PER_SECOND, Faults
 from buckets.events.conversion import A_LIST, NO_LIST
 from buckets.events.debezium import ImportedField, in_list
-from buckets.events.decoded import PREFIX_BYTES, Decoded, SchemaError, by_schema, decoded_fields, with_fields
+from buckets.events.decoded import (
+    PREFIX_BYTES,
+    Decoded,
+    SchemaError,
+    SchemaOf,
+    WriterSchema,
+    by_schema,
+    decoded_fields,
+    with_fields,
+)
 from buckets.events.field_paths import ArrayPath, Path, array_path, path_of
 from buckets.events.schema import LARGEST_SCALE, AttributeType, EventSchema
 from buckets.events.written_values import NO_OBJECT, YEAR_1_S, YEAR_10000_S, decimals, fitted, joined, list_column
@@ -276,28 +284,16 @@ def _plain(kind: AvroType) -> AvroType:
 Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class AvroText:
-    """A schema as it is written, with those whose types it names, each after those that it names itself.
-
-    With `field` a message is not the fields of a record but that one field, which may be of any type.
-    """
-
-    text: str
-    references: tuple[str, ...] = ()
-    field: str | None = None
-
-
-SchemaOf = Callable[[int], AvroText]  # Returns the schema of a number, or raises SchemaError
-
-
-def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: SchemaOf) -> pa.RecordBatch:
+def read_registered(
+    rows: pa.RecordBatch, schema: EventSchema, schema_of: SchemaOf, field: str | None = None
+) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields.
 
     Args:
         rows: with `raw` (binary).
         schema: the event schema.
         schema_of: returns the schema of a number.
+        field: the one field that a message is, which may be of any type; None where it is the fields of a record.
 
     Returns:
         The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
@@ -305,12 +301,12 @@ def read_registered(rows: pa.RecordBatch, schema: EventSchema, schema_of: Schema
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterable[tuple[Int64s, Decoded]]:
-        return [(np.arange(len(contents)), _decoded(contents, schema_of(number), schema, PREFIX_BYTES))]
+        return [(np.arange(len(contents)), _decoded(contents, schema_of(number), schema, field, PREFIX_BYTES))]
 
     return by_schema(rows, schema, decode)
 
 
-def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> pa.RecordBatch:
+def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema) -> pa.RecordBatch:
     """Read messages without a prefix, all of one schema, as `read_registered` does.
 
     Raises:
@@ -320,9 +316,11 @@ def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: AvroText) -> 
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 
 
-def _decoded(contents: Sequence[bytes], written: AvroText, schema: EventSchema, prefix: int = 0) -> Decoded:
+def _decoded(
+    contents: Sequence[bytes], written: WriterSchema, schema: EventSchema, field: str | None = None, prefix: int = 0
+) -> Decoded:
     """Decode messages; `prefix` bytes lie before each, for positions that people read."""
-    root, read = _reader(written)
+    root, read = _reader(written, field)
     records: list[dict[str, Any] | None] = []
     broken: dict[int, str] = {}
     for row, content in enumerate(contents):
@@ -337,21 +335,21 @@ def _decoded(contents: Sequence[bytes], written: AvroText, schema: EventSchema, 
 
 
 @lru_cache(maxsize=256)
-def _reader(written: AvroText) -> tuple[AvroType, Callable[[bytes], dict[str, Any]]]:
+def _reader(written: WriterSchema, field: str | None) -> tuple[AvroType, Callable[[bytes], dict[str, Any]]]:
     """Return the type of messages, and what reads them; of a union it reads a record around each."""
-    root = record_type(written)
+    root = record_type(written, field)
     return root, record_reader(AvroType("record", fields=(RecordField("", root),)) if root.kind == "union" else root)
 
 
-def record_type(written: AvroText) -> AvroType:
-    """Return the type of messages of a schema: a record, or a union of records.
+def record_type(written: WriterSchema, field: str | None = None) -> AvroType:
+    """Return the type of messages of a schema: a record, or a union of records; with `field` one of that field.
 
     Raises:
         SchemaError: it is no schema, or none of a record where it must be one.
     """
     root = read_schema(written.text, written.references)
-    if written.field is not None:  # A record is written as its fields are, and nothing else.
-        return AvroType("record", fields=(RecordField(written.field, root),))
+    if field is not None:  # A record is written as its fields are, and nothing else.
+        return AvroType("record", fields=(RecordField(field, root),))
     for each in root.branches if root.kind == "union" else (root,):
         if each.kind != "record":
             message = f"is no record but of type {each.kind}"

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -20,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from buckets.errors import BucketsError, first_line
 from buckets.events.csv_events import BYTE_ORDER_MARK
-from buckets.events.decoded import SchemaError
+from buckets.events.decoded import SchemaError, WriterSchema
 from buckets.extras import check_format
 from buckets.printable import short_line
 from buckets.validation import did_you_mean
@@ -47,17 +46,8 @@ _COMPILED_WITHIN_S = 60
 _LONGEST_NAME = 200
 
 
-@dataclass(frozen=True)
-class ProtobufText:
-    """A schema as it is written: a `.proto` file, or a descriptor in base64."""
-
-    text: str  # the schema
-    references: tuple[str, ...] = ()  # schemas that it imports, each after those that it imports itself
-    names: tuple[str, ...] = ()  # the names by which they are imported
-
-
 @lru_cache(maxsize=256)
-def read_schema(written: ProtobufText, maps_as_lists: bool = False) -> FileDescriptor:
+def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescriptor:
     """Read a schema.
 
     Args:
@@ -87,7 +77,7 @@ def compiled_text(text: str) -> str:
     return base64.b64encode(FileDescriptorSet(file=_compiled({_NAME: text}, [])).SerializeToString()).decode()
 
 
-def _resolved(written: ProtobufText, maps_as_lists: bool) -> FileDescriptor:
+def _resolved(written: WriterSchema, maps_as_lists: bool) -> FileDescriptor:
     known: dict[str, FileDescriptorProto] = {}
     texts: dict[str, str] = {}
     for name, text in zip((*written.names, _NAME), (*written.references, written.text), strict=True):

@@ -12,7 +12,7 @@ The vendor's runtime is trusted with all but one thing: it takes a field that is
 schema says for an unknown one, which leaves the default. For a wanted field this would be a silent wrong value.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -27,10 +27,19 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from buckets.events.arrivals import RAW
 from buckets.events.clock_times import Faults
-from buckets.events.decoded import Decoded, SchemaError, by_schema, decoded_fields, nothing_of, with_fields
+from buckets.events.decoded import (
+    Decoded,
+    SchemaError,
+    SchemaOf,
+    WriterSchema,
+    by_schema,
+    decoded_fields,
+    nothing_of,
+    with_fields,
+)
 from buckets.events.protobuf import wanted
 from buckets.events.protobuf.pinned import PinnedNumbers
-from buckets.events.protobuf.proto_schema import ProtobufText, message_at, message_named, read_schema
+from buckets.events.protobuf.proto_schema import message_at, message_named, read_schema
 from buckets.events.protobuf.wanted import WantedField, Way, wanted_fields
 from buckets.events.schema import EventSchema
 from buckets.events.written_values import YEAR_1_S, YEAR_10000_S, decimals, fitted, list_column
@@ -176,7 +185,6 @@ def _money(values: Values) -> tuple[pa.Array, Faults]:
 
 
 Int64s = npt.NDArray[np.int64]
-SchemaOf = Callable[[int], ProtobufText]  # Returns the schema of a number, or raises SchemaError
 _NO_INDEXES = "has no indexes of a message behind its prefix"
 _VARINT = 0
 
@@ -205,7 +213,7 @@ def read_registered(
             yield np.array(chosen), _of_message(indexes, [contents[r][begins[r][1] :] for r in chosen], number, written)
 
     def _of_message(
-        indexes: tuple[int, ...] | None, contents: Sequence[bytes], number: int, written: ProtobufText
+        indexes: tuple[int, ...] | None, contents: Sequence[bytes], number: int, written: WriterSchema
     ) -> Decoded:
         if indexes is None:
             return nothing_of(len(contents), schema, _NO_INDEXES)
@@ -239,7 +247,7 @@ def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
 
 
 def read_plain(
-    rows: pa.RecordBatch, schema: EventSchema, written: ProtobufText, message: str | None = None
+    rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema, message: str | None = None
 ) -> pa.RecordBatch:
     """Read messages without a prefix, all of one type, as `read_registered` does.
 
@@ -341,7 +349,7 @@ _MOST_INDEX_BYTES = 8
 
 @lru_cache(maxsize=256)
 def _decoder_at(
-    written: ProtobufText, indexes: tuple[int, ...], names: tuple[str, ...], pinned: PinnedNumbers
+    written: WriterSchema, indexes: tuple[int, ...], names: tuple[str, ...], pinned: PinnedNumbers
 ) -> _Decoder:
     """Return what reads messages that indexes lead to; raises as `message_at` and `read_schema`."""
     message = message_at(read_schema(written), indexes)
@@ -349,7 +357,7 @@ def _decoder_at(
 
 
 @lru_cache(maxsize=256)
-def _decoder_named(written: ProtobufText, message: str | None, names: tuple[str, ...]) -> _Decoder:
+def _decoder_named(written: WriterSchema, message: str | None, names: tuple[str, ...]) -> _Decoder:
     """Return what reads messages of a type of a schema; raises as `message_named` and `read_schema`."""
     found = message_named(read_schema(written), message)
     return _Decoder(found, wanted_fields(found, names, {}))

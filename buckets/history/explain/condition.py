@@ -11,9 +11,9 @@ import numpy as np
 
 from buckets.aggregates.aggregate import Aggregate
 from buckets.aggregates.plain import PlainValue
-from buckets.checkpoint.topic_generations import topic_of
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
+from buckets.events.messages import topic_of
 from buckets.expressions.certainty import Truths, Value, possible_number, possible_truths
 from buckets.expressions.expression import COMPARISONS, Expression
 from buckets.expressions.number_functions import Interval, scaled_down

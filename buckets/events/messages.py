@@ -1,0 +1,187 @@
+"""Reads messages of topics into the declared fields: values, what is around them, keys, headers and timestamps.
+
+This is the one way in for messages, whether they come from the topic or from its audit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from buckets.events.arrivals import JUDGED, RAW, SOURCE
+from buckets.events.csv_events import as_text
+from buckets.events.debezium import read_changes, read_json_changes
+from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema, text_behind_prefix
+from buckets.events.envelope import (
+    ReadFields,
+    is_whole_key,
+    read_binary_events,
+    read_json_events,
+    read_json_keys,
+    with_keys,
+)
+from buckets.events.json_events import read_events
+from buckets.events.message_fields import value_schema, with_made_ids, with_message_fields, without_made_id
+from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.schema import KEY, EventSchema
+
+_TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
+_OF_RECORDS = {"debezium": read_changes, "cloudevents": read_binary_events}
+"""By envelope, what reads messages in formats that have records."""
+
+
+class MessageFormat(Protocol):
+    """How the messages of a topic are written, as the settings of a source say it."""
+
+    @property
+    def format(self) -> str:
+        """How values are written."""
+
+    @property
+    def envelope(self) -> str | None:
+        """What is around the event in a value."""
+
+    @property
+    def decimals(self) -> str | None:
+        """What a text in a measure is where no schema says it."""
+
+
+class PinnedSchemas(Protocol):
+    """How a batch reads messages, beside their own schemas."""
+
+    @property
+    def avro_schema(self) -> str | None:
+        """The schema of values in Avro without the prefix of a registry."""
+
+    @property
+    def protobuf(self) -> PinnedProtobuf | None:
+        """What is pinned of values and keys in Protobuf."""
+
+    @property
+    def key_format(self) -> str:
+        """How keys are written."""
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The topics whose events only fill timelines."""
+
+
+SchemaAsOf = Callable[[int, int | None], WriterSchema | None]
+"""Returns the schema of a number as a batch knows it, None where it does not; without a batch as the newest does."""
+
+
+@dataclass(frozen=True)
+class TopicMessages:
+    """The messages of a topic, read into events."""
+
+    source: MessageFormat
+    schema_as_of: SchemaAsOf
+
+    def read(
+        self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, pinned: PinnedSchemas
+    ) -> pa.RecordBatch:
+        """Read messages into the declared fields.
+
+        Args:
+            rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
+            schema: the event schema.
+            batch_id: the batch of the messages; None where it is not known.
+            pinned: how values of the batch are read, beside their own schemas.
+
+        Raises:
+            BucketsError: the registry cannot be asked.
+        """
+        readable = without_made_id(schema)
+        read = self._values(rows, readable, partial(self._fields, batch_id, pinned))
+        if pinned.key_format != "text":
+            read = with_keys(read, readable, partial(self._keys, batch_id, pinned, is_whole_key(readable)))
+        (read,) = with_made_ids([with_message_fields(read, readable)], schema)
+        return _with_judged(read, pinned.unjudged) if pinned.unjudged else read
+
+    def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
+        """Read values, and envelopes around them."""
+        envelope = self.source.envelope
+        if envelope is None:
+            return read(rows, value_schema(schema))
+        if self.source.format in _TEXT:
+            is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
+            texts = _TEXT[self.source.format](_filled(rows))
+            if envelope == "debezium":
+                return read_json_changes(texts, is_null, schema, digits=self.source.decimals == "string")
+            return read_json_events(texts, is_null, schema)
+        return _OF_RECORDS[envelope](rows, schema, read)
+
+    def _fields(
+        self, batch_id: int | None, pinned: PinnedSchemas, rows: pa.RecordBatch, schema: EventSchema
+    ) -> pa.RecordBatch:
+        rows = _filled(rows)
+        if self.source.format in _TEXT:
+            return read_events(_TEXT[self.source.format](rows), schema)
+        if pinned.avro_schema is not None:
+            from buckets.events.avro import avro_events
+
+            return avro_events.read_plain(rows, schema, WriterSchema(AVRO, pinned.avro_schema))
+        if pinned.protobuf is not None and pinned.protobuf.text is not None:
+            from buckets.events.protobuf import protobuf_events
+
+            written = WriterSchema(PROTOBUF, pinned.protobuf.text)
+            return protobuf_events.read_plain(rows, schema, written, pinned.protobuf.message)
+        return self._registered(self.source.format, batch_id, pinned, rows, schema)
+
+    def _keys(
+        self,
+        batch_id: int | None,
+        pinned: PinnedSchemas,
+        is_whole: bool,
+        rows: pa.RecordBatch,
+        schema: EventSchema,
+    ) -> pa.RecordBatch:
+        if pinned.key_format in _TEXT:
+            is_wrapped, digits = self.source.envelope == "debezium", self.source.decimals == "string"
+            return read_json_keys(_TEXT[pinned.key_format](rows), schema, is_whole, is_wrapped, digits)
+        return self._registered(pinned.key_format, batch_id, pinned, rows, schema, KEY if is_whole else None)
+
+    def _registered(
+        self,
+        written_in: str,
+        batch_id: int | None,
+        pinned: PinnedSchemas,
+        rows: pa.RecordBatch,
+        schema: EventSchema,
+        field: str | None = None,
+    ) -> pa.RecordBatch:
+        """Read messages whose prefix has the number of their schema; with `field` those in Avro are that field."""
+        if written_in == "protobuf":
+            from buckets.events.protobuf import protobuf_events
+
+            numbers = () if pinned.protobuf is None else pinned.protobuf.pinned_numbers
+            return protobuf_events.read_registered(rows, schema, partial(self._schema, batch_id, PROTOBUF), numbers)
+        from buckets.events.avro import avro_events
+
+        return avro_events.read_registered(rows, schema, partial(self._schema, batch_id, AVRO), field)
+
+    def _schema(self, batch_id: int | None, kind: str, number: int) -> WriterSchema:
+        schema = self.schema_as_of(number, batch_id)
+        if schema is None or schema.kind != kind:
+            message = "is not in the registry" if schema is None else f"is of type {schema.kind}, not {kind}"
+            raise SchemaError(message)
+        return schema
+
+
+def topic_of(source: str) -> str:
+    """Return the topic of a value of the source column, such as `payments#2[0]`."""
+    return source.rpartition("[")[0].partition("#")[0]
+
+
+def _with_judged(rows: pa.RecordBatch, unjudged: Sequence[str]) -> pa.RecordBatch:
+    """Add a column that says whether rules are evaluated at the events of a message's topic."""
+    sources = rows.column(SOURCE).dictionary_encode()
+    judged = [topic_of(source) not in unjudged for source in sources.dictionary.to_pylist()]
+    return rows.append_column(JUDGED, pa.array(judged, pa.bool_()).take(sources.indices))
+
+
+def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace missing values by empty ones."""
+    return rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
