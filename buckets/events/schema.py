@@ -1,7 +1,8 @@
 """The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -170,37 +171,27 @@ class EventTime(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _broker_time_has_a_name(cls, value: Any) -> Any:
-        return {"field": value["broker"]} | value if isinstance(value, dict) and value.get("broker") else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _format_is_of_texts(cls, value: Any) -> Any:
-        return {"unit": "iso8601"} | value if isinstance(value, dict) and value.get("format") else value
+    def _with_what_follows(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        named = {"field": value["broker"]} if value.get("broker") else {}
+        return named | ({"unit": "iso8601"} if value.get("format") else {}) | value
 
     @model_validator(mode="after")
-    def _format_has_no_unit(self) -> "EventTime":
+    def _is_consistent(self) -> "EventTime":
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
         if self.format is not None and self.unit != "iso8601":
-            message = f"format: says how texts are written, and unit {self.unit} counts; leave one of them out"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _broker_time_is_in_ms(self) -> "EventTime":
+            yield f"format: says how texts are written, and unit {self.unit} counts; leave one of them out"
         if self.broker is not None and self.unit != "ms":
-            message = f"unit: the time of a broker is in ms, not {self.unit}; leave it out"
-            raise ValueError(message)
+            yield f"unit: the time of a broker is in ms, not {self.unit}; leave it out"
         if self.broker is not None and self.zone is not None:
-            message = f"zone: the time of a broker is in UTC, not in {self.zone}; leave it out"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _some_time_is_accepted(self) -> "EventTime":
+            yield f"zone: the time of a broker is in UTC, not in {self.zone}; leave it out"
         if self.earliest_ms >= self.latest_ms:
-            message = f"earliest {self.earliest} is not before latest {self.latest}, so no event would be accepted"
-            raise ValueError(message)
-        return self
+            yield f"earliest {self.earliest} is not before latest {self.latest}, so no event would be accepted"
 
     @property
     def earliest_ms(self) -> int:
@@ -286,79 +277,49 @@ class EventSchema(BaseModel):
         return {"field": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _each_name_once(self) -> "EventSchema":
-        names = self.field_names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            message = f"field {twice[0]!r} is declared twice; give each field one role"
-            raise ValueError(message)
+    def _is_consistent(self) -> "EventSchema":
+        for fault in chain(self._faults_of_fields(), self._faults_of_origins()):
+            raise ValueError(fault)
         return self
 
-    @model_validator(mode="after")
-    def _columns_have_id_and_time(self) -> "EventSchema":
+    def _faults_of_fields(self) -> Iterator[str]:
+        names = self.field_names
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"field {name!r} is declared twice; give each field one role"
         for name in (self.event_id, self.event_time.field) if self.csv.header else ():
             is_made = name == self.event_id and self.identity.is_made
             if name not in self.csv.header and name not in self.beside_value and not is_made:
-                message = f"csv.header: has no column {name!r}, without which no row is an event"
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _values_share_a_column(self) -> "EventSchema":
+                yield f"csv.header: has no column {name!r}, without which no row is an event"
         for name, measure in self.measures.items():
             if self.largest_scale - measure.scale > MOST_APART and name != ALERT_SCORE:
-                message = (
+                yield (
                     f"measures: {name!r} has a scale of {measure.scale} and another measure one of "
                     f"{self.largest_scale}, and the values of rules, which share a column, have room for scales that "
                     f"differ by up to {MOST_APART}; give it one of {self.largest_scale - MOST_APART}"
                 )
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _ids_are_made_of_fields(self) -> "EventSchema":
         for name in self.identity.hash:
-            if name == self.event_id or name not in self.field_names:
-                message = f"event_id: hash: {name!r} is no field of the schema; declare it as an attribute or a measure"
-                raise ValueError(message)
+            if name == self.event_id or name not in names:
+                yield f"event_id: hash: {name!r} is no field of the schema; declare it as an attribute or a measure"
         if self.identity.is_made and self.event_id in self.origins:
-            message = f"origins: {self.event_id!r} is an id that is made, and comes from nowhere else; leave it out"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _arrays_are_named_so(self) -> "EventSchema":
+            yield f"origins: {self.event_id!r} is an id that is made, and comes from nowhere else; leave it out"
         for name in self.arrays:
             if array_path(name) is None:
-                message = f"arrays: {name!r} names no array; write one [] behind the list, as in tags[] or items[].sku"
-                raise ValueError(message)
-        for name in self.field_names:
+                yield f"arrays: {name!r} names no array; write one [] behind the list, as in tags[] or items[].sku"
+        for name in names:
             if is_array(name) and name not in self.arrays:
-                message = f"{name!r} has [] in its name, as arrays have, which stand under `arrays`"
-                raise ValueError(message)
-        return self
+                yield f"{name!r} has [] in its name, as arrays have, which stand under `arrays`"
 
-    @model_validator(mode="after")
-    def _origins_are_of_fields(self) -> "EventSchema":
+    def _faults_of_origins(self) -> Iterator[str]:
         for name in self.origins:
             if name not in self.field_names:
-                message = f"origins: {name!r} is no field of the schema; declare it as an attribute or a measure"
-                raise ValueError(message)
+                yield f"origins: {name!r} is no field of the schema; declare it as an attribute or a measure"
             if self.event_time.broker is not None and name == self.event_time.field:
-                message = f"origins: {name!r} is the time of the broker, and comes from nowhere else; leave it out"
-                raise ValueError(message)
+                yield f"origins: {name!r} is the time of the broker, and comes from nowhere else; leave it out"
             if name in self.arrays:
-                message = f"origins: {name!r} is an array, and lies in the value of a message; leave it out"
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _key_is_a_value_or_an_object(self) -> "EventSchema":
+                yield f"origins: {name!r} is an array, and lies in the value of a message; leave it out"
         inside = next((origin for origin in self.origins.values() if origin.startswith(OF_KEY)), None)
         if inside is not None and KEY in self.origins.values():
-            message = f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
-            raise ValueError(message)
-        return self
+            yield f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """What a generated stream shall be like and where it is written; checked when made."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -10,25 +12,22 @@ from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms
 
-MOST_TRANSACTIONS = 20_000_000
-MOST_DAYS = 3_660
-MOST_ENTITIES = 5_000_000
-MOST_DISORDER = 0.5
-MOST_MALFORMED = 0.5
-LONGEST_DELAY_MS = 7 * DAY_MS
-TRANSACTIONS_PER_CASE = 200  # For each case of all four patterns: up to 100 planted, and at least as many that are not
-PAYERS_PER_CASE = 20
-BENEFICIARIES_PER_CASE = 10
-FEWEST_PAYERS = 100
-FEWEST_BENEFICIARIES = 20
-EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-LATEST = datetime(2200, 1, 1, tzinfo=UTC)
-
-
-def _refuse_outside(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        message = f"generator: {name} is {value}; the limits are {low:,} and {high:,}: choose one in between"
-        raise BucketsError(message)
+_MOST_ROWS, _MOST_PEOPLE = 20_000_000, 5_000_000
+_LIMITS: dict[str, tuple[int, int]] = {
+    "seed": (0, 2**63 - 1),
+    "transactions": (1, _MOST_ROWS),
+    "days": (1, 3_660),
+    "payers": (100, _MOST_PEOPLE),
+    "beneficiaries": (20, _MOST_PEOPLE),
+    "cards": (0, _MOST_PEOPLE),  # and at least as many as payers
+    "max_delay_ms": (1_000, 7 * DAY_MS),
+    "rows_per_file": (1, _MOST_ROWS),
+    **dict.fromkeys(("late_rate", "duplicate_rate", "collision_rate", "malformed_rate"), (0, 1)),
+}
+_MOST_DISORDER, _MOST_MALFORMED = 0.5, 0.5
+_PER_CASE = {"transactions": 200, "payers": 20, "beneficiaries": 10}
+"""What a case of all four patterns needs: up to 100 transactions are planted, and at least as many are not."""
+_EARLIEST, _LATEST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -54,58 +53,40 @@ class GeneratorSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
-        _refuse_outside("seed", self.seed, 0, 2**63 - 1)
-        _refuse_outside("transactions", self.transactions, 1, MOST_TRANSACTIONS)
-        _refuse_outside("days", self.days, 1, MOST_DAYS)
-        _refuse_outside("payers", self.payers, FEWEST_PAYERS, MOST_ENTITIES)
-        _refuse_outside("beneficiaries", self.beneficiaries, FEWEST_BENEFICIARIES, MOST_ENTITIES)
-        _refuse_outside("cards", self.cards, self.payers, MOST_ENTITIES)
-        _refuse_outside("max_delay_ms", self.max_delay_ms, 1_000, LONGEST_DELAY_MS)
-        _refuse_outside("rows_per_file", self.rows_per_file, 1, MOST_TRANSACTIONS)
-        self._check_rates()
-        self._check_fraud()
-        self._check_times()
+        for fault in chain(self._faults_of_numbers(), self._faults_together()):
+            message = f"generator: {fault}"
+            raise BucketsError(message)
 
-    def _check_rates(self) -> None:
-        for name in ("late_rate", "duplicate_rate", "collision_rate", "malformed_rate"):
-            _refuse_outside(name, getattr(self, name), 0, 1)
+    def _faults_of_numbers(self) -> Iterator[str]:
+        for name, (low, high) in _LIMITS.items():
+            value, least = getattr(self, name), self.payers if name == "cards" else low
+            if not least <= value <= high:
+                yield f"{name} is {value}; the limits are {least:,} and {high:,}: choose one in between"
+
+    def _faults_together(self) -> Iterator[str]:
         together = self.late_rate + self.duplicate_rate + self.collision_rate
-        if together > MOST_DISORDER:
-            message = (
-                f"generator: late_rate, duplicate_rate and collision_rate together are {together:g}; the "
-                f"limit is {MOST_DISORDER:g}, because one transaction gets at most one of them: lower a rate"
+        if together > _MOST_DISORDER:
+            yield (
+                f"late_rate, duplicate_rate and collision_rate together are {together:g}; the limit is "
+                f"{_MOST_DISORDER:g}, because one transaction gets at most one of them: lower a rate"
             )
-            raise BucketsError(message)
-        if self.malformed_rate > MOST_MALFORMED:
-            message = f"generator: malformed_rate is {self.malformed_rate:g}; the limit is {MOST_MALFORMED:g}: lower it"
-            raise BucketsError(message)
-
-    def _check_fraud(self) -> None:
+        if self.malformed_rate > _MOST_MALFORMED:
+            yield f"malformed_rate is {self.malformed_rate:g}; the limit is {_MOST_MALFORMED:g}: lower it"
         cases = self.fraud_cases
         if cases < 0:
-            message = f"generator: fraud_cases is {cases}; the limit is 0: choose 0 for a stream without fraud"
-            raise BucketsError(message)
-        needs = {
-            "transactions": (self.transactions, TRANSACTIONS_PER_CASE),
-            "payers": (self.payers, PAYERS_PER_CASE),
-            "beneficiaries": (self.beneficiaries, BENEFICIARIES_PER_CASE),
-        }
-        for name, (given, per_case) in needs.items():
+            yield f"fraud_cases is {cases}; the limit is 0: choose 0 for a stream without fraud"
+        for name, per_case in _PER_CASE.items():
+            given = getattr(self, name)
             if given < cases * per_case:
-                message = (
-                    f"generator: {given:,} {name} are too few for {cases} planted cases of each pattern, "
-                    f"which need {cases * per_case:,}: raise {name}, or lower fraud_cases to "
-                    f"{given // per_case}"
+                yield (
+                    f"{given:,} {name} are too few for {cases} planted cases of each pattern, which need "
+                    f"{cases * per_case:,}: raise {name}, or lower fraud_cases to {given // per_case}"
                 )
-                raise BucketsError(message)
-
-    def _check_times(self) -> None:
-        if self.start_ms < moment_ms(EARLIEST) or self.end_ms > moment_ms(LATEST):
-            message = (
-                f"generator: {self.days} days from {self.start_time} do not lie in {EARLIEST:%Y-%m-%d} to "
-                f"{LATEST:%Y-%m-%d}: choose another start_time or fewer days"
+        if self.start_ms < moment_ms(_EARLIEST) or self.end_ms > moment_ms(_LATEST):
+            yield (
+                f"{self.days} days from {self.start_time} do not lie in {_EARLIEST:%Y-%m-%d} to {_LATEST:%Y-%m-%d}: "
+                "choose another start_time or fewer days"
             )
-            raise BucketsError(message)
 
     @property
     def start_ms(self) -> int:
@@ -164,47 +145,37 @@ def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
         BucketsError: the destination is taken, or cannot hold the stream.
     """
     try:
-        return _checked(out, malformed, overwrite)
+        fault, target = _checked(out, malformed, overwrite)
     except OSError as error:
         message = f"output {out}: cannot be read: {error.strerror or error}; choose another path"
         raise BucketsError(message) from error
-
-
-def _checked(out: Path, malformed: bool, overwrite: bool) -> Destination:
-    path = out.resolve()
-    ending = path.suffix.lower()
-    form = _FORM_BY_ENDING.get(ending, "folder")
-    if form == "folder" and ending in _MISTAKEN_ENDINGS:
-        message = f"output {out}: {ending} is not written; use .jsonl, .csv or .parquet, or name a folder"
+    if fault:
+        message = f"output {out}: {fault}"
         raise BucketsError(message)
-    if malformed and form in ("csv", "parquet"):
-        message = (
-            f"output {out}: malformed lines can stand in JSON lines only; write .jsonl or a folder, "
-            "or set the malformed rate to 0"
-        )
-        raise BucketsError(message)
-    if path.exists() and path.is_dir() != (form == "folder"):
-        kinds = ("a folder", "a file") if path.is_dir() else ("a file", "a folder")
-        message = f"output {out}: is {kinds[0]}, not {kinds[1]}; choose another path"
-        raise BucketsError(message)
-    stem = path.name if form == "folder" else path.stem
-    target = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
-    _refuse_taken(target, out, overwrite)
     return target
 
 
-def _refuse_taken(target: Destination, out: Path, overwrite: bool) -> None:
-    is_folder = target.path.is_dir()
-    entries = list(target.path.iterdir()) if is_folder else []
-    taken = bool(entries) if is_folder else target.path.exists() and target.path.stat().st_size > 0
-    if not overwrite and (taken or target.truth.exists()):
+def _checked(out: Path, malformed: bool, overwrite: bool) -> tuple[str, Destination]:
+    """Return what is wrong with a destination, empty where nothing is, and the destination."""
+    path = out.resolve()
+    ending = path.suffix.lower()
+    form = _FORM_BY_ENDING.get(ending, "folder")
+    stem = path.name if form == "folder" else path.stem
+    target = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
+    entries = list(path.iterdir()) if path.is_dir() else []
+    taken = bool(entries) if path.is_dir() else path.exists() and path.stat().st_size > 0
+    foreign = sorted(entry.name for entry in entries if not _OWN_FILE.fullmatch(entry.name))
+    fault = ""
+    if form == "folder" and ending in _MISTAKEN_ENDINGS:
+        fault = f"{ending} is not written; use .jsonl, .csv or .parquet, or name a folder"
+    elif malformed and form in ("csv", "parquet"):
+        fault = "malformed lines can stand in JSON lines only; write .jsonl or a folder, or set the malformed rate to 0"
+    elif path.exists() and path.is_dir() != (form == "folder"):
+        kinds = ("a folder", "a file") if path.is_dir() else ("a file", "a folder")
+        fault = f"is {kinds[0]}, not {kinds[1]}; choose another path"
+    elif not overwrite and (taken or target.truth.exists()):
         what = f"{out} is not empty" if taken else f"{target.truth} exists"
-        message = f"output {out}: {what}; choose another path, or allow it to be replaced (--overwrite)"
-        raise BucketsError(message)
-    foreign = [entry.name for entry in entries if not _OWN_FILE.fullmatch(entry.name)]
-    if foreign:
-        message = (
-            f"output {out}: holds {sorted(foreign)[0]!r}, which is no file of a generated stream; "
-            "choose another folder, or move it away"
-        )
-        raise BucketsError(message)
+        fault = f"{what}; choose another path, or allow it to be replaced (--overwrite)"
+    elif foreign:
+        fault = f"holds {foreign[0]!r}, which is no file of a generated stream; choose another folder, or move it away"
+    return fault, target

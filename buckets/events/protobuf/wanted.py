@@ -6,7 +6,7 @@ that it had: a field that was renamed is read as before.
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -294,68 +294,51 @@ def _class_of(message: Descriptor) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _fillers(message: Descriptor) -> list[tuple[str, Callable[[Any, str, Any], None]]]:
-    """Return by field of a message what puts a value into it."""
-    return [(field.name, _filler(field)) for field in message.fields]
+def _forms(message: Descriptor) -> list[tuple[str, str]]:
+    """Return how a value is put into each field of a message."""
+    return [(field.name, _form(field)) for field in message.fields]
 
 
-def _filler(field: FieldDescriptor) -> Callable[[Any, str, Any], None]:
+def _form(field: FieldDescriptor) -> str:
     inside = field.message_type
     if inside is None:
-        return _fill_list if field.is_repeated else _fill_plain
+        return "list" if field.is_repeated else "plain"
     if field.is_repeated:
-        return _fill_entries if set(inside.fields_by_name) == _ENTRY else _fill_messages
-    if inside.full_name == TIMESTAMP:
-        return _fill_moment
-    return _fill_names if _NAMES in inside.fields_by_name else _fill_single
+        return "entries" if set(inside.fields_by_name) == _ENTRY else "messages"
+    return "moment" if inside.full_name == TIMESTAMP else "names" if _NAMES in inside.fields_by_name else "single"
 
 
 def _fill(made: Any, value: dict[str, Any]) -> Any:
-    for name, put in _fillers(made.DESCRIPTOR):
+    for name, form in _forms(made.DESCRIPTOR):
         given = value.get(name)
-        if given is not None:
-            put(made, name, given)
+        if given is None:
+            continue
+        if form == "plain":
+            setattr(made, name, _as_text(given) if isinstance(given, dict | list) else given)
+            continue
+        field = getattr(made, name)
+        match form:
+            case "list":
+                field.extend(given)
+            case "entries":
+                for key, each in given.items():
+                    _fill_scalar(field.add(key=key).value, each)
+            case "messages":
+                for each in given:
+                    _fill(field.add(), each)
+            case "moment":
+                field.seconds, field.nanos = given // 1000, given % 1000 * 1_000_000
+                field.SetInParent()
+            case "names":
+                field.SetInParent()
+                field.names.extend(given)
+            case _:
+                _fill_scalar(field, given)
     return made
-
-
-def _fill_plain(made: Any, name: str, given: Any) -> None:
-    setattr(made, name, _as_text(given) if isinstance(given, dict | list) else given)
 
 
 def _as_text(given: Any) -> str:
     return json.dumps(given, ensure_ascii=False)
-
-
-def _fill_list(made: Any, name: str, given: Any) -> None:
-    getattr(made, name).extend(given)
-
-
-def _fill_entries(made: Any, name: str, given: Any) -> None:
-    entries = getattr(made, name)
-    for key, each in given.items():
-        _fill_scalar(entries.add(key=key).value, each)
-
-
-def _fill_messages(made: Any, name: str, given: Any) -> None:
-    messages = getattr(made, name)
-    for each in given:
-        _fill(messages.add(), each)
-
-
-def _fill_moment(made: Any, name: str, given: Any) -> None:
-    moment = getattr(made, name)
-    moment.seconds, moment.nanos = given // 1000, given % 1000 * 1_000_000
-    moment.SetInParent()
-
-
-def _fill_names(made: Any, name: str, given: Any) -> None:
-    fields = getattr(made, name)
-    fields.SetInParent()
-    fields.names.extend(given)
-
-
-def _fill_single(made: Any, name: str, given: Any) -> None:
-    _fill_scalar(getattr(made, name), given)
 
 
 def _fill_scalar(made: Any, value: Any) -> None:
