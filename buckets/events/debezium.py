@@ -127,7 +127,7 @@ def read_json_changes(
 
     Args:
         texts: messages with `raw` (text), and `broken` where it cannot be read.
-        is_null: bool `(rows,)`, those without a value, which are tombstones.
+        is_null: bool `(rows,)`, which are tombstones.
         schema: the event schema.
         digits: whether a text in a field of numbers is known to be digits where no schema says what it is.
     """
@@ -153,8 +153,10 @@ def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> Ope
             op, after = members(inner, _INNER)
     except ValueError as error:
         return unopened(str(error))
-    if op is None:
-        return unopened(TOMBSTONE if payload is None and _is_wrapped_null(text) else _reason_of(None))
+    if op is None:  # Some converters write a tombstone as `schema` and `payload` with nothing in them.
+        is_empty = payload is None and b'"payload"' in text
+        is_tombstone = is_empty and dict(read_object(text.decode())) == {"schema": None, "payload": None}
+        return unopened(TOMBSTONE if is_tombstone else _reason_of(None))
     reason = None if op in _PLAIN else _reason_of(_text_of(op))
     if reason is None and after is None:
         reason = "after: is missing or null"
@@ -167,11 +169,6 @@ def _open(text: bytes, of_row: ConnectValues, of_envelope: ConnectValues) -> Ope
         return Opened(of_row.written(after, connect), of_envelope.written(inner, connect))
     except ValueError as error:
         return unopened(str(error))
-
-
-def _is_wrapped_null(text: bytes) -> bool:
-    """Return whether a text is `schema` and `payload` with nothing in it, as some converters write a tombstone."""
-    return b'"payload"' in text and dict(read_object(text.decode())) == {"schema": None, "payload": None}
 
 
 def _text_of(op: bytes) -> str:
@@ -189,13 +186,7 @@ def _reason_of(operation: str | None) -> str | None:
 
 
 def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-    """Read changes in a format that has records, as `envelope.read_opened` does.
-
-    Args:
-        rows: messages with `raw` (binary), null in tombstones.
-        schema: the event schema.
-        read: reads values.
-    """
+    """Read changes whose values, which `read` reads, are records; `raw` is null in tombstones."""
     fields = value_schema(schema)
     inside = {name: f"{AFTER}{name}" for name in fields.field_names}
     paths = paths_in_envelope(schema)

@@ -18,6 +18,7 @@ from buckets.events.written_values import joined, without_faulty
 Int64s = npt.NDArray[np.int64]
 PREFIX_BYTES = 5
 NO_NUMBER = -1
+_MOST_SHOWN = LONGEST_RAW // 2  # Bytes of a message that a dead letter keeps as hexadecimal digits
 NO_PREFIX = "does not begin with the prefix of a schema registry, five bytes of which the first is 0"
 
 
@@ -87,7 +88,7 @@ def decoded_fields(
         schema: the event schema.
         broken: by row, why a message cannot be read.
         read: returns the column of a field, and what is wrong with its values.
-        faults: by row, why one that can be read is no event.
+        faults: by row, why a readable message is no event.
     """
     columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
@@ -108,12 +109,8 @@ def by_schema(
     Args:
         rows: with `raw` (binary).
         schema: the event schema.
-        decode: given what lies behind the prefix in messages of one schema, and its number, returns what is decoded of
-            them, in as many parts as it likes, each with their places; or raises SchemaError.
-
-    Returns:
-        The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
-        that cannot be read, as hexadecimal digits.
+        decode: decodes messages of one schema, given without their prefixes, and its number; returns parts, each with
+            the places of its messages; or raises SchemaError.
     """
     messages, numbers = rows.column(RAW).to_pylist(), schema_numbers(rows.column(RAW))
     parts: list[tuple[Int64s, Decoded]] = []
@@ -131,7 +128,12 @@ def by_schema(
 
 
 def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:
-    """Join what was decoded of the rows of each schema, in the order of the rows."""
+    """Join what was decoded of the rows of each schema, in the order of the rows.
+
+    Returns:
+        The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
+        that cannot be read, as hexadecimal digits.
+    """
     order = np.concatenate([np.empty(0, np.int64), *(of_part for of_part, _ in parts)])
     back = None if len(parts) == 1 else pa.array(np.argsort(order))
     reasons: list[str | None] = [None] * rows.num_rows
@@ -150,14 +152,11 @@ def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int
     raw = rows.column(RAW)
     shown = pa.nulls(rows.num_rows, pa.string())
     if unread:
-        texts = [_as_digits(raw[row].as_py()) if row in unread else None for row in range(rows.num_rows)]
+        texts: list[str | None] = [None] * rows.num_rows
+        for row in unread:
+            message = raw[row].as_py()
+            size = f"{len(message):,} bytes" if len(message) > _MOST_SHOWN else ""
+            texts[row] = shortened(f"0x{message[:_MOST_SHOWN].hex()}", size)
         shown = pa.array(texts, pa.string())
     others = {name: rows.column(name) for name in rows.schema.names if name != RAW}
     return pa.record_batch(others | {RAW: shown, BROKEN: pa.array(reasons, pa.string())} | columns)
-
-
-def _as_digits(message: bytes) -> str:
-    """Return bytes as hexadecimal digits; of a long message the beginning, as a dead letter keeps it."""
-    most = LONGEST_RAW // 2
-    begin = f"0x{message[:most].hex()}"
-    return shortened(begin, f"{len(message):,} bytes") if len(message) > most else shortened(begin)

@@ -5,7 +5,7 @@ a field too, whose origin is `envelope.` and the path to it.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -51,15 +51,12 @@ def paths_in_envelope(schema: EventSchema) -> dict[str, str]:
 
 
 def read_opened(texts: pa.RecordBatch, opened: Sequence[Opened], schema: EventSchema) -> pa.RecordBatch:
-    """Read envelopes in JSON.
+    """Read opened envelopes: adds the fields of values, and the columns of what lies in envelopes.
 
     Args:
         texts: messages with `raw` (text), and `broken` where it cannot be read.
-        opened: what is in each.
+        opened: the envelope of each.
         schema: the event schema.
-
-    Returns:
-        The messages with the fields of values, `broken`, and the columns of what lies in envelopes.
     """
     reasons = [one.reason for one in opened]
     rows = read_events(_with_text(texts, [one.fields for one in opened], reasons), value_schema(schema))
@@ -91,13 +88,7 @@ Flags = np.ndarray
 
 
 def read_json_events(texts: pa.RecordBatch, is_null: Flags, schema: EventSchema) -> pa.RecordBatch:
-    """Read events in JSON, as `envelope.read_opened` does.
-
-    Args:
-        texts: messages with `raw` (text), `broken` where it cannot be read, and headers.
-        is_null: bool `(rows,)`, which have no value.
-        schema: the event schema.
-    """
+    """Read CloudEvents in JSON, as `read_opened` does; `is_null` says which messages have no value."""
     kinds, is_binary = _modes(texts)
     written = zip(
         texts.column(RAW).to_pylist(), texts.column(BROKEN).to_pylist(), kinds, is_binary, is_null, strict=True
@@ -142,20 +133,14 @@ def _open(text: bytes, reason: str | None, kind: str, is_binary: bool, is_null: 
 
 
 def read_binary_events(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-    """Read events in binary mode whose data are in another format than JSON, as `read_json_events` does.
-
-    Args:
-        rows: messages with `raw` (binary) and headers.
-        schema: the event schema.
-        read: reads values.
-    """
+    """Read CloudEvents in binary mode whose data, which `read` reads, are in another format than JSON."""
     is_null = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
     _, is_binary = _modes(rows)
     found = read(rows, value_schema(schema))
     why = "ce_specversion: is missing, and in structured mode only JSON is read"
     others = zip(found.column(BROKEN).to_pylist(), is_binary.tolist(), is_null.tolist(), strict=True)
     reasons = [TOMBSTONE if null else reason if binary else why for reason, binary, null in others]
-    found = found.set_column(found.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
+    found = _replaced(found, BROKEN, pa.array(reasons, pa.string()))
     for path in dict.fromkeys(paths_in_envelope(schema).values()):
         found = found.append_column(f"{OF_ENVELOPE}{path}", pa.nulls(len(found), pa.string()))
     return _with_headers(found, is_binary, schema)
@@ -163,11 +148,10 @@ def read_binary_events(rows: pa.RecordBatch, schema: EventSchema, read: ReadFiel
 
 def _with_headers(rows: pa.RecordBatch, is_binary: Flags, schema: EventSchema) -> pa.RecordBatch:
     """Take the attributes of events in binary mode from headers."""
-    paths: Iterable[str] = dict.fromkeys(paths_in_envelope(schema).values())
     if not is_binary.any():
         return rows
     reasons: list[str | None] = rows.column(BROKEN).to_pylist()
-    for path in paths:
+    for path in dict.fromkeys(paths_in_envelope(schema).values()):
         name = _HEADERS.get(path, f"ce_{path}")
         text, faulty = header_text(rows, name)
         for row, reason in faulty.items():
@@ -175,10 +159,8 @@ def _with_headers(rows: pa.RecordBatch, is_binary: Flags, schema: EventSchema) -
                 reasons[row] = reasons[row] or f"{name}: {reason}"
         column = f"{OF_ENVELOPE}{path}"
         there = rows.column(column).cast(pa.string())
-        rows = rows.set_column(
-            rows.schema.get_field_index(column), column, pc.if_else(pa.array(is_binary), text, there)
-        )
-    return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
+        rows = _replaced(rows, column, pc.if_else(pa.array(is_binary), text, there))
+    return _replaced(rows, BROKEN, pa.array(reasons, pa.string()))
 
 
 _SCHEMA, _PAYLOAD = "schema", "payload"
@@ -195,15 +177,12 @@ def is_whole_key(schema: EventSchema) -> bool:
 
 
 def with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-    """Read keys into columns that are called like the origins of their fields.
+    """Read keys into columns that are called like the origins of their fields; `key` itself is left out.
 
     Args:
-        rows: messages with `key` (binary) and `broken`.
+        rows: messages with `key` (binary) and `broken`, which also gets the faults of keys.
         schema: the event schema.
         read: reads keys, given as `raw` (binary), into the fields of a part of the event schema.
-
-    Returns:
-        The messages without `key` as it was, and `broken` also where a key is.
     """
     paths = paths_in_keys(schema)
     if not paths:

@@ -22,16 +22,7 @@ from buckets.events.arrivals import BROKEN, RAW, field_column
 from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, NO_LIST, of_rows
 from buckets.events.csv_events import BYTE_ORDER_MARK
-from buckets.events.field_paths import (
-    ArrayPath,
-    Path,
-    Step,
-    array_path,
-    containers,
-    path_of,
-    prefixes,
-    walk,
-)
+from buckets.events.field_paths import ArrayPath, Path, Step, array_path, containers, path_of, prefixes, walk
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.list_columns import list_of
@@ -126,15 +117,9 @@ def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
 
 
 def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
-    """Read texts into the declared fields.
+    """Read `raw` (text) into the declared fields, as columns of text or of lists of text.
 
-    Args:
-        rows: with `raw` (text), and `broken` where a text has a fault already.
-        schema: the event schema.
-
-    Returns:
-        The rows with the declared fields as columns of text or of lists of text, and `broken` for each text that is no
-        event.
+    `broken` says where a text has a fault already, and then for each text that is no event.
     """
     reasons: list[str | None] = rows.column(BROKEN).to_pylist()
     texts: list[bytes] = pc.cast(rows.column(RAW), pa.binary()).to_pylist()
@@ -181,8 +166,17 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
     if has_arrays:
         arrays, counts, of_arrays = _in_lists(columns, inside, names)
         odd |= of_arrays
-    doubtful |= odd | _repeating(texts, found, counts) | _deep(texts)
-    return [_either(columns[name], arrays.get(name, inside.get(path_of(name)))) for name in names], doubtful
+    doubtful |= odd | _repeating(texts, found, counts)
+    for row, text in enumerate(texts):
+        if len(text) > DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST:
+            doubtful.add(row)
+    found_at_paths = ((columns[name], arrays.get(name, inside.get(path_of(name)))) for name in names)
+    return [
+        column
+        if other is None
+        else [at_path if own is None else own for own, at_path in zip(column, other, strict=True)]
+        for column, other in found_at_paths
+    ], doubtful
 
 
 def _inside(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[dict[Path, _Column], set[int]]:
@@ -252,13 +246,6 @@ def _at_way(elements: list[Any], way: Path) -> list[Any]:
     return [walk(element, way) for element in elements]
 
 
-def _either(column: _Column, other: _Column | None) -> _Column:
-    """Return the values of a field, and where it has none those at its path, if it has one."""
-    if other is None:
-        return column
-    return [inside if value is None else value for value, inside in zip(column, other, strict=True)]
-
-
 def _repeating(
     texts: Sequence[bytes], found: Sequence[tuple[str, _Column]], counts: Sequence[tuple[str, list[int]]]
 ) -> set[int]:
@@ -293,13 +280,6 @@ def _repeating(
 def has_plain_names(text: bytes) -> bool:
     """Return whether no name in a text is written with escapes."""
     return _ESCAPED_NAME.search(text) is None
-
-
-def _deep(texts: Sequence[bytes]) -> set[int]:
-    """Return the rows that may be nested deeper than is read."""
-    return {
-        row for row, text in enumerate(texts) if len(text) > DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST
-    }
 
 
 def fields_of(text: str, names: Sequence[str]) -> list[Any]:

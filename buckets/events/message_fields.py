@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -191,7 +192,12 @@ def with_made_ids(
 def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) -> pa.RecordBatch:
     read = without_made_id(schema).field_names
     fields = {name: rows.column(field_column(index)) for index, name in enumerate(read)}
-    ids = _row_ids(rows, folder) if schema.identity.row else _hashed(fields, schema)
+    if schema.identity.row:
+        ids = _row_ids(rows, folder)
+    else:
+        parts = [_with_lengths(_text(fields[name], name, schema)) for name in schema.identity.hash]
+        texts = pc.binary_join_element_wise(*parts, "").to_pylist()
+        ids = pa.array([blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest() for text in texts])
     of_fields = set(map(field_column, range(len(read))))
     others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
     fields[schema.event_id] = ids
@@ -212,13 +218,6 @@ def _below(path: str, folder: str) -> str:
     return path.rpartition("/")[2] if path == folder else path.removeprefix(f"{folder}/")
 
 
-def _hashed(fields: dict[str, pa.Array], schema: EventSchema) -> pa.StringArray:
-    """Return the hash of some fields of each event; of one whose fields do not parse it means nothing."""
-    parts = [_with_lengths(_text(fields[name], name, schema)) for name in schema.identity.hash]
-    texts = pc.binary_join_element_wise(*parts, "")
-    return pa.array([blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest() for text in texts.to_pylist()])
-
-
 def _with_lengths(texts: pa.Array) -> pa.Array:
     """Return texts in a form in which no two sequences of them look alike."""
     lengths = pc.binary_length(texts).cast(pa.string())
@@ -233,28 +232,18 @@ def _text(column: pa.Array, name: str, schema: EventSchema) -> pa.Array:
     if name in schema.measures:
         scale = schema.measures[name].scale
         scaled, *_ = conversion.measures(column, schema.measures[name])
-        shortest = (_shortest(value, scale) for value in scaled.tolist())
-        valid = column.is_valid().to_pylist()
-        return pa.array(
-            [text if is_valid else None for text, is_valid in zip(shortest, valid, strict=True)], pa.string()
-        )
+        texts = [format_scaled(value, scale) for value in scaled.tolist()]
+        shortest = [text.rstrip("0").rstrip(".") if scale else text for text in texts]
+        return pa.array(shortest, pa.string(), mask=column.is_null().to_numpy(zero_copy_only=False))
     if name in schema.arrays:
         lists, _ = conversion.arrays(column, schema.arrays[name])
-        elements = _with_lengths(lists.flatten().cast(pa.string()))
+        written = _with_lengths(lists.flatten().cast(pa.string())).to_pylist()
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
-        ends = np.cumsum(lengths)
-        written = elements.to_pylist()
-        joined = [
-            "".join(written[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
-        ]
+        starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        joined = ["".join(written[start:end]) for start, end in pairwise(starts)]
         return pc.if_else(lists.is_valid(), pa.array(joined, pa.string()), None)
     values, _ = conversion.attributes(column, schema.attributes[name])
     return values.cast(pa.string())
-
-
-def _shortest(scaled: int, scale: int) -> str:
-    text = format_scaled(scaled, scale)
-    return text.rstrip("0").rstrip(".") if scale else text
 
 
 UNCLEAR: Final = (WITHOUT_ZONE, TWICE, SKIPPED)  # Kinds of times that a clock alone does not make clear
@@ -265,12 +254,7 @@ _OF_ZONE: Final[dict[str, str]] = {
 
 
 def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tuple[str, str]]:
-    """Yield kinds of times that are not clear, each with what is told of them; of some that is nothing.
-
-    Args:
-        counts: of times, as `EventTimes.counts` counts them.
-        declared: the time of the event schema.
-    """
+    """Yield kinds of times that are not clear, each with what is told of them, from `EventTimes.counts`."""
     for kind in UNCLEAR:
         if not counts.get(kind):
             continue
@@ -348,13 +332,7 @@ class TimesSeen:
 def told(
     arrivals: Iterable[pa.RecordBatch], schema: EventSchema, origin: str, say: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass on arrivals, and tell at their end what is to be known of their times.
-
-    Args:
-        arrivals: in the form of `events.arrivals`.
-        schema: the event schema.
-        origin: where they come from.
-        say: told a line of each kind of times without a zone.
+    """Pass on arrivals of an origin; at their end `say` is told a line of each kind of times without a zone.
 
     Raises:
         BucketsError: as `TimesSeen.take`.

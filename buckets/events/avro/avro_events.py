@@ -142,10 +142,6 @@ def _nothing(values: Values, reason: str) -> tuple[pa.Array, Faults]:
     return pa.nulls(len(values)), {row: reason for row, value in enumerate(values) if value is not None}
 
 
-def _boolean(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
-    return pa.array(values, pa.bool_()), {}
-
-
 def _whole(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     """Return whole numbers, and what logical types make of them."""
     numbers = pa.array(values, pa.int64())
@@ -179,10 +175,6 @@ def _within(numbers: pa.Array, least: int, end: int, reason: str) -> tuple[pa.Ar
     return pc.if_else(outside, pa.scalar(None, pa.int64()), numbers), faults
 
 
-def _floating(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
-    return pa.array(values, pa.float64() if kind.kind == "double" else pa.float32()), {}
-
-
 def _text(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     text = pa.array(values, pa.large_string())
     if kind.logical != "uuid":
@@ -210,18 +202,16 @@ def _enum(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
 
 
 _COLUMNS: dict[str, Callable[[Values, AvroType], tuple[pa.Array, Faults]]] = {
-    "boolean": _boolean,
+    "boolean": lambda values, _: (pa.array(values, pa.bool_()), {}),
     "int": _whole,
     "long": _whole,
-    "float": _floating,
-    "double": _floating,
+    "float": lambda values, _: (pa.array(values, pa.float32()), {}),
+    "double": lambda values, _: (pa.array(values, pa.float64()), {}),
     "bytes": _bytes,
     "string": _text,
     "fixed": _bytes,
     "enum": _enum,
 }
-
-
 _KINDS: dict[str, AttributeType] = {
     "string": "string",
     "enum": "string",
@@ -294,10 +284,6 @@ def read_registered(
         schema: the event schema.
         schema_of: returns the schema of a number.
         field: the one field that a message is, which may be of any type; None where it is the fields of a record.
-
-    Returns:
-        The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
-        that cannot be read, as hexadecimal digits.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterable[tuple[Int64s, Decoded]]:

@@ -3,8 +3,5 @@
 pinned            what fields are known by while a schema changes, for the terms of a batch; needs no runtime
 proto_schema      a schema with what it imports, and its messages
 wanted            the fields that an event schema declares, found in a message by name or number
-columns           the declared fields of messages as columns of Arrow
 protobuf_events   messages as events, with and without the prefix of a registry
-plain_values      results as messages, and back
-event_schema      an event schema to begin with
 """

@@ -128,7 +128,7 @@ def _column(field: FieldDescriptor, values: Values, is_event_time: bool) -> tupl
 
 
 def _text(values: Values) -> tuple[pa.Array, Faults]:
-    """Return texts; the runtime has bytes for one in proto2 that is none."""
+    """Return texts; the runtime has bytes for one in proto2 that is not valid UTF-8."""
     faults = {row: "is not valid UTF-8" for row, value in enumerate(values) if isinstance(value, bytes)}
     return pa.array([None if row in faults else value for row, value in enumerate(values)], _LARGE_STRING), faults
 
@@ -160,16 +160,13 @@ def _moments(values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:
         times_ms = pa.array(seconds * 1000 + nanos // _NANOS_OF_MS, mask=missing)
         return times_ms.cast(pa.timestamp("ms", "UTC")), faults
     begins = np.datetime_as_string(seconds.astype("datetime64[s]")).tolist()
-    texts = [f"{begin}{_fraction(nano)}Z" for begin, nano in zip(begins, nanos.tolist(), strict=True)]
+    texts = []
+    for begin, nano in zip(begins, nanos.tolist(), strict=True):
+        digits = f".{nano:09}"  # Cut to 0, 3, 6 or 9 digits, as the JSON of Protobuf has them
+        while digits.endswith("000"):
+            digits = digits[:-3]
+        texts.append(f"{begin}{digits.removesuffix('.')}Z")
     return pa.array(texts, pa.string(), mask=missing), faults
-
-
-def _fraction(nanos: int) -> str:
-    """Return a part of a second with 0, 3, 6 or 9 digits, as the JSON of Protobuf has it."""
-    if nanos == 0:
-        return ""
-    digits = f"{nanos:09}"
-    return f".{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
 
 
 def _money(values: Values) -> tuple[pa.Array, Faults]:
@@ -185,7 +182,6 @@ def _money(values: Values) -> tuple[pa.Array, Faults]:
 
 
 Int64s = npt.NDArray[np.int64]
-_NO_INDEXES = "has no indexes of a message behind its prefix"
 _VARINT = 0
 
 
@@ -199,9 +195,6 @@ def read_registered(
         schema: the event schema.
         schema_of: returns the schema of a number.
         pinned: the numbers that declared fields had before.
-
-    Returns:
-        The rows as `with_fields` leaves them.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterator[tuple[Int64s, Decoded]]:
@@ -210,18 +203,15 @@ def read_registered(
         for row, (indexes, _) in enumerate(begins):
             rows_of.setdefault(indexes, []).append(row)
         for indexes, chosen in rows_of.items():
-            yield np.array(chosen), _of_message(indexes, [contents[r][begins[r][1] :] for r in chosen], number, written)
-
-    def _of_message(
-        indexes: tuple[int, ...] | None, contents: Sequence[bytes], number: int, written: WriterSchema
-    ) -> Decoded:
-        if indexes is None:
-            return nothing_of(len(contents), schema, _NO_INDEXES)
-        try:
-            decoder = _decoder_at(written, indexes, tuple(schema.field_names), pinned)
-        except SchemaError as error:
-            return nothing_of(len(contents), schema, f"schema {number} {error}")
-        return decoder.decode(contents, schema)
+            fault = "" if indexes is not None else "has no indexes of a message behind its prefix"
+            try:
+                decoder = None if fault else _decoder(written, indexes, tuple(schema.field_names), pinned)
+            except SchemaError as error:
+                decoder, fault = None, f"schema {number} {error}"
+            if decoder is None:
+                yield np.array(chosen), nothing_of(len(chosen), schema, fault)
+            else:
+                yield np.array(chosen), decoder.decode([contents[row][begins[row][1] :] for row in chosen], schema)
 
     return by_schema(rows, schema, decode)
 
@@ -260,7 +250,7 @@ def read_plain(
     Raises:
         SchemaError: it is no schema, or has no such message.
     """
-    decoder = _decoder_named(written, message, tuple(schema.field_names))
+    decoder = _decoder(written, message, tuple(schema.field_names), ())
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoder.decode(rows.column(RAW).to_pylist(), schema))])
 
 
@@ -325,8 +315,10 @@ def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
         for each in unknown:
             if each.field_number in wanted.fields:
                 kind, name = wanted.fields[each.field_number]
-                is_unnamed = kind.enum_type is not None and each.wire_type == _VARINT
-                return name, f"{_signed(each.data)} is no value of {kind.enum_type.name}" if is_unnamed else None
+                if kind.enum_type is None or each.wire_type != _VARINT:
+                    return name, None
+                number = int.from_bytes((each.data & 0xFFFFFFFF).to_bytes(4), signed=True)
+                return name, f"{number} is no value of {kind.enum_type.name}"
     for kind, inside in wanted.inside:
         if kind.is_repeated:
             found = next(filter(None, (_misfit(each, inside) for each in getattr(message, kind.name))), None)
@@ -337,27 +329,15 @@ def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
     return None
 
 
-def _signed(bits: int) -> int:
-    """Return the number that a varint means in an enum."""
-    low = bits & 0xFFFFFFFF
-    return low - 2**32 if low >= 2**31 else low
-
-
 _OTHER_TYPE = "is written in another type than its schema says"
 _MOST_INDEX_BYTES = 8
 
 
-@lru_cache(maxsize=256)
-def _decoder_at(
-    written: WriterSchema, indexes: tuple[int, ...], names: tuple[str, ...], pinned: PinnedNumbers
+@lru_cache(maxsize=512)
+def _decoder(
+    written: WriterSchema, chosen: tuple[int, ...] | str | None, names: tuple[str, ...], pinned: PinnedNumbers
 ) -> _Decoder:
-    """Return what reads messages that indexes lead to; raises as `message_at` and `read_schema`."""
-    message = message_at(read_schema(written), indexes)
+    """Return what reads messages of the type that indexes or a name choose in a schema; raises as `read_schema`."""
+    file = read_schema(written)
+    message = message_at(file, chosen) if isinstance(chosen, tuple) else message_named(file, chosen)
     return _Decoder(message, wanted_fields(message, names, dict(dict(pinned).get(message.full_name, ()))))
-
-
-@lru_cache(maxsize=256)
-def _decoder_named(written: WriterSchema, message: str | None, names: tuple[str, ...]) -> _Decoder:
-    """Return what reads messages of a type of a schema; raises as `message_named` and `read_schema`."""
-    found = message_named(read_schema(written), message)
-    return _Decoder(found, wanted_fields(found, names, {}))
