@@ -8,6 +8,7 @@ a row's event; others only fill timelines.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ DELETED, TOMBSTONE = "skipped: the row was deleted", "skipped: a tombstone"
 TRUNCATED, LOGGED = "skipped: the table was emptied", "skipped: a message in the log of the database"
 SKIPPED = {DELETED: "deleted", TOMBSTONE: "tombstone", TRUNCATED: "truncated", LOGGED: "logged"}
 """Reasons of rows that are neither events nor faulty, each in a word; no field makes such a reason."""
+_FIELD_COLUMN = re.compile(r"field_\d+")
 LONGEST_RAW = 100_000  # The most characters of a row that a dead letter keeps
 
 
@@ -51,16 +53,28 @@ def field_column(index: int) -> str:
     return f"field_{index}"
 
 
+def replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """Return rows with another column in the place of one that they have."""
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
+
+
+def declared_fields(rows: pa.RecordBatch, schema: EventSchema) -> dict[str, pa.Array]:
+    """Return the columns of the declared fields of rows, by field."""
+    return {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+
+
+def with_declared(
+    rows: pa.RecordBatch, fields: Mapping[str, pa.Array], schema: EventSchema, reasons: list[str | None] | None = None
+) -> pa.RecordBatch:
+    """Return rows with these declared fields instead of those that they have; with `reasons` also these as `broken`."""
+    others = {name: rows.column(name) for name in rows.schema.names if not _FIELD_COLUMN.fullmatch(name)}
+    others |= {} if reasons is None else {BROKEN: pa.array(reasons, pa.string())}
+    return pa.record_batch(others | {field_column(at): fields[name] for at, name in enumerate(schema.field_names)})
+
+
 def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema) -> pa.RecordBatch:
     """Bring rows that were read by one event schema into the form of another, which declares some of its fields."""
-    if read.field_names == wanted.field_names:
-        return rows
-    fields = {name: rows.column(field_column(index)) for index, name in enumerate(read.field_names)}
-    of_fields = set(map(field_column, range(len(fields))))
-    others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
-    return pa.record_batch(
-        others | {field_column(index): fields[name] for index, name in enumerate(wanted.field_names)}
-    )
+    return rows if read.field_names == wanted.field_names else with_declared(rows, declared_fields(rows, read), wanted)
 
 
 class MissingColumn(BucketsError):
@@ -179,7 +193,7 @@ def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
         faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}
-    fields = {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+    fields = declared_fields(rows, schema)
 
     def note(name: str, faulty: Faults) -> None:
         for row, reason in faulty.items():
@@ -234,17 +248,15 @@ def _good(rows: int, faults: Faults) -> npt.NDArray[np.bool_]:
 
 
 def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> list[DeadLetter]:
-    names = {field_column(index): name for index, name in enumerate(schema.field_names)}
     dead_letters = []
     for row in sorted(faults):
-        written = {name: conversion.python_value(rows.column(name)[row]) for name in rows.schema.names}
-        fields = {name: written[at] for at, name in names.items()}
-        raw = written.get(RAW)
+        source, order, position = (rows.column(name)[row].as_py() for name in (SOURCE, SOURCE_ORDER, POSITION))
+        raw = rows.column(RAW)[row].as_py() if RAW in rows.schema.names else None
         if raw is None:
+            columns = declared_fields(rows, schema).items()
+            fields = {name: conversion.python_value(column[row]) for name, column in columns}
             raw = json.dumps(fields, default=str, ensure_ascii=False)
-        dead_letters.append(
-            DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], shortened(raw))
-        )
+        dead_letters.append(DeadLetter(source, order, position, faults[row], shortened(raw)))
     return dead_letters
 
 

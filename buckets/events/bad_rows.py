@@ -94,6 +94,11 @@ class BadRows:
             raise BucketsError(message)
 
 
+def bad_source(path: object, reason: str) -> BucketsError:
+    """Return the error that says what is wrong with a source of events as a whole."""
+    return BucketsError(f"events {path}: {reason}")
+
+
 def rounded_text(rounded: Mapping[str, int]) -> str:
     """Say how many values of each measure were rounded."""
     values = counted(sum(rounded.values()), "value")

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, field_column, shortened
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, field_column, replaced, shortened
 from buckets.events.clock_times import Faults
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.parquet_rows import with_folder_values
@@ -246,16 +246,12 @@ def _shown(raw: pa.BinaryArray, encoding: str, name: str) -> tuple[pa.StringArra
             text.append(line.decode(encoding))
             reasons.append(None)
         except UnicodeDecodeError:
-            text.append(_with_backslashes(line, encoding))
+            most = LONGEST_RAW * _LONGEST_CHARACTER  # Of a long line the beginning is shown
+            begin = line[:most].decode(encoding, errors="backslashreplace")
+            is_cut = len(line) > most or len(begin) > LONGEST_RAW
+            text.append(shortened(begin, f"{len(line):,} bytes" if is_cut else ""))
             reasons.append(f"is not valid {name}")
     return pa.array(text, pa.string()), pa.array(reasons, pa.string())
-
-
-def _with_backslashes(line: bytes, encoding: str) -> str:
-    """Show a line that is not valid; of a long one the beginning, as a dead letter keeps it."""
-    most = LONGEST_RAW * _LONGEST_CHARACTER
-    begin = line[:most].decode(encoding, errors="backslashreplace")
-    return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
 
 
 def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
@@ -271,14 +267,6 @@ def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
             yield line.encode("utf-8", "surrogatepass")
 
 
-def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out blank lines, and the ends of the others."""
-    text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
-    rows = rows.set_column(rows.schema.get_field_index(RAW), RAW, text)
-    blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
-    return rows.filter(pc.invert(blank)) if pc.any(blank).as_py() else rows
-
-
 def text_lines(
     batches: Iterable[pa.RecordBatch], encoding: str = "utf-8", name: str = "UTF-8"
 ) -> Iterator[pa.RecordBatch]:
@@ -290,7 +278,12 @@ def text_lines(
         name: what the encoding of the files is called, where a line is not valid.
     """
     for rows in numbered(batch for batch in batches if batch.num_rows):
-        lines = without_blank(as_text(rows, encoding, name))
+        rows = as_text(rows, encoding, name)
+        text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
+        is_blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
+        lines = replaced(rows, RAW, text)
+        if pc.any(is_blank).as_py():
+            lines = lines.filter(pc.invert(is_blank))
         if lines.num_rows:
             yield lines
 
@@ -360,7 +353,7 @@ def _with_fields(rows: pa.RecordBatch, lines: list[str], header: _Header, schema
         undecoded or header.fault or broken or faults.get(row)
         for row, (undecoded, broken) in enumerate(zip(rows.column(BROKEN).to_pylist(), columns.broken, strict=True))
     ]
-    rows = rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
+    rows = replaced(rows, BROKEN, pa.array(reasons, pa.string()))
     for index, column in enumerate(fields):
         rows = rows.append_column(field_column(index), column)
     return with_folder_values(rows, schema, set(schema.field_names) - set(header.names))

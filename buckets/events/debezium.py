@@ -18,7 +18,7 @@ import pyarrow as pa
 import yaml
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, field_column
+from buckets.events.arrivals import BROKEN, DELETED, LOGGED, RAW, TOMBSTONE, TRUNCATED, declared_fields, with_declared
 from buckets.events.connect_schema import ConnectValues
 from buckets.events.envelope import Opened, ReadFields, paths_in_envelope, read_opened, unopened
 from buckets.events.json_events import read_object
@@ -193,18 +193,15 @@ def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) ->
     wanted = part_of_schema(schema, inside | paths, {_OP})
     is_tombstone = rows.column(RAW).is_null().to_numpy(zero_copy_only=False)
     read_rows = read(rows, wanted)
-    columns = {name: read_rows.column(field_column(index)) for index, name in enumerate(wanted.field_names)}
-    found = {name: read_rows.column(name) for name in read_rows.schema.names}
-    for index in range(len(columns)):
-        del found[field_column(index)]
+    columns = declared_fields(read_rows, wanted)
+    operations, broken = columns[_OP].cast(pa.string()).to_pylist(), read_rows.column(BROKEN).to_pylist()
     reasons = [
         TOMBSTONE
         if is_null
         else _SKIPPED.get(operation) or (reason.removeprefix(AFTER) if reason else _reason_of(operation))
-        for reason, operation, is_null in zip(
-            found[BROKEN].to_pylist(), columns[_OP].cast(pa.string()).to_pylist(), is_tombstone.tolist(), strict=True
-        )
+        for reason, operation, is_null in zip(broken, operations, is_tombstone.tolist(), strict=True)
     ]
-    found |= {BROKEN: pa.array(reasons, pa.string())}
-    found |= {field_column(index): columns[inside[name]] for index, name in enumerate(fields.field_names)}
-    return pa.record_batch(found | {f"{OF_ENVELOPE}{path}": columns[path] for path in paths.values()})
+    rows = with_declared(read_rows, {name: columns[path] for name, path in inside.items()}, fields, reasons)
+    for path in dict.fromkeys(paths.values()):
+        rows = rows.append_column(f"{OF_ENVELOPE}{path}", columns[path])
+    return rows

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, shortened
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, replaced, shortened
 from buckets.events.clock_times import Faults
 from buckets.events.csv_events import as_text
 from buckets.events.schema import EventSchema
@@ -36,9 +36,9 @@ def text_behind_prefix(rows: pa.RecordBatch) -> pa.RecordBatch:
     raw = rows.column(RAW)
     has_prefix = pa.array(schema_numbers(raw) != NO_NUMBER)
     text = pc.if_else(has_prefix, pc.binary_replace_slice(raw, 0, PREFIX_BYTES, b""), raw)
-    rows = as_text(rows.set_column(rows.schema.get_field_index(RAW), RAW, text))
+    rows = as_text(replaced(rows, RAW, text))
     reasons = pc.if_else(has_prefix, rows.column(BROKEN), NO_PREFIX)
-    return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, reasons)
+    return replaced(rows, BROKEN, reasons)
 
 
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"

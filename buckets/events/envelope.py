@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, RAW, TOMBSTONE, field_column
+from buckets.events.arrivals import BROKEN, RAW, TOMBSTONE, field_column, replaced
 from buckets.events.connect_schema import ConnectValues
 from buckets.events.csv_events import BYTE_ORDER_MARK
 from buckets.events.json_events import read_events, read_value
@@ -67,17 +67,13 @@ def read_opened(texts: pa.RecordBatch, opened: Sequence[Opened], schema: EventSc
         read = read_events(_with_text(texts, [one.envelope for one in opened], broken), of_envelope)
         for index, path in enumerate(of_envelope.field_names):
             rows = rows.append_column(f"{OF_ENVELOPE}{path}", read.column(field_column(index)))
-        rows = _replaced(rows, BROKEN, read.column(BROKEN))
-    return _replaced(rows, RAW, texts.column(RAW))
+        rows = replaced(rows, BROKEN, read.column(BROKEN))
+    return replaced(rows, RAW, texts.column(RAW))
 
 
 def _with_text(texts: pa.RecordBatch, written: Sequence[bytes], reasons: Sequence[str | None]) -> pa.RecordBatch:
-    rows = _replaced(texts, RAW, pa.array(written, pa.binary()).cast(pa.string()))
-    return _replaced(rows, BROKEN, pa.array(reasons, pa.string()))
-
-
-def _replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    return rows.set_column(rows.schema.get_field_index(name), name, column)
+    rows = replaced(texts, RAW, pa.array(written, pa.binary()).cast(pa.string()))
+    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
 
 
 _STRUCTURED = "application/cloudevents"
@@ -140,7 +136,7 @@ def read_binary_events(rows: pa.RecordBatch, schema: EventSchema, read: ReadFiel
     why = "ce_specversion: is missing, and in structured mode only JSON is read"
     others = zip(found.column(BROKEN).to_pylist(), is_binary.tolist(), is_null.tolist(), strict=True)
     reasons = [TOMBSTONE if null else reason if binary else why for reason, binary, null in others]
-    found = _replaced(found, BROKEN, pa.array(reasons, pa.string()))
+    found = replaced(found, BROKEN, pa.array(reasons, pa.string()))
     for path in dict.fromkeys(paths_in_envelope(schema).values()):
         found = found.append_column(f"{OF_ENVELOPE}{path}", pa.nulls(len(found), pa.string()))
     return _with_headers(found, is_binary, schema)
@@ -159,8 +155,8 @@ def _with_headers(rows: pa.RecordBatch, is_binary: Flags, schema: EventSchema) -
                 reasons[row] = reasons[row] or f"{name}: {reason}"
         column = f"{OF_ENVELOPE}{path}"
         there = rows.column(column).cast(pa.string())
-        rows = _replaced(rows, column, pc.if_else(pa.array(is_binary), text, there))
-    return _replaced(rows, BROKEN, pa.array(reasons, pa.string()))
+        rows = replaced(rows, column, pc.if_else(pa.array(is_binary), text, there))
+    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
 
 
 _SCHEMA, _PAYLOAD = "schema", "payload"

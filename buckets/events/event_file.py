@@ -21,9 +21,11 @@ from buckets.events.arrivals import (
     SOURCE_ORDER,
     MissingColumn,
     check_columns,
-    field_column,
+    declared_fields,
+    replaced,
     without_column,
 )
+from buckets.events.bad_rows import bad_source
 from buckets.events.csv_events import BYTE_ORDER_MARK, read_header, recoded_lines
 from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.field_paths import reachable
@@ -70,7 +72,7 @@ def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> Non
 
 def _other(path: Path, layout: str, records: str | None) -> BucketsError:
     wanted = f", or `records: {json.dumps(records)}` into the event schema" if records else ""
-    return BucketsError(f"events {path}: has {layout}; write one object a line{wanted}")
+    return bad_source(path, f"has {layout}; write one object a line{wanted}")
 
 
 def _first_value(path: Path) -> Any:
@@ -84,8 +86,12 @@ def _first_value(path: Path) -> Any:
 
 def _records(value: Any, schema: EventSchema) -> str | None:
     """Return the path of the only list of objects in an object that is no event itself, as `records` has it."""
-    if not isinstance(value, Fields) or _has_event(value, schema):
+    if not isinstance(value, Fields):
         return None
+    there = {name for name, _ in value}
+    for name in (schema.event_id, schema.event_time.field):
+        if name in there or name.split(".")[0].partition("[")[0] in there:
+            return None
     found = list(_lists(value, ()))
     names = found[0] if len(found) == 1 else ()
     if not names or not all(names) or any(set(".[") & set(name) for name in names):
@@ -101,13 +107,6 @@ def _lists(value: Fields, outer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield way
         elif isinstance(inside, Fields) and len(way) < _DEEPEST:
             yield from _lists(inside, way)
-
-
-def _has_event(value: Fields, schema: EventSchema) -> bool:
-    """Return whether an object has the id or the time of an event, or something in which it may lie."""
-    there = {name for name, _ in value}
-    names = (schema.event_id, schema.event_time.field)
-    return any(name in there or name.split(".")[0].partition("[")[0] in there for name in names)
 
 
 KINDS: dict[str, FileFormat] = {
@@ -144,11 +143,9 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
     """
     path = found_location(str(path))
     if path.is_dir():
-        message = f"events {path}: is a directory; name one .jsonl, .csv or .parquet file"
-        raise BucketsError(message)
+        raise bad_source(path, "is a directory; name one .jsonl, .csv or .parquet file")
     if not path.exists():
-        message = f"events {path}: no such file; check the path"
-        raise BucketsError(message)
+        raise bad_source(path, "no such file; check the path")
     kind = kind or file_kind(path)
     if kind is None:
         message = (
@@ -161,16 +158,14 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
     if kind == "parquet":
         parquet = check_parquet(path, schema)
         if not parquet.metadata.num_rows:
-            message = f"events {path}: is empty"
-            raise BucketsError(message)
+            raise bad_source(path, "is empty")
         return EventFile(
             path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema, path)
         )
     if kind == "csv":
         return _open_csv(path, schema)
     if next(_lines(path), None) is None:
-        message = f"events {path}: is empty"
-        raise BucketsError(message)
+        raise bad_source(path, "is empty")
     _check_utf8(path, "save it as UTF-8")
     check_layout(path, (line for _, line in _lines(path)), schema)
     first = next(_text_rows(EventFile(path, kind), without_made_id(schema), _LINES_LOOKED_AT))
@@ -185,12 +180,10 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
         with open_text(path) as file:
             fault = written.mark_fault(file.read(len(codecs.BOM_UTF8)))
         if fault is not None:
-            message = f"events {path}: {fault}"
-            raise BucketsError(message)
+            raise bad_source(path, f"{fault}")
     first = next(_lines(path, written), None)
     if first is None:
-        message = f"events {path}: is empty"
-        raise BucketsError(message)
+        raise bad_source(path, "is empty")
     if written.header:
         check_columns([*written.header, *folder_values(str(path))], schema, str(path))
         with contextlib.suppress(ValueError):
@@ -201,8 +194,7 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
     header = _header(path, *first, without_made_id(schema))
     check_columns([*header, *folder_values(str(path))], schema, str(path))
     if next(islice(_lines(path, written), 1, None), None) is None:
-        message = f"events {path}: has a header line and no events"
-        raise BucketsError(message)
+        raise bad_source(path, "has a header line and no events")
     return EventFile(path, "csv", header, _declared(header, schema, path), written)
 
 
@@ -248,8 +240,7 @@ def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[s
 def _check_utf8(path: Path, remedy: str) -> None:
     with open_text(path) as file:
         if is_utf16(file.read(2)):
-            message = f"events {path}: is UTF-16; {remedy}"
-            raise BucketsError(message)
+            raise bad_source(path, f"is UTF-16; {remedy}")
 
 
 def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozenset[str]:
@@ -260,7 +251,7 @@ def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozense
 def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> frozenset[str]:
     """Return the declared fields that lines or records near the top have, as they were read."""
     readable = without_made_id(schema)
-    columns = {name: read.column(field_column(index)) for index, name in enumerate(readable.field_names)}
+    columns = declared_fields(read, readable)
     there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
     names: dict[str, None] = {}
     for text in read.column(RAW).to_pylist():
@@ -302,8 +293,7 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
                     yield number, text
         except UnicodeError as error:
             reason = getattr(error, "reason", error)
-            message = f"events {path}: is not valid {csv.encoding_name} ({reason}); correct csv.encoding"
-            raise BucketsError(message) from None
+            raise bad_source(path, f"is not valid {csv.encoding_name} ({reason}); correct csv.encoding") from None
 
 
 def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
@@ -319,13 +309,9 @@ def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table
 def file_arrivals(
     file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS, say: Callable[[str], None] = lambda line: None
 ) -> Iterator[pa.RecordBatch]:
-    """Read a file as arrivals, without Spark.
+    """Read a file as arrivals, without Spark, in pieces of at most so many lines.
 
-    Args:
-        file: the file.
-        schema: the event schema.
-        batch_rows: the most lines of a piece.
-        say: told at the end what is to be known of the times, such as that they have no zone.
+    At the end `say` is told what is to be known of the times, such as that they have no zone.
 
     Raises:
         BucketsError: the file is damaged, or the times at the beginning are in another unit than the declared.
@@ -346,7 +332,7 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
             yield read
         else:
             name = pa.repeat(pa.scalar(file.path.name), len(read))
-            yield read.set_column(read.schema.get_field_index(SOURCE), SOURCE, name)
+            yield replaced(read, SOURCE, name)
 
 
 def _text_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:

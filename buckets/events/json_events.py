@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.arrivals import BROKEN, RAW, field_column, replaced
 from buckets.events.clock_times import Faults
 from buckets.events.conversion import A_LIST, NO_LIST, of_rows
 from buckets.events.csv_events import BYTE_ORDER_MARK
@@ -139,7 +139,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
         for row, fault in faults.items():
             reasons[row] = reasons[row] or f"{name}: {fault}"
         rows = rows.append_column(field_column(index), texts)
-    return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
+    return replaced(rows, BROKEN, pa.array(reasons, pa.string()))
 
 
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:

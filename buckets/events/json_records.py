@@ -5,7 +5,7 @@ digits that were written, and has its number in the list as its position.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, replaced
+from buckets.events.bad_rows import bad_source
 from buckets.events.csv_events import BYTE_ORDER_MARK, as_text
 from buckets.events.field_paths import Path, name_of, path_of
 from buckets.events.json_events import DEEPEST, Fields, has_plain_names, read_events, read_object
@@ -46,7 +46,9 @@ def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = 
     Raises:
         ValueError: it is no object, or one of them is given twice; says why.
     """
-    if _is_simple(text, names if once is None else once):
+    is_nowhere_twice = all(text.count(f'"{name}"'.encode()) <= 1 for name in (names if once is None else once))
+    is_shallow = text.count(b"[") + text.count(b"{") <= DEEPEST
+    if is_nowhere_twice and is_shallow and (b"\\" not in text or has_plain_names(text)):
         try:
             found = msgspec.structs.astuple(_decoder(names).decode(text))
         except (ValueError, RecursionError):
@@ -55,13 +57,6 @@ def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = 
             return [None if member in _NOTHING else member for member in map(bytes, found)]
     event = read_object(text.decode())
     return [_member(event, name, once is None or name in once) for name in names]
-
-
-def _is_simple(text: bytes, names: Sequence[str]) -> bool:
-    """Return whether no member can be given twice, nor the nesting be too deep."""
-    if any(text.count(f'"{name}"'.encode()) > 1 for name in names) or text.count(b"[") + text.count(b"{") > DEEPEST:
-        return False
-    return b"\\" not in text or has_plain_names(text)
 
 
 def _member(event: Fields, name: str, is_once: bool) -> bytes | None:
@@ -201,24 +196,18 @@ def check_records(path: FilePath, records: str) -> list[bytes]:
     """
     texts, reason = read_records(path, records)
     if reason is not None:
-        message = f"events {path}: {reason}; the event schema has `records: {json.dumps(records)}`"
-        raise BucketsError(message)
+        raise bad_source(path, f"{reason}; the event schema has `records: {json.dumps(records)}`")
     if not texts:
-        message = f"events {path}: is empty"
-        raise BucketsError(message)
+        raise bad_source(path, "is empty")
     return texts
 
 
 def record_arrivals(
     path: FilePath, order: int, schema: EventSchema, batch_rows: int = MOST_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Read the records of a file as arrivals; where the file is broken as a whole, it is one of them.
+    """Read the records of a file as arrivals, in pieces; where the file is broken as a whole, it is one of them.
 
-    Args:
-        path: the file.
-        order: what orders files, as when they were modified.
-        schema: the event schema, which says where records are.
-        batch_rows: how many of them come in one piece, at most.
+    `order` orders files, as when they were modified.
 
     Raises:
         BucketsError: the file cannot be read.
@@ -228,7 +217,7 @@ def record_arrivals(
     for start in range(0, len(texts), batch_rows):
         lines = _numbered(texts[start : start + batch_rows], start, path, order)
         if reason is not None:
-            lines = lines.set_column(lines.schema.get_field_index(BROKEN), BROKEN, pa.array([reason]))
+            lines = replaced(lines, BROKEN, pa.array([reason]))
         yield with_folder_values(read_events(lines, schema), schema, schema.field_names)
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.arrivals import BROKEN, INGESTED, POSITION, SOURCE, field_column
+from buckets.events.arrivals import BROKEN, INGESTED, POSITION, SOURCE, declared_fields, field_column, with_declared
 from buckets.events.clock_times import Faults, unit_fault
 from buckets.events.conversion import COUNTED, MISFITS, SKIPPED, TIMES, TWICE, WITHOUT_ZONE, event_times
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_HEADERS, OF_KEY, EventId, EventSchema, EventTime
@@ -109,19 +109,16 @@ def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordB
     beside = schema.beside_value
     if not beside:
         return rows
-    of_value = value_schema(schema).field_names
-    fields = {name: rows.column(field_column(index)) for index, name in enumerate(of_value)}
+    fields = declared_fields(rows, value_schema(schema))
     faults: Faults = {}
     for name, origin in beside.items():
         fields[name], faulty = _field(rows, origin)
         for row, reason in faulty.items():
             faults.setdefault(row, f"{name}: {reason}")
-    unwanted = {KEY, HEADERS, STAMPED, *beside.values(), *map(field_column, range(len(of_value)))}
-    columns = {name: rows.column(name) for name in rows.schema.names if name not in unwanted}
-    if faults:
-        reasons = rows.column(BROKEN).to_pylist()
-        columns[BROKEN] = pa.array([reason or faults.get(row) for row, reason in enumerate(reasons)], pa.string())
-    return pa.record_batch(columns | {field_column(at): fields[name] for at, name in enumerate(schema.field_names)})
+    broken = enumerate(rows.column(BROKEN).to_pylist())
+    reasons = [reason or faults.get(row) for row, reason in broken] if faults else None
+    unwanted = {KEY, HEADERS, STAMPED, *beside.values()}.intersection(rows.schema.names)
+    return with_declared(rows.drop_columns(list(unwanted)), fields, schema, reasons)
 
 
 def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
@@ -190,20 +187,14 @@ def with_made_ids(
 
 
 def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) -> pa.RecordBatch:
-    read = without_made_id(schema).field_names
-    fields = {name: rows.column(field_column(index)) for index, name in enumerate(read)}
+    fields = declared_fields(rows, without_made_id(schema))
     if schema.identity.row:
         ids = _row_ids(rows, folder)
     else:
         parts = [_with_lengths(_text(fields[name], name, schema)) for name in schema.identity.hash]
         texts = pc.binary_join_element_wise(*parts, "").to_pylist()
         ids = pa.array([blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest() for text in texts])
-    of_fields = set(map(field_column, range(len(read))))
-    others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
-    fields[schema.event_id] = ids
-    return pa.record_batch(
-        others | {field_column(index): fields[name] for index, name in enumerate(schema.field_names)}
-    )
+    return with_declared(rows, fields | {schema.event_id: ids}, schema)
 
 
 def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:

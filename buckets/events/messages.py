@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from buckets.events.arrivals import JUDGED, RAW, SOURCE
+from buckets.events.arrivals import JUDGED, RAW, SOURCE, replaced
 from buckets.events.csv_events import as_text
 from buckets.events.debezium import read_changes, read_json_changes
 from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema, text_behind_prefix
@@ -184,4 +184,4 @@ def _with_judged(rows: pa.RecordBatch, unjudged: Sequence[str]) -> pa.RecordBatc
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Replace missing values by empty ones."""
-    return rows.set_column(rows.schema.get_field_index(RAW), RAW, rows.column(RAW).fill_null(b""))
+    return replaced(rows, RAW, rows.column(RAW).fill_null(b""))

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError, first_line
-from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column, replaced
+from buckets.events.bad_rows import bad_source
 from buckets.events.field_paths import containers, outer_name, reachable, read_column, type_of
 from buckets.events.message_fields import told, with_made_ids, without_made_id
 from buckets.events.schema import EventSchema
@@ -56,7 +57,7 @@ def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Colle
             column = field_column(index)
             values = pa.array([values.get(name) for values in given], pa.string()).take(source.indices)
             whole = pc.coalesce(rows.column(column), values)
-            rows = rows.set_column(rows.schema.get_field_index(column), column, whole)
+            rows = replaced(rows, column, whole)
     return rows
 
 
@@ -120,15 +121,14 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         file = pq.ParquetFile(as_input(path), coerce_int96_timestamp_unit="us")
         names = file.schema_arrow.names
     except FileNotFoundError:
-        message = f"events {path}: was listed and is gone; none of its rows are read: put it back and start again"
-        raise BucketsError(message) from None
+        raise bad_source(
+            path, "was listed and is gone; none of its rows are read: put it back and start again"
+        ) from None
     except (OSError, pa.ArrowException) as error:
-        message = f"events {path}: is no Parquet file ({first_line(error)}); {_REMEDY}"
-        raise BucketsError(message) from None
+        raise bad_source(path, f"is no Parquet file ({first_line(error)}); {_REMEDY}") from None
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = f"events {path}: has two columns {twice[0]!r}; each needs a name of its own"
-        raise BucketsError(message)
+        raise bad_source(path, f"has two columns {twice[0]!r}; each needs a name of its own")
     return file
 
 
@@ -171,12 +171,11 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
         for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
             for name in instants & set(piece.schema.names):
                 moments = piece.column(name).cast(pa.timestamp("us", "UTC"))
-                piece = piece.set_column(piece.schema.get_field_index(name), name, moments)
+                piece = replaced(piece, name, moments)
             yield plain_columns(piece, names)
             row += len(piece)
     except (OSError, pa.ArrowException) as error:
-        message = f"events {path}: cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}"
-        raise BucketsError(message) from None
+        raise bad_source(path, f"cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}") from None
 
 
 def _instants(file: pq.ParquetFile) -> frozenset[str]:
@@ -303,8 +302,7 @@ def plain_table_arrivals(table: pa.Table, schema: EventSchema, name: str = SOURC
     check_columns(reachable(readable.field_names, table.schema), schema, SOURCE_NAME)
     twice = next((name for name in readable.field_names if names.count(name) > 1), None)
     if twice is not None:
-        message = f"events {SOURCE_NAME}: has two columns {twice!r}; each needs a name of its own"
-        raise BucketsError(message)
+        raise bad_source(SOURCE_NAME, f"has two columns {twice!r}; each needs a name of its own")
     yield from with_made_ids(_pieces(table, readable, name), schema)
 
 
