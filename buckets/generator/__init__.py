@@ -1,8 +1,7 @@
 """A seeded generator of payment streams with planted fraud, for the demo, the tests and the benchmarks.
 
-The story in four steps, one module each: `background` draws everyday payments, `fraud` plants cases whose
-truth is known, `disorder` decides in which order the lines arrive, `writer` puts them into files, the truth
-beside them. `recall` compares alerts with the truth. Nothing here knows rules or the engine.
+`transactions` draws everyday payments and compares alerts with the truth, `fraud` plants cases whose truth is known,
+`stream` decides in which order the lines arrive, and writes them into files. Nothing here knows rules or the engine.
 """
 
 from buckets.generator.settings import GeneratorSettings

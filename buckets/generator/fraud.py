@@ -91,11 +91,6 @@ class Scene:
         weight = self.population.beneficiary_weight[self.cast.shops]
         return self.rng.choice(self.cast.shops, size=count, p=weight / weight.sum())
 
-    def card_is_free(self, card: int, start_ms: int, end_ms: int) -> bool:
-        """Return whether nothing is paid with the card in `[start_ms, end_ms)`."""
-        time_ms = self.background.event_time_ms[self.background.card == card]
-        return not bool(np.any((time_ms >= start_ms) & (time_ms < end_ms)))
-
 
 STRUCTURING_LIMIT_CENTS = 20_000_000
 CARD_TESTING_COUNT = 12
@@ -192,9 +187,10 @@ def _five_in_five(scene: Scene, case: int) -> Draft:
     """
     payer = int(scene.cast.hurried[case])
     card = scene.card_of(payer)
+    paid_ms = scene.background.event_time_ms[scene.background.card == card]
     for _ in range(_TRIES_FOR_A_FREE_CARD):
         minute_ms = (scene.start_ms(12 * MINUTE_MS) // MINUTE_MS + 6) * MINUTE_MS
-        if scene.card_is_free(card, minute_ms - 6 * MINUTE_MS, minute_ms + 11 * MINUTE_MS):
+        if not np.any((paid_ms >= minute_ms - 6 * MINUTE_MS) & (paid_ms < minute_ms + 11 * MINUTE_MS)):
             break
     first_ms = minute_ms - int(scene.rng.integers(200, 5_000))
     fifth_ms = first_ms + 5 * MINUTE_MS - int(scene.rng.integers(1_000, 15_000))

@@ -108,7 +108,7 @@ class GeneratorSettings:
 Form = Literal["folder", "jsonl", "csv", "parquet"]
 _FORM_BY_ENDING: dict[str, Form] = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 _MISTAKEN_ENDINGS = (".json", ".ndjson", ".txt", ".gz")
-_OWN_FILE = re.compile(r"transactions-\d{5,}\.jsonl|\.transactions-\d{5,}\.jsonl\.part")
+OWN_FILE = re.compile(r"transactions-\d{5,}\.jsonl|\.transactions-\d{5,}\.jsonl\.part")
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,6 @@ class Destination:
     def file(self, number: int) -> Path:
         """Return a numbered file of the folder."""
         return self.path / f"transactions-{number:05d}.jsonl"
-
-    def stale_files(self) -> list[Path]:
-        """Return the files of an earlier stream in the folder."""
-        if self.form != "folder" or not self.path.exists():
-            return []
-        return sorted(entry for entry in self.path.iterdir() if _OWN_FILE.fullmatch(entry.name))
 
 
 def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
@@ -164,7 +158,7 @@ def _checked(out: Path, malformed: bool, overwrite: bool) -> tuple[str, Destinat
     target = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
     entries = list(path.iterdir()) if path.is_dir() else []
     taken = bool(entries) if path.is_dir() else path.exists() and path.stat().st_size > 0
-    foreign = sorted(entry.name for entry in entries if not _OWN_FILE.fullmatch(entry.name))
+    foreign = sorted(entry.name for entry in entries if not OWN_FILE.fullmatch(entry.name))
     fault = ""
     if form == "folder" and ending in _MISTAKEN_ENDINGS:
         fault = f"{ending} is not written; use .jsonl, .csv or .parquet, or name a folder"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from buckets.errors import BucketsError
 from buckets.generator.fraud import draw_cases
-from buckets.generator.settings import Destination, GeneratorSettings, destination
+from buckets.generator.settings import OWN_FILE, Destination, GeneratorSettings, destination
 from buckets.generator.transactions import (
     FIELD_NAMES,
     PAYMENT_TYPES,
@@ -61,10 +61,10 @@ def disorder(
     late_row, delay_ms = _draw_late(rng, settings, events, planted)
     taken = planted.copy()
     taken[late_row] = True
-    others = rng.permutation(np.flatnonzero(~taken))
+    on_time = rng.permutation(np.flatnonzero(~taken))
     repeats = round(settings.duplicate_rate * len(events))
     twins = round(settings.collision_rate * len(events))
-    repeat_row, twin_row = others[:repeats], others[repeats : repeats + twins]
+    repeat_row, twin_row = on_time[:repeats], on_time[repeats : repeats + twins]
 
     arrival_ms = events.event_time_ms.copy()
     arrival_ms[late_row] += delay_ms
@@ -72,15 +72,14 @@ def disorder(
     original = np.concatenate([np.arange(len(events)), twin_row, repeat_row])
     at_ms = np.concatenate([arrival_ms, arrival_ms[twin_row], again_ms])
     copies = np.repeat([0, 1, 2], [len(events), len(twin_row), len(repeat_row)])
-    rows = concatenate([events, _twins(rng, events.take(twin_row), len(events)), events.take(repeat_row)])
+    # Twins are other transactions with the same payer, beneficiary, card and time.
+    twins_of = events.take(twin_row)
+    cents = np.rint(twins_of.amount_cents * rng.uniform(0.5, 1.5, len(twins_of))).astype(np.int64)
+    numbers = len(events) + np.arange(len(twins_of))
+    others = replace(twins_of, number=numbers, amount_cents=np.maximum(cents, 1))
+    rows = concatenate([events, others, events.take(repeat_row)])
     counts = DisorderCounts(len(late_row), len(repeat_row), len(twin_row), 0)
     return rows.take(np.lexsort((copies, original, at_ms))), counts
-
-
-def _twins(rng: np.random.Generator, events: Transactions, first_number: int) -> Transactions:
-    """Make other transactions with the same payer, beneficiary, card and time, numbered from `first_number`."""
-    cents = np.rint(events.amount_cents * rng.uniform(0.5, 1.5, len(events))).astype(np.int64)
-    return replace(events, number=first_number + np.arange(len(events)), amount_cents=np.maximum(cents, 1))
 
 
 def _draw_late(
@@ -124,7 +123,6 @@ def _next_gap_ms(events: Transactions, key: Integers, late: Flags) -> Integers:
 
 
 ROWS_AT_ONCE = 50_000
-CSV_HEADER = ",".join(FIELD_NAMES)
 _QUOTED = (f'"{name}":{{}}' if name == "eventTime" else f'"{name}":"{{}}"' for name in FIELD_NAMES)
 _JSON = "{{" + ",".join(_QUOTED) + "}}"
 _CSV = ",".join("{}" for _ in FIELD_NAMES)
@@ -154,11 +152,6 @@ def json_lines(transactions: Transactions) -> Iterator[str]:
 def json_line(transactions: Transactions, row: int) -> str:
     """Write one transaction as JSON."""
     return next(json_lines(transactions.take(slice(row, row + 1))))
-
-
-def csv_lines(transactions: Transactions) -> Iterator[str]:
-    """Write each transaction as CSV, without the header."""
-    return (_CSV.format(*row) for row in _rows(transactions))
 
 
 _AMOUNT = pa.decimal128(18, 2)
@@ -268,7 +261,10 @@ def generate(settings: GeneratorSettings) -> Stream:
         settings=settings,
         transactions=arrivals,
         malformed=draw_malformed(breaking, arrivals, broken, settings.transactions + counts.collisions),
-        truth=_truth(drafts, events, case_of, settings.fraud_cases),
+        truth=tuple(
+            draft.numbered(index % settings.fraud_cases + 1, events.number[case_of == index])
+            for index, draft in enumerate(drafts)
+        ),
         counts=replace(counts, malformed=broken),
     )
 
@@ -285,12 +281,6 @@ def _by_time(background: Transactions, drafts: tuple[Draft, ...]) -> tuple[Trans
     events = concatenate([everyday, *planted])
     order = np.argsort(events.event_time_ms, kind="stable")
     return replace(events.take(order), number=np.arange(len(order))), case_of[order]
-
-
-def _truth(drafts: tuple[Draft, ...], events: Transactions, case_of: Integers, cases: int) -> tuple[PlantedCase, ...]:
-    return tuple(
-        draft.numbered(index % cases + 1, events.number[case_of == index]) for index, draft in enumerate(drafts)
-    )
 
 
 LINES_BETWEEN_REPORTS = 10_000
@@ -317,8 +307,16 @@ def write(stream: Stream, out_path: Path, progress: OnLines | None = None, overw
     try:
         target.path.parent.mkdir(parents=True, exist_ok=True)
         target.truth.unlink(missing_ok=True)
-        write_stream = _write_folder if target.form == "folder" else _write_one
-        files = write_stream(stream, target, report)
+        files: tuple[Path, ...] = (target.path,)
+        if target.form == "folder":
+            files = _write_folder(stream, target, report)
+        elif target.form == "parquet":
+            _write_parquet(stream, target.path, report)
+        elif target.form == "csv":
+            lines = (_CSV.format(*row) for row in _rows(stream.transactions))
+            _write_lines(target.path, chain([",".join(FIELD_NAMES)], _counted(lines, report)))
+        else:
+            _write_lines(target.path, _counted(stream.json_lines(), report))
         _write_lines(target.truth, (case.to_json() for case in stream.truth))
     except OSError as error:
         message = f"output {out_path}: cannot be written: {error.strerror or error}; choose another path"
@@ -328,8 +326,9 @@ def write(stream: Stream, out_path: Path, progress: OnLines | None = None, overw
 
 def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple[Path, ...]:
     target.path.mkdir(exist_ok=True)
-    for stale in target.stale_files():
-        stale.unlink()
+    for entry in target.path.iterdir():
+        if OWN_FILE.fullmatch(entry.name):
+            entry.unlink()
     lines = _counted(stream.json_lines(), report)
     rows_per_file = stream.settings.rows_per_file
     files = tuple(target.file(number) for number in range(-(-stream.line_count // rows_per_file)))
@@ -337,16 +336,6 @@ def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple
     for number, path in enumerate(files):
         _write_lines(path, islice(lines, rows_per_file), first_seconds + number)
     return files
-
-
-def _write_one(stream: Stream, target: Destination, report: OnLines) -> tuple[Path, ...]:
-    if target.form == "parquet":
-        _write_parquet(stream, target.path, report)
-    elif target.form == "csv":
-        _write_lines(target.path, chain([CSV_HEADER], _counted(csv_lines(stream.transactions), report)))
-    else:
-        _write_lines(target.path, _counted(stream.json_lines(), report))
-    return (target.path,)
 
 
 def _counted(lines: Iterator[str], report: OnLines) -> Iterator[str]:
@@ -359,12 +348,8 @@ def _counted(lines: Iterator[str], report: OnLines) -> Iterator[str]:
     report(count)
 
 
-def _part_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
-
-
 def _write_lines(path: Path, lines: Iterable[str], modified_seconds: int | None = None) -> None:
-    part = _part_of(path)
+    part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
     if modified_seconds is not None:
@@ -373,7 +358,7 @@ def _write_lines(path: Path, lines: Iterable[str], modified_seconds: int | None 
 
 
 def _write_parquet(stream: Stream, path: Path, report: OnLines) -> None:
-    part = _part_of(path)
+    part = path.with_name(f".{path.name}.part")
     count = len(stream.transactions)
     with pq.ParquetWriter(part, ARROW_SCHEMA) as file:
         for start in range(0, count, ROWS_AT_ONCE):

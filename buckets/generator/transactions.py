@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,7 @@ from buckets.duration import DAY_MS, HOUR_MS
 from buckets.generator.settings import GeneratorSettings
 
 Integers = NDArray[np.int64]
-FIELD_NAMES = (
-    "transactionId",
-    "eventTime",
-    "payerId",
-    "beneficiaryId",
-    "cardId",
-    "paymentType",
-    "paymentAmount",
-)
+FIELD_NAMES = ("transactionId", "eventTime", "payerId", "beneficiaryId", "cardId", "paymentType", "paymentAmount")
 PAYMENT_TYPES = ("CSH", "CRD")
 CASH, CARD = 0, 1
 
@@ -137,8 +129,7 @@ class Draft:
         )
 
 
-@dataclass(frozen=True)
-class PatternRecall:
+class PatternRecall(NamedTuple):
     """How one planted pattern fared."""
 
     pattern: str  # its name
@@ -337,7 +328,9 @@ def _draw_everyday(
     time_ms = draw_times_ms(rng, leaders, settings.start_ms, settings.end_ms)
     spree_ms = np.minimum(time_ms[followers_of] + delay_ms, settings.end_ms - 1)
     payer = np.concatenate([payer, payer[followers_of]])
-    beneficiary = _draw_beneficiaries(rng, population, payer)
+    anyone = rng.choice(len(population.beneficiary_weight), size=count, p=population.beneficiary_weight)
+    favourite = population.favourites[payer, rng.integers(0, population.favourites.shape[1], count)]
+    beneficiary = np.where(rng.random(count) < _FAVOURITE_SHARE, favourite, anyone)
     payment_type = np.where(rng.random(count) < _CASH_SHARE, CASH, CARD)
     return Transactions(
         number=np.zeros(count, np.int64),
@@ -359,13 +352,6 @@ def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, I
     through_ms = np.cumsum(gap_ms)
     before_ms = np.concatenate([[0], through_ms])[np.cumsum(lengths) - lengths]
     return leaders, np.repeat(first, lengths), through_ms - np.repeat(before_ms, lengths)
-
-
-def _draw_beneficiaries(rng: np.random.Generator, population: Population, payer: Integers) -> Integers:
-    count = len(payer)
-    anyone = rng.choice(len(population.beneficiary_weight), size=count, p=population.beneficiary_weight)
-    favourite = population.favourites[payer, rng.integers(0, population.favourites.shape[1], count)]
-    return np.where(rng.random(count) < _FAVOURITE_SHARE, favourite, anyone)
 
 
 def _draw_amounts(
