@@ -68,7 +68,7 @@ def size(
         keys=read_option("--keys", "", lambda _: parse_keys(keys)),
         text_bytes=text_bytes,
         cores=cores,
-        machine=_this_machine(),
+        machine=Machine(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
     )
     job = load_job(conf)
     if rules is not None:
@@ -88,10 +88,6 @@ def _with_rules(conf: Path, job: Job, path: Path) -> Job:
     for check in chain(group_checks(conf, settings, schema, rules), rule_checks(conf, settings, schema, rules)):
         check()
     return job.model_copy(update={"settings": settings, "rules": rules})
-
-
-def _this_machine() -> Machine:
-    return Machine(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _needs(found: Forecast) -> list[tuple[str, str]]:

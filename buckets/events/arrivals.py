@@ -263,11 +263,7 @@ def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> 
 def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[str, Any]) -> str:
     """Write one event as JSON: its declared fields, time in ms, measures as decimal strings.
 
-    Args:
-        schema: the event schema.
-        event_id: the event's id.
-        time_ms: the event's time.
-        fields: attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
+    `fields` has attributes and arrays in their type, and measures as scaled integers; those not at hand are left out.
     """
     shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
     for name, value in fields.items():

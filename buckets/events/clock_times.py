@@ -236,10 +236,7 @@ _1971_MS = parse_moment_ms("1971-01-01")
 def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
     """Return the unit in which numbers would be plausible times; None if there is none but the one they were read in.
 
-    Args:
-        low_ms: the least time that was read, in ms since the epoch.
-        high_ms: the greatest.
-        unit: the one in which they were read.
+    `low_ms` and `high_ms` are the least and the greatest time as they were read in `unit`, in ms since the epoch.
     """
     first_ms, end_ms = _PLAUSIBLE_MS
     for other, per_second in PER_SECOND.items():
@@ -250,22 +247,12 @@ def fitting_unit(low_ms: int, high_ms: int, unit: str) -> str | None:
 
 
 def unit_fault(low_ms: int, high_ms: int, times: int, unit: str) -> str | None:
-    """Say that times are all in 1970 and would not be in another unit, and what to do; None if they are right.
-
-    Args:
-        low_ms: the least of them, in ms since the epoch.
-        high_ms: the greatest.
-        times: how many there are.
-        unit: the one in which they were read.
-    """
+    """Say that so many times, read in a unit, are all in 1970 and would not be in another; None if they are right."""
     fitting = fitting_unit(low_ms, high_ms, unit) if 0 <= low_ms <= high_ms < _1971_MS else None
     if fitting is None:
         return None
     begin, end = (time_text(_in_other(time_ms, unit, PER_SECOND[fitting])) for time_ms in (low_ms, high_ms))
-    which, there = (
-        f"all {times:,} times are",
-        f"they are {begin}" if begin == end else f"they are from {begin} to {end}",
-    )
+    which, there = f"all {times:,} times are", f"they are {begin if begin == end else f'from {begin} to {end}'}"
     if times == 1:
         which, there = "the only time is", f"it is {begin}"
     return (

@@ -67,11 +67,7 @@ class ConnectValues:
         self._known: dict[bytes, tuple[dict[Path, Convert], dict[str, str]]] = {}
 
     def written(self, text: bytes, connect: bytes | None) -> bytes:
-        """Return an object with its fields written out.
-
-        Args:
-            text: the object, in JSON.
-            connect: the schema of the message, in JSON; None where it has none.
+        """Return an object in JSON with its fields written out, by the schema of the message if it has one.
 
         Raises:
             ValueError: a value is none of its type, or may be digits or bytes; says which field and what to do.
@@ -133,14 +129,9 @@ def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Conv
     if kind.get("type") != "bytes":
         return None
     if meaning == _DECIMAL:
-        return partial(_decimal_text, _scale_of(kind))
+        parameters = kind.get("parameters")
+        return partial(_decimal_text, _integer(parameters.get("scale")) if isinstance(parameters, dict) else None)
     return None if schema.holds_text(name) else _refuse_bytes
-
-
-def _scale_of(kind: Mapping[str, Any]) -> int | None:
-    """Return the digits behind the point of a decimal; None where its schema does not say them."""
-    parameters = kind.get("parameters")
-    return _integer(parameters.get("scale")) if isinstance(parameters, dict) else None
 
 
 def _integer(value: Any) -> int | None:

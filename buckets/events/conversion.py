@@ -5,6 +5,7 @@ once if all of it fits; only otherwise are its rows converted one by one. Nulls 
 be null is decided elsewhere.
 """
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -222,15 +223,18 @@ def _whole_floats(column: pa.Array) -> tuple[pa.Array, Faults]:
     values = pc.cast(column, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):  # NaN of some bits
         is_exact = (np.abs(values) < most) & (values == np.trunc(values))
-    faults = {int(row): _fault_of_float(float(values[row]), most) for row in np.flatnonzero(~is_exact)}
+    faults = {}
+    for row in np.flatnonzero(~is_exact).tolist():
+        value = float(values[row])
+        is_large = math.isfinite(value) and abs(value) >= most
+        what = (
+            f"of {most:,} or more, whose last digits are lost"
+            if is_large
+            else "and no whole number, as a text or a long must be"
+        )
+        faults[row] = f"{value!r} is floating point {what}; write text or integers"
     missing = column.is_null().to_numpy(zero_copy_only=False) | ~is_exact
     return pa.array(np.where(is_exact, values, 0).astype(np.int64), mask=missing), faults
-
-
-def _fault_of_float(value: float, most: int) -> str:
-    if math.isfinite(value) and abs(value) >= most:
-        return f"{value!r} is floating point of {most:,} or more, whose last digits are lost; write text or integers"
-    return f"{value!r} is floating point and no whole number, as a text or a long must be; write text or integers"
 
 
 def _boolean(text: str) -> bool:
@@ -269,7 +273,8 @@ def arrays(column: pa.Array, kind: AttributeType) -> tuple[pa.ListArray, Faults]
     """Convert lists, or text that is a list in JSON, into lists of values of a declared type."""
     faults: Faults = {}
     if _is_text(column) and column.null_count < len(column):
-        column, faults = _lists_in_json(column)
+        values, faults = _each(column.to_pylist(), _list_in_json, None)
+        column = pa.array(values, pa.list_(pa.string()))
     elif element_type(column.type) is None:
         faults = _of_all(column, NO_LIST)
         column = pa.nulls(len(column), pa.list_(ARROW_TYPES[kind]))
@@ -294,12 +299,6 @@ def of_rows(of_elements: Faults, lengths: Int64s) -> Faults:
         number = at - int(ends[row] - lengths[row]) + 1
         faults.setdefault(row, f"element {number:,}: {of_elements[at]}")
     return faults
-
-
-def _lists_in_json(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """Read lists that are written in JSON, their elements as text."""
-    values, faults = _each(column.to_pylist(), _list_in_json, None)
-    return pa.array(values, pa.list_(pa.string())), faults
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -368,7 +367,8 @@ def event_times(column: pa.Array, declared: EventTime) -> EventTimes:
         texts, unreadable = _as_text(column)
         ms, is_local, faults = read_texts(pc.cast(texts, pa.string()), declared.format)
         for row, fault in faults.items() if declared.format is None else ():
-            faults[row] = fault + _unit_of(texts[row].as_py())
+            with contextlib.suppress(ValueError):  # A number where a text is wanted
+                faults[row] = fault + unit_hint(_ms_of_number(texts[row].as_py(), "ms"), "iso8601")
         times = _on_clock(ms, faults | unreadable, is_local if is_local.any() else None, declared.zone)
     else:
         times = _counted(column, declared.unit)
@@ -415,14 +415,6 @@ def _ms_of_number(text: str, unit: str) -> int:
         raise ValueError(message)
     time_ms, whole = number.scaled(_PLACES[unit])
     return time_ms if whole or not number.negative else time_ms - 1
-
-
-def _unit_of(text: str) -> str:
-    """Say which unit a number has that stands where a text is wanted; nothing of another text."""
-    try:
-        return unit_hint(_ms_of_number(text, "ms"), "iso8601")
-    except ValueError:
-        return ""
 
 
 def _integers(column: pa.Array) -> Int64s:

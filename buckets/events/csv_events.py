@@ -308,9 +308,6 @@ def read_events(
         batches: the lines of whole files, in their order, as `text_lines` makes them.
         schema: the event schema.
         header: the names of the fields, where the header line is not among the lines and the schema does not say them.
-
-    Yields:
-        The records with the declared fields as columns of text, and `broken` for each line that is no record.
     """
     headers: dict[str, _Header] = {}
     for rows in batches:

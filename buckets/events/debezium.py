@@ -125,11 +125,8 @@ def read_json_changes(
 ) -> pa.RecordBatch:
     """Read changes in JSON, as `envelope.read_opened` does.
 
-    Args:
-        texts: messages with `raw` (text), and `broken` where it cannot be read.
-        is_null: bool `(rows,)`, which are tombstones.
-        schema: the event schema.
-        digits: whether a text in a field of numbers is known to be digits where no schema says what it is.
+    `is_null` says which messages are tombstones, and `digits` whether a text in a field of numbers is known to be
+    digits where no schema says what it is.
     """
     names = {name: name for name in value_schema(schema).field_names}
     of_row = ConnectValues((AFTER[:-1],), names, schema, digits)

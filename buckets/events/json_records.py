@@ -38,10 +38,7 @@ def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
 def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
     """Return the JSON of members of an object; None for those that are missing or null.
 
-    Args:
-        text: the object.
-        names: of the members.
-        once: those that may be there only once; None for all. Of another one the last may be returned.
+    Members of `once`, or all, may be there only once; of another one the last may be returned.
 
     Raises:
         ValueError: it is no object, or one of them is given twice; says why.
@@ -91,9 +88,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def split_records(content: bytes, records: str) -> list[bytes]:
     """Return the texts of the records of a file.
 
-    Args:
-        content: of the file.
-        records: where its list is, as event schemas say it: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
+    `records` says where its list is, as in event schemas: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
 
     Raises:
         ValueError: it is not JSON, or has no such list; says why.

@@ -96,15 +96,10 @@ def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collect
 
 
 def with_message_fields(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
-    """Put the fields beside the value to those of the value.
+    """Put the fields beside the value to those of the value, and leave the columns out that they were taken from.
 
-    Args:
-        rows: with the fields of `value_schema`, `broken`, the columns of `columns_beside_value`, and what lies in
-            envelopes and in keys that are written in a format as columns that are called like their origins.
-        schema: the event schema.
-
-    Returns:
-        The rows with all declared fields, without those columns.
+    These are the columns of `columns_beside_value`, and for what lies in envelopes and in keys that are written in a
+    format columns that are called like their origins.
     """
     beside = schema.beside_value
     if not beside:
@@ -260,11 +255,7 @@ def clock_lines(counts: Mapping[str, int], declared: EventTime) -> Iterator[tupl
 def wrong_unit(counts: Mapping[str, int], low_ms: int, high_ms: int, declared: EventTime) -> str | None:
     """Say that times are in another unit than the declared; None if they are not, or `earliest` says they are right.
 
-    Args:
-        counts: of these times, as `EventTimes.counts` counts them.
-        low_ms: the least of them, in ms since the epoch.
-        high_ms: the greatest.
-        declared: the time of the event schema.
+    `low_ms` and `high_ms` are the least and the greatest of the times that `EventTimes.counts` has counted.
     """
     if declared.has_earliest or not counts.get(COUNTED):
         return None

@@ -220,13 +220,9 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
-    """Read a file as arrivals.
+    """Read a file as arrivals; `modified_ms` orders files.
 
-    Args:
-        path: the file.
-        modified_ms: when it was modified, in ms since the epoch, which orders files.
-        schema: the event schema.
-        arrival: the column that orders rows, if one does; a row without a value in it is broken.
+    If a column orders rows, the `arrival` column, a row without a value in it is broken.
 
     Raises:
         BucketsError: as `field_batches`.
@@ -253,16 +249,7 @@ def as_arrivals(
     numbers: pa.Array,
     broken: pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Bring rows of one file into the form of `buckets.events.arrivals`.
-
-    Args:
-        rows: the declared fields, by name.
-        schema: the event schema.
-        source: the file.
-        order: Arrow int64, what orders rows of other files.
-        numbers: Arrow int64, of the rows in the file.
-        broken: Arrow string, why a row is no event, where that is known already.
-    """
+    """Bring rows of one file, with the declared fields by name, into the form of `buckets.events.arrivals`."""
     columns = {
         SOURCE: pa.repeat(pa.scalar(source), len(rows)),
         SOURCE_ORDER: order,

@@ -133,11 +133,7 @@ def text_suffix(path: Path) -> str:
 
 @contextmanager
 def open_text(path: Path, remedy: str = _REMEDY) -> Iterator[IO[bytes]]:
-    """Open a text file to read it.
-
-    Args:
-        path: the file; the ending of its name says how it is compressed.
-        remedy: what to do about a file that cannot be read.
+    """Open a text file, which may be compressed as the ending of its name says; `remedy` is for one that is unreadable.
 
     Raises:
         BucketsError: it cannot be read, from its beginning or further down.

@@ -111,11 +111,7 @@ def list_column(
 ) -> tuple[pa.Array, Faults]:
     """Return the column of an array, and what is wrong with it.
 
-    Args:
-        name: of the declared array.
-        lists: of values; None where there is none.
-        read: returns elements, of all lists one after the other, as a column, and what is wrong with them.
-        schema: the event schema.
+    `read` returns the elements of all lists, one after the other, as a column, and what is wrong with them.
     """
     counts = np.array([0 if elements is None else len(elements) for elements in lists], np.int64)
     faults = {

@@ -232,12 +232,15 @@ def _limits(found: Forecast) -> list[Capacity]:
     shared = {name: cost for name, cost in cpu.items() if name != IN_A_ROW}
     written = batch.amounts.costs(constants.put_bytes)
     limits = [
-        Capacity("cores", found.cores, cluster.cores, _largest(cpu)),
-        Capacity("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, _largest(shared)),
+        Capacity("cores", found.cores, cluster.cores, max(cpu, key=cpu.__getitem__)),
+        Capacity("tasks", sum(shared.values()) / _US / period_s / SPARE, slots, max(shared, key=shared.__getitem__)),
         Capacity("driver", batch.in_a_row_s / period_s, 1.0, IN_A_ROW),
-        Capacity("time", batch.duration_s(slots), period_s, _largest(cpu)),
+        Capacity("time", batch.duration_s(slots), period_s, max(cpu, key=cpu.__getitem__)),
         Capacity(
-            "disk", sum(written.values()) / period_s, constants.disk_bytes_s * cluster.machines, _largest(written)
+            "disk",
+            sum(written.values()) / period_s,
+            constants.disk_bytes_s * cluster.machines,
+            max(written, key=written.__getitem__),
         ),
     ]
     if cluster.memory_bytes is not None:
@@ -250,10 +253,6 @@ def _limits(found: Forecast) -> list[Capacity]:
     if of_all:
         limits.append(Capacity("one key", workload.rate * max(of_all) / _US, 1.0, "values"))
     return limits
-
-
-def _largest(costs: dict[str, float]) -> str:
-    return max(costs, key=lambda name: costs[name])
 
 
 TERM_WORDS = {

@@ -8,7 +8,6 @@ from math import expm1
 
 from buckets.config.engine import Precision
 from buckets.config.job import Job
-from buckets.config.settings import TriggerSettings
 from buckets.duration import SECOND_MS
 from buckets.errors import ConfigurationError
 from buckets.printable import counted
@@ -23,13 +22,7 @@ _FORM = re.compile(r"(\d{1,16}(?:\.\d{1,9})?) ?([a-z]?)", re.ASCII | re.IGNORECA
 
 
 def parse_number(text: str) -> float:
-    """Read a number of things, such as `50M`.
-
-    Args:
-        text: digits, with a point perhaps, and a unit: k for thousands, M for millions, G or B for thousands of them.
-
-    Returns:
-        The number, above 0 and up to a million millions.
+    """Read a number of things, such as `50M`, above 0 and up to a million millions.
 
     Raises:
         ValueError: not of that form, or not between these.
@@ -239,7 +232,7 @@ def workload_of(job: Job, asked: SizeQuestion) -> Workload:
         cluster=cluster,
         log_bytes=settings.state.log,
         cache_bytes=settings.state.cache,
-        interval_s=_interval_s(settings.trigger),
+        interval_s=(settings.trigger.interval or 0) / SECOND_MS,
         most_rows=settings.source.max_offsets_per_trigger if settings.source.all_topics else None,
     )
 
@@ -306,10 +299,6 @@ def _executors_bytes(spark: Mapping[str, str | int | bool], machines: int) -> in
 def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:
     value = str(spark.get(name, ""))
     return int(value) if value.isdigit() and int(value) else None
-
-
-def _interval_s(trigger: TriggerSettings) -> float:
-    return (trigger.interval or 0) / SECOND_MS
 
 
 def _check_named(groups: Sequence[Group], keys: DifferentKeys) -> None:

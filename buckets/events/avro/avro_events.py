@@ -49,11 +49,7 @@ _WILD = "lies outside the years 1 to 9999"
 def field_values(name: str, kind: AvroType, records: Values, schema: EventSchema) -> tuple[pa.Array, Faults]:
     """Return the column of a declared field, null where a record does not have it, and what is wrong with its values.
 
-    Args:
-        name: of the field.
-        kind: the type of the records.
-        records: as fastavro has read them; None for one that is broken.
-        schema: what the field is to become.
+    `kind` is the type of the records, of which a broken one is None.
     """
     array = array_path(name)
     if array is None:
@@ -279,11 +275,7 @@ def read_registered(
 ) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields.
 
-    Args:
-        rows: with `raw` (binary).
-        schema: the event schema.
-        schema_of: returns the schema of a number.
-        field: the one field that a message is, which may be of any type; None where it is the fields of a record.
+    With `field` a message is not the fields of a record but that one field, of any type.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterable[tuple[Int64s, Decoded]]:

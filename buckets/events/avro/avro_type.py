@@ -91,11 +91,7 @@ class AvroType:
 
 
 def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Read a schema.
-
-    Args:
-        text: its JSON.
-        references: schemas whose types it names, each after those that it names itself.
+    """Read a schema in JSON, after the schemas whose types it names.
 
     Raises:
         SchemaError: one of them is no Avro schema.

@@ -65,12 +65,8 @@ def field_values(
 ) -> tuple[pa.Array, Faults]:
     """Return the column of a declared field, null where a message does not have it, and what is wrong with its values.
 
-    Args:
-        name: of the declared field.
-        field: what it is in the messages.
-        found: by way what lies at its end, at first messages at the one of no steps, None for one that is broken; what
-            is found on the way is added.
-        schema: what the field is to become.
+    `found` has by way what lies at its end: at first messages at the way of no steps, None for one that is broken. What
+    is found on the way is added.
     """
     messages = found[()]
     if field.fault:
@@ -190,11 +186,7 @@ def read_registered(
 ) -> pa.RecordBatch:
     """Read messages with the prefix of a registry into the declared fields.
 
-    Args:
-        rows: with `raw` (binary).
-        schema: the event schema.
-        schema_of: returns the schema of a number.
-        pinned: the numbers that declared fields had before.
+    `pinned` are the numbers that declared fields had before.
     """
 
     def decode(contents: Sequence[bytes], number: int) -> Iterator[tuple[Int64s, Decoded]]:
@@ -239,13 +231,7 @@ def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
 def read_plain(
     rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema, message: str | None = None
 ) -> pa.RecordBatch:
-    """Read messages without a prefix, all of one type, as `read_registered` does.
-
-    Args:
-        rows: with `raw` (binary).
-        schema: the event schema.
-        written: the schema of the messages.
-        message: the name of their type; None where the schema has only one.
+    """Read messages without a prefix, all of one type; `message` names it where the schema has several.
 
     Raises:
         SchemaError: it is no schema, or has no such message.
