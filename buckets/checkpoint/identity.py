@@ -12,7 +12,7 @@ from buckets.config.job import Job
 from buckets.config.source import KINDS, KeyFormat
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.timeline.codec import CODEC_VERSION
 

@@ -18,8 +18,7 @@ from buckets.config.lists import check_lists
 from buckets.config.settings import JobSettings
 from buckets.config.source import CsvSource, KeyFormat, SourceSettings
 from buckets.errors import BucketsError, ConfigurationError, Outage
-from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, ROW_IDS, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.extras import check_format

@@ -1,4 +1,4 @@
-"""The declared fields of messages in a binary format, those of each schema decoded together, back in their order."""
+"""Messages in a binary format: the schemas they are read by, and their declared fields, in the order of messages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.events.arrivals import BROKEN, LONGEST_RAW, RAW, field_column, replaced, shortened
 from buckets.events.clock_times import Faults
@@ -52,6 +53,33 @@ class WriterSchema:
     text: str  # JSON of Avro, a `.proto` file, or a descriptor in base64
     references: tuple[str, ...] = ()  # schemas whose types it names, each after those that it names itself
     names: tuple[str, ...] = ()  # the names by which they are imported
+
+
+Numbers = tuple[int, ...]
+PinnedNumbers = tuple[tuple[str, tuple[tuple[str, Numbers], ...]], ...]
+"""By full name of a message the numbers that its declared fields had, as one value that can be a key."""
+
+
+class PinnedProtobuf(BaseModel):
+    """By what values in Protobuf are read, beside what their own prefix says.
+
+    Attributes:
+        text: the schema of values without a prefix: a set of descriptors in base64.
+        message: their type in it; None where it has only one.
+        numbers: by the full name of a message, the numbers of declared fields under the names that they had when a job
+            was started.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str | None = None
+    message: str | None = None
+    numbers: dict[str, dict[str, Numbers]] = Field(default_factory=dict)
+
+    @property
+    def pinned_numbers(self) -> PinnedNumbers:
+        """The numbers as a value that can be a key."""
+        return tuple((message, tuple(fields.items())) for message, fields in sorted(self.numbers.items()))
 
 
 SchemaOf = Callable[[int], WriterSchema]  # Returns the schema of a number, or raises SchemaError

@@ -13,7 +13,7 @@ import pyarrow as pa
 from buckets.events.arrivals import JUDGED, RAW, SOURCE, replaced
 from buckets.events.csv_events import as_text
 from buckets.events.debezium import read_changes, read_json_changes
-from buckets.events.decoded import AVRO, PROTOBUF, SchemaError, WriterSchema, text_behind_prefix
+from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema, text_behind_prefix
 from buckets.events.envelope import (
     ReadFields,
     is_whole_key,
@@ -24,7 +24,6 @@ from buckets.events.envelope import (
 )
 from buckets.events.json_events import read_events
 from buckets.events.message_fields import value_schema, with_made_ids, with_message_fields, without_made_id
-from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.schema import KEY, EventSchema
 
 _TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values

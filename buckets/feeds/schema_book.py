@@ -13,7 +13,7 @@ from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 from buckets.feeds.feed import ListFeed, RuleFeed, WatchedFiles
 from buckets.feeds.lists import ListBook, ListFile, ListTable, ListTopic
 from buckets.feeds.rules.rule_book import RuleBook, RuleFiles, RuleTable

@@ -17,10 +17,9 @@ from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.source import PartOfMessage
 from buckets.events.debezium import AFTER
-from buckets.events.decoded import PROTOBUF, SchemaError, WriterSchema
+from buckets.events.decoded import PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.envelope import paths_in_keys
 from buckets.events.message_fields import value_schema
-from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.kafka.faults import (
     ANSWER_WITHIN_S,
     Broker,

@@ -23,7 +23,7 @@ from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError, Outage
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook

@@ -12,8 +12,7 @@ from buckets.config.environment import secrets_of
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.errors import BucketsError, Outage
-from buckets.events.decoded import WriterSchema
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf, WriterSchema
 from buckets.events.protobuf.proto_schema import compiled_text, message_named, read_schema
 from buckets.events.schema import Measure, load_event_schema
 from buckets.exit_codes import FAILED, MISUSED

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from buckets.config.source import KeyFormat
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 
 
 @dataclass(frozen=True)

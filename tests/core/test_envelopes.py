@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from buckets.events.arrivals import SKIPPED
 from buckets.events.conversion import A_LIST
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 from tests.core.avro_events import encoded
 from tests.core.pinned import Pinned
 from tests.core.protobuf_events import encoded as encoded_protobuf

@@ -22,7 +22,7 @@ from buckets.config.job import load_job, schema_checks
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.kafka.server_properties import event_messages
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert

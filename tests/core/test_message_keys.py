@@ -10,8 +10,7 @@ from google.protobuf import message_factory
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.events.decoded import AVRO, PROTOBUF, WriterSchema
-from buckets.events.protobuf.pinned import PinnedProtobuf
+from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, WriterSchema
 from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.wanted import pinned_with
 from tests.core.avro_events import encoded

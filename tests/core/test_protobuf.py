@@ -15,9 +15,8 @@ from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.conversion import A_LIST
-from buckets.events.decoded import NO_PREFIX, SchemaError, WriterSchema
+from buckets.events.decoded import NO_PREFIX, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.messages import TopicMessages
-from buckets.events.protobuf.pinned import PinnedProtobuf
 from buckets.events.protobuf.proto_schema import message_named, read_schema
 from buckets.events.protobuf.protobuf_events import read_registered
 from buckets.events.protobuf.wanted import pinned_with

@@ -1,6 +1,5 @@
 """Events written in Protocol Buffers, read by the schema that they were written with: the vendor's runtime reads them.
 
-pinned            what fields are known by while a schema changes, for the terms of a batch; needs no runtime
 proto_schema      a schema with what it imports, and its messages
 wanted            the fields that an event schema declares, found in a message by name or number
 protobuf_events   messages as events, with and without the prefix of a registry

@@ -29,6 +29,7 @@ from buckets.events.arrivals import RAW
 from buckets.events.clock_times import Faults
 from buckets.events.decoded import (
     Decoded,
+    PinnedNumbers,
     SchemaError,
     SchemaOf,
     WriterSchema,
@@ -38,7 +39,6 @@ from buckets.events.decoded import (
     with_fields,
 )
 from buckets.events.protobuf import wanted
-from buckets.events.protobuf.pinned import PinnedNumbers
 from buckets.events.protobuf.proto_schema import message_at, message_named, read_schema
 from buckets.events.protobuf.wanted import WantedField, Way, wanted_fields
 from buckets.events.schema import EventSchema
