@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from buckets.aggregates import operation as codes
+from buckets.aggregates import component as codes
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.kernel.plan import ALWAYS, FeatureArrays, GroupPlan

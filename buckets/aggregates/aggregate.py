@@ -1,7 +1,8 @@
-"""What an aggregate says of itself, from which all that a rule can do with it is derived: see `registry`."""
+"""What an aggregate says of itself; all that rules, lint and explanations know of it follows from that."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
@@ -10,11 +11,30 @@ import numpy.typing as npt
 
 from buckets.aggregates.component import EVENTS, Component, Computed, Flags, Integers, with_value
 from buckets.aggregates.plain import CountedEvents, PlainValue
-from buckets.aggregates.value_range import ValueRange
 
 FieldKind = Literal["measure", "long", "string", "boolean"]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
 ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
+INFINITY: Final = Decimal("Infinity")
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """What a number can be."""
+
+    lower: Decimal = -INFINITY  # the least number; minus infinity where there is none
+    upper: Decimal = INFINITY  # the greatest number
+    digits: int | None = None  # digits after the point; None where it can have any
+    may_be_null: bool = True  # whether it can be NULL
+    # how many different values there can be; None where there are very many, or it is not known
+    size: int | None = None
+
+    def of_events(self, counts_itself: bool) -> "ValueRange":
+        """Return the range of a value that lies among the values of some events.
+
+        `counts_itself` says whether the event whose window it is surely counts, so that there is one.
+        """
+        return ValueRange(self.lower, self.upper, may_be_null=not counts_itself or self.may_be_null)
 
 
 class Own(Protocol):
@@ -57,6 +77,7 @@ class Aggregate(ABC):
     """A function over the events of a window.
 
     Attributes:
+        description: what it is, as the documentation says it.
         phrase: what it is called in a sentence, before the name of its field.
         short_phrase: what it is called in the sentence of a rule in the short form, whose limit the kernel compares
             with the first component; empty where rules in the short form cannot have it.
@@ -69,6 +90,7 @@ class Aggregate(ABC):
         adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
+    description: str
     phrase: str
     short_phrase: str = ""
     takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
@@ -91,19 +113,10 @@ class Aggregate(ABC):
 
     @abstractmethod
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        """Return what the kernel has to compute.
-
-        Args:
-            counts_all: whether the feature counts every event of its key.
-        """
+        """Return what the kernel has to compute; `counts_all`: the feature counts every event of its key."""
 
     def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
-        """Return how many events the value is of; of an aggregate of one event, whether there is one.
-
-        Args:
-            computed: as for `finalize`.
-            own: as for `finalize`.
-        """
+        """Return how many events the value is of; of an aggregate of one event, whether there is one."""
         first = next(iter(computed.values()))
         return with_value(first, computed[EVENTS]).whole if EVENTS in computed else first.event_count
 
@@ -137,13 +150,7 @@ class Aggregate(ABC):
 
 
 def as_values(component: Computed, count: Computed | None, scale: int) -> Values:
-    """Return a component as it is: NULL where nothing is counted.
-
-    Args:
-        component: the component.
-        count: how many events count; None where the component is never NULL.
-        scale: digits after the point.
-    """
+    """Return a component as it is: NULL where `count` counts nothing, and never without a `count`."""
     lower, upper = component.lower_whole, component.upper_whole
     everywhere = np.ones(len(component.whole), np.bool_)
     if count is None:

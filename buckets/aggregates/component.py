@@ -1,4 +1,4 @@
-"""The components that aggregates are made of, and what the kernel has computed of each at some events."""
+"""What aggregates are made of: operations of the kernel, components, and their values at some events."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -6,8 +6,11 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import COUNT
-
+SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
+PERCENTILE, MEDIAN, MODE = range(10, 13)
+"""The codes of the kernel's operations. Those up to MAX follow from the sums and extremes of cells, and the kernel
+compares them with limits itself. Those from FIRST on look at single events, and from COUNT_DISTINCT on at all events of
+the window."""
 ColumnKind = Literal[
     "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
 ]
@@ -22,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 class Component:
     """Something that the kernel computes for an aggregate, over the events that its feature counts."""
 
-    operation: int  # one of `operation`
+    operation: int  # a code from above
     column: ColumnKind | None = None  # of what; None for a count
     second: ColumnKind | None = None  # a second column, where pairs of values are counted
     parameter: int = 0  # of a percentile, which one it is in hundredths of a per cent; 0 for all else
@@ -58,14 +61,10 @@ class EventCounts(NamedTuple):
 
 
 def with_value(component: Computed, count: Computed) -> EventCounts:
-    """Return how many of the events that count have a value, of which a component is.
+    """Return how many of the events that `count` counts have a value in the field of a component.
 
-    The component knows how many events of the window have one, those that do not count among them; the count knows how
-    many events there are. All that have none count.
-
-    Args:
-        component: of a field.
-        count: how many events count; the component itself, if that is the count.
+    The component knows how many events of the window have one, also those that do not count; the count knows how many
+    events there are. All events without a value count.
     """
     fewest = count.lower_whole - (count.count_lower - component.count_lower)
     most = count.upper_whole - (count.count_upper - component.count_upper)

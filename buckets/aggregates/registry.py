@@ -1,10 +1,10 @@
-"""The aggregates by the names that rules write: each module of this package that has an `AGGREGATE` is one.
+"""The aggregates by the names that rules write: `AGGREGATES` of all modules of this package.
 
 All else that knows aggregates asks here: the models and the schema of rules, their sentences, the plan of the kernel,
 lint, explanations, and the page of aggregates of the documentation.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from buckets.aggregates.aggregate import Aggregate
 
+_PACKAGE = import_module("buckets.aggregates")
+_AGGREGATES: dict[str, Aggregate] = {}
+for _module in iter_modules(_PACKAGE.__path__):
+    if _module.name != "registry":
+        _AGGREGATES |= getattr(import_module(f"{_PACKAGE.__name__}.{_module.name}"), "AGGREGATES", {})
 
-def _modules() -> Iterator[tuple[str, Aggregate]]:
-    package = import_module("buckets.aggregates")
-    for module in iter_modules(package.__path__):
-        aggregate = getattr(import_module(f"{package.__name__}.{module.name}"), "AGGREGATE", None)
-        if aggregate is not None:
-            yield module.name, aggregate
-
-
-AGGREGATES: Final[Mapping[str, Aggregate]] = MappingProxyType(dict(_modules()))
+AGGREGATES: Final[Mapping[str, Aggregate]] = MappingProxyType(dict(sorted(_AGGREGATES.items())))
 SHORT_FUNCTIONS: Final = tuple(name for name, aggregate in AGGREGATES.items() if aggregate.short_phrase)
 """The functions that rules in the short form may have."""
 

@@ -23,7 +23,7 @@ Values and bounds are quotients `whole + rest / count`, see `quotient`; of all b
 
 import numpy as np
 
-from buckets.aggregates.operation import AVG, COUNT, MIN, SUM
+from buckets.aggregates.component import AVG, COUNT, MIN, SUM
 from buckets.compiled import inlined, leaf
 from buckets.kernel.plan import EXCLUDE, PRORATE
 from buckets.kernel.window_edges import Edges
@@ -141,7 +141,7 @@ def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window,
     Args:
         timeline: the cells.
         edges: where the windows begin.
-        operation: one of `buckets.aggregates.operation`.
+        operation: one of `buckets.aggregates.component`.
         column: the measure.
         window: which window.
         end: the cell after the window's last.

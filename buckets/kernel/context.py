@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
+from buckets.aggregates.component import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
 from buckets.kernel.plan import FeatureArrays, RuleArrays
 from buckets.timeline.tiers import Paging, Tiers
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import AVG, COUNT, MAX, MIN, SUM
+from buckets.aggregates.component import AVG, COUNT, MAX, MIN, SUM
 from buckets.compiled import allocating, inlined, leaf, read_word
 from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context

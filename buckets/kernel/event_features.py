@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from buckets.aggregates.operation import (
+from buckets.aggregates.component import (
     COUNT_DISTINCT,
     FIRST_TIME,
     MAX,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import MAX
+from buckets.aggregates.component import MAX
 from buckets.compiled import allocating
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.plan import FeatureArrays, GroupPlan, RuleArrays

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import AVG, FIRST, MAX, MIN
+from buckets.aggregates.component import AVG, FIRST, MAX, MIN
 from buckets.config.engine import EngineSettings, Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
@@ -45,7 +45,7 @@ Int64s = npt.NDArray[np.int64]
 class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each."""
 
-    operation: Int64s  # int64, what is computed, one of `buckets.aggregates.operation`
+    operation: Int64s  # int64, what is computed, one of `buckets.aggregates.component`
     measure: Int64s  # int64, the column that it is of; 0 where it needs none
     second: Int64s  # int64, a second column, where pairs of values are counted; NO_COLUMN for none
     counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count

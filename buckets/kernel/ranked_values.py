@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.operation import COUNT_DISTINCT, MODE, PERCENTILE
+from buckets.aggregates.component import COUNT_DISTINCT, MODE, PERCENTILE
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
-from buckets.aggregates.value_range import INFINITY
+from buckets.aggregates.aggregate import INFINITY
 from buckets.events.conversion import MOST_ELEMENTS
 from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Truths, Value, possible_truths

@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from buckets.aggregates.value_range import ValueRange
+from buckets.aggregates.aggregate import ValueRange
 from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema

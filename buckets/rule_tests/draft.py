@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from buckets.aggregates.operation import AVG, MAX, SUM
+from buckets.aggregates.component import AVG, MAX, SUM
 from buckets.config.engine import EngineSettings
 from buckets.duration import LONGEST_MS, MS_PER_UNIT
 from buckets.errors import BucketsError

@@ -17,8 +17,7 @@ from pydantic import (
 )
 
 from buckets.aggregates.aggregate import Aggregate, FieldKind
-from buckets.aggregates.component import ColumnKind, Component
-from buckets.aggregates.operation import COUNT, SUM
+from buckets.aggregates.component import COUNT, SUM, ColumnKind, Component
 from buckets.aggregates.registry import AGGREGATES, Function, ShortFunction
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSchema, EventTime, Measure
@@ -76,7 +75,7 @@ class Window(BaseModel):
 class Part:
     """An operation over a window of a group's events."""
 
-    operation: int  # what the kernel computes, one of `buckets.aggregates.operation`
+    operation: int  # what the kernel computes, one of `buckets.aggregates.component`
     column: Track | None  # of which track; None for a count
     second: Track | None  # a second track, where pairs of values are counted
     counted: Track | None  # a track that says which events count; None where all do

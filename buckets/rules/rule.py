@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from buckets.aggregates.operation import AVG, COUNT
+from buckets.aggregates.component import AVG, COUNT
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import ALERT_SCORE, EventSchema
 from buckets.moment import Moment, brief_time_text, moment_ms, moment_text

@@ -1,8 +1,6 @@
 """The page of the aggregates: what features of rules may compute."""
 
-import sys
-
-from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS, Aggregate
+from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from docs.reference.markdown import code, table
 
@@ -30,15 +28,10 @@ _END = """
 
 def rows() -> list[tuple[str, str, str, str]]:
     """Return a row for each aggregate: its name, what it is, which fields it takes, and when it is NULL."""
-    return [_row(name, aggregate) for name, aggregate in AGGREGATES.items()]
-
-
-def _row(name: str, aggregate: Aggregate) -> tuple[str, str, str, str]:
-    """Return the row of an aggregate, whose module says in its first line what it is."""
-    module = sys.modules[f"buckets.aggregates.{name}"]
-    first_line = (module.__doc__ or "").partition("\n")[0]
-    star = " *" if aggregate.needs_raw_events else ""
-    return f"{code(name)}{star}", first_line, _FIELDS[aggregate.takes], aggregate.null_when
+    return [
+        (f"{code(name)}{' *' if each.needs_raw_events else ''}", each.description, _FIELDS[each.takes], each.null_when)
+        for name, each in AGGREGATES.items()
+    ]
 
 
 def page() -> str:

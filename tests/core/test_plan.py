@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.aggregates.operation import MAX, MODE
+from buckets.aggregates.component import MAX, MODE
 from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.compiled import compiled
 from buckets.config.engine import EngineSettings, Precision

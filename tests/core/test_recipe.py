@@ -25,14 +25,13 @@ RANGE = '''"""The largest value less the smallest one."""
 from collections.abc import Mapping
 from decimal import Decimal
 
-from buckets.aggregates.aggregate import Aggregate, Own, Values
-from buckets.aggregates.component import EVENTS, Component, Computed, with_value
-from buckets.aggregates.value_range import ValueRange
-from buckets.aggregates.operation import MAX, MIN
+from buckets.aggregates.aggregate import Aggregate, Own, ValueRange, Values
+from buckets.aggregates.component import EVENTS, MAX, MIN, Component, Computed, with_value
 from buckets.aggregates.plain import NO_EVENT, CountedEvents, PlainValue, plain_number
 
 
 class _Range(Aggregate):
+    description = "The largest value less the smallest one."
     phrase = "the range of"
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
@@ -59,7 +58,7 @@ class _Range(Aggregate):
         return ValueRange(lower=Decimal(0))
 
 
-AGGREGATE = _Range()
+AGGREGATES = {"range": _Range()}
 '''
 TEST_OF_RANGE = '''"""The largest value less the smallest one."""
 
@@ -119,7 +118,7 @@ def test_an_aggregate_is_one_file_and_its_test(copy):
     assert "passed" in run(copy, f"{tests} -p no:cacheprovider")
     after = texts(copy)
     assert {name for name in after if after[name] != before.get(name)} - WRITTEN == {*FILES, *OF_NEW_KIND}
-    assert "| `largest` | The largest value, as `max` says it too. | number | of no event |" in run(copy, PAGE)
+    assert "| `largest` | The largest value. | number | of no event |" in run(copy, PAGE)
     schema = after["schemas/rule-change-v1.json"].decode()
     assert schema.count('"largest"') == 2
     assert schema.count('"range"') == 1

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from buckets.aggregates.operation import AVG
+from buckets.aggregates.component import AVG
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, normalise
 from buckets.lint.logic import Facts, filter_condition, given, may_hold, negation, truths

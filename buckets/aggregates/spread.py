@@ -1,62 +1,75 @@
-"""The variance of a sample, from exact squares, at 6 more digits than a square has.
+"""The variance and the standard deviation of a sample, from exact squares.
 
-With `n` events, `S` their sum and `Q` the sum of their squares it is `(Q - S²/n) / (n - 1)`, rounded half to even. The
-sums of squares are kept as four sums of 32 bits each: none passes 64 bits. Where the edge is uncertain, so are `n`, `S`
-and `Q`; the bounds are those of any choice of them.
+With `n` events, `S` their sum and `Q` the sum of their squares a variance is `(Q - S²/n) / (n - 1)`, rounded half to
+even. The sums of squares are kept as four sums of 32 bits each: none passes 64 bits. Where the edge is uncertain, so
+are `n`, `S` and `Q`; the bounds are those of any choice of them.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
-from buckets.aggregates.aggregate import Aggregate, Own, Values
-from buckets.aggregates.component import EVENTS, Component, Computed, EventCounts, fitted, with_value
-from buckets.aggregates.operation import SUM
-from buckets.aggregates.plain import NO_EVENT, CountedEvents, PlainValue, plain_number
-from buckets.aggregates.value_range import ValueRange
+from buckets.aggregates.aggregate import Aggregate, Own, ValueRange, Values
+from buckets.aggregates.component import EVENTS, SUM, Component, Computed, EventCounts, fitted, with_value
+from buckets.aggregates.plain import ENOUGH_DIGITS, NO_EVENT, CountedEvents, PlainValue, plain_number
 from buckets.numbers.fixed_point import half_to_even
 
 _SUM = Component(SUM, "value")
-_SQUARES: Final = (
-    Component(SUM, "square_0"),
-    Component(SUM, "square_1"),
-    Component(SUM, "square_2"),
-    Component(SUM, "square_3"),
-)
+_SQUARES: Final[list[Component]] = [Component(SUM, part) for part in ("square_0", "square_1", "square_2", "square_3")]
 _DIGITS: Final = 6
 _ONE_EVENT: Final = PlainValue(None, None, "only one event in its window counts, and it takes two")
 Quotient = Callable[[int, int], int]  # Makes a value of a numerator and a denominator, in units of the field squared
 
 
-class Spread(Aggregate):
-    """An aggregate that follows from a variance."""
-
+class _Spread(Aggregate):
     null_when = "of fewer than 2"
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        """Return the sums of values and squares, and the count."""
         return (_SUM, *_SQUARES, EVENTS)
 
     def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
-        """Return that it is not negative."""
         return ValueRange(lower=Decimal(0))
 
 
-class _Variance(Spread):
+class _Variance(_Spread):
+    description = "The variance of a sample, from exact squares, at 6 more digits than a square has."
     phrase = "the variance of"
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         scale = 2 * own.scale + _DIGITS
-        return spread(computed, lambda above, below: half_to_even(above * 10**_DIGITS, below), scale)
+        return _spread(computed, lambda above, below: half_to_even(above * 10**_DIGITS, below), scale)
 
     def plain(self, events: CountedEvents, scale: int) -> PlainValue:
-        return plain_variance(events, scale)
+        return _plain_variance(events, scale)
 
 
-def plain_variance(events: CountedEvents, scale: int) -> PlainValue:
+class _StandardDeviation(_Spread):
+    description = "The standard deviation of a sample: the root of its variance, at 6 more digits than the field has."
+    phrase = "the standard deviation of"
+
+    def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
+        return _spread(computed, _root, own.scale + _DIGITS)
+
+    def plain(self, events: CountedEvents, scale: int) -> PlainValue:
+        variance = _plain_variance(events, scale)
+        if not isinstance(variance.exact, Fraction):
+            return variance
+        with localcontext(Context(prec=ENOUGH_DIGITS)):
+            root = (Decimal(variance.exact.numerator) / Decimal(variance.exact.denominator)).sqrt()
+            shown = root.quantize(Decimal(1).scaleb(-scale - _DIGITS), ROUND_HALF_UP)
+        return PlainValue(Fraction(shown), shown)
+
+
+def _root(above: int, below: int) -> int:
+    """Return the root of a quotient, times `10**_DIGITS`, to the nearest integer."""
+    return (math.isqrt(4 * above * 10 ** (2 * _DIGITS) // below) + 1) // 2
+
+
+def _plain_variance(events: CountedEvents, scale: int) -> PlainValue:
     """Return the variance of a list, in units of the field squared."""
     count, total = len(events), sum(events.values) if len(events) else 0
     if count < 2:
@@ -68,16 +81,13 @@ def plain_variance(events: CountedEvents, scale: int) -> PlainValue:
     return plain_number(exact, 2 * scale, _DIGITS)
 
 
-def spread(computed: Mapping[Component, Computed], value: Quotient, scale: int) -> Values:
-    """Return values that follow from a variance and grow with it.
-
-    Args:
-        computed: the components of `Spread`.
-        value: makes it of a variance, given as a quotient of integers.
-        scale: its digits after the point.
-    """
+def _spread(computed: Mapping[Component, Computed], value: Quotient, scale: int) -> Values:
+    """Return values that grow with a variance; `value` makes them from the numerator and denominator of one."""
     total, count = computed[_SUM], with_value(computed[_SUM], computed[EVENTS])
-    squares, least, most = (_squares(computed, side) for side in ("whole", "lower_whole", "upper_whole"))
+    squares, least, most = (
+        sum(getattr(computed[part], side).astype(object) << 32 * index for index, part in enumerate(_SQUARES))
+        for side in ("whole", "lower_whole", "upper_whole")
+    )
     exact = total.exact & (count.fewest == count.most) & (least == most)
 
     def of(numbers: Any, sums: Any, quadratic: Any) -> Any:
@@ -101,10 +111,6 @@ def spread(computed: Mapping[Component, Computed], value: Quotient, scale: int) 
     )
 
 
-def _squares(computed: Mapping[Component, Computed], side: str) -> Any:
-    return sum(getattr(computed[part], side).astype(object) << 32 * index for index, part in enumerate(_SQUARES))
-
-
 def _bounds(total: Computed, count: EventCounts, least: Any, most: Any, value: Quotient) -> tuple[Any, Any]:
     """Return the least and the greatest value for any count, sum and sum of squares between their bounds."""
 
@@ -124,4 +130,4 @@ def _bounds(total: Computed, count: EventCounts, least: Any, most: Any, value: Q
     return (np.array([lower for lower, _ in bounds], object), np.array([upper for _, upper in bounds], object))
 
 
-AGGREGATE = _Variance()
+AGGREGATES: dict[str, Aggregate] = {"stddev": _StandardDeviation(), "variance": _Variance()}
