@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from buckets.engine.eviction import eviction, shard_clock
-from buckets.engine.storage.key import encode_keys, shards_of
+from buckets.engine.storage.key import encode_key, shards_of
 from buckets.engine.storage.shard_store import DriverStores, head_keys, split_head_key
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
@@ -188,14 +188,16 @@ def test_a_key_that_is_carried_over_is_the_key_that_events_have_from_now_on(valu
     before = first_rule_set([rule("pairs", group_by=["payer", "kind"])])
     (group,) = before.groups
     now = renamed_rules(before, names, 2).groups[group.group_id]
-    values_of = {"payer": pa.array([a for a, _ in values]), "kind": pa.array([b for _, b in values])}
-    new_columns = {names.get(name, name): column for name, column in values_of.items()}
+    rows = [{"payer": payer, "kind": kind} for payer, kind in values]
+    new_rows = [{names.get(name, name): value for name, value in row.items()} for row in rows]
     into = regrouping([(group, now)], names, 0, 4, shards)
-    expected = encode_keys(now, new_columns, len(values))
-    found = carried_state_keys(head_keys(group.group_id, encode_keys(group, values_of, len(values)).to_pylist()), into)
+    expected = [encode_key(map(row.get, now.key_fields)) for row in new_rows]
+    found = carried_state_keys(
+        head_keys(group.group_id, [encode_key(map(row.get, group.key_fields)) for row in rows]), into
+    )
     keys = [each and split_head_key(each[1]) for each in found]
-    assert keys == [(now.group_id, key) for key in expected.to_pylist()]
-    assert [each and each[0] for each in found] == shards_of(now, expected, shards).tolist()
+    assert keys == [(now.group_id, key) for key in expected]
+    assert [each and each[0] for each in found] == shards_of(now, pa.array(expected), shards).tolist()
 
 
 @pytest.mark.parametrize(

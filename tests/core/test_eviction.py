@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.eviction import schedule as eviction_schedule
+from buckets.engine.eviction.chunks import NOT_NOTED
 from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
 from buckets.engine.stages import shard
 from buckets.engine.storage.shard_store import (
@@ -36,6 +37,7 @@ from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
 from buckets.timeline.tiers import Paging
 from tests.core.examples import SCHEMA, rule, until
 from tests.core.pipeline import Pipeline
+from tests.core.test_eviction_schedule import chunk_entries
 from tests.laws import examples
 
 SMALL = Paging(page_cells=3, hot_cells=2, most_pages=64)
@@ -115,10 +117,10 @@ class Shard(Pipeline):
         entries = self.store.schedule.data
         overview = json.loads(entries[OVERVIEW])["slots"]
         scheduled = Counter(
-            head_key(split_head_key(state_key)[0], key if isinstance(key, str) else key[0])
+            key
             for state_key, chunk in entries.items()
             if state_key not in (OVERVIEW, CLOCK)
-            for key in json.loads(chunk)
+            for key, _ in chunk_entries(state_key, chunk)
         )
         assert scheduled == Counter(list(self.store.heads.data))
         assert scheduled.total() == sum(keys for slots in overview.values() for keys in slots.values())
@@ -483,19 +485,6 @@ def test_eviction_folds_an_idle_key_to_the_precision_that_is_in_force():
         coarse.check()
 
 
-# Checkpoints from before there were schedules
-
-
-def test_heads_without_a_schedule_are_entered_and_idle_ones_go():
-    one = Shard()
-    one.take(*((f"idle{number}", 0) for number in range(20)), ("live", 990))
-    one.store.schedule.data.clear()
-    for at in (1_000, 1_000, 1_020):
-        one.take(("busy", at))
-        one.check()
-    assert one.keys() == {"live", "busy"}
-
-
 def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     """As one is that is filled from the archive: it is entered again by that clock, and needs no look."""
     one = Shard()
@@ -514,4 +503,5 @@ def test_of_a_key_that_was_scored_twice_in_a_batch_the_last_clock_counts():
     lagging = slot_end_ms(4 * horizon_ms, horizon_ms)
     assert json.loads(one.store.schedule.data[OVERVIEW])["slots"][group_id] == {str(lagging): 2}
     chunk = one.store.schedule.data[head_key(group_id, f"{lagging}/0")]
-    assert json.loads(chunk) == ["a", ["b", 1]]
+    noted = [(head_key(group_id, "a"), NOT_NOTED), (head_key(group_id, "b"), 1)]
+    assert chunk_entries(head_key(group_id, ""), chunk) == noted

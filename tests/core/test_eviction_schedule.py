@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction import schedule as schedule_module
-from buckets.engine.eviction.chunks import NOT_NOTED
+from buckets.engine.eviction.chunks import NOT_NOTED, read_chunks
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule, Scheduled
 from buckets.engine.eviction.shard_clock import VOTERS
-from buckets.engine.storage.shard_store import GroupedKeys, head_key, head_keys, split_head_key
+from buckets.engine.storage.shard_store import GROUP_BYTES, GroupedKeys, head_key, head_keys, split_head_key
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
 from tests.core.pipeline import CountedEntries
@@ -63,6 +63,12 @@ def take(schedule: EvictionSchedule, entries: CountedEntries, horizons_ms: dict[
     return found
 
 
+def chunk_entries(state_key: bytes, chunk: bytes) -> list[tuple[bytes, int]]:
+    """Where the heads of the keys of a chunk lie, each with the clock that is noted of it."""
+    keys, noted_ms, _ = read_chunks(ByteStrings.of([chunk]), ByteStrings.of([state_key[:GROUP_BYTES]]))
+    return list(zip(keys.to_list(), noted_ms.tolist(), strict=True))
+
+
 def save(schedule: EvictionSchedule, entries: CountedEntries, *live: str) -> None:
     """Write the schedule, with the voters."""
     schedule.save(entries, (*live, CROWD))
@@ -87,9 +93,9 @@ def entered(entries: CountedEntries) -> Counter[tuple[str, str]]:
             assert sizes
             for number, size in enumerate(sizes):
                 state_key = head_key(group_id, f"{until_ms}/{number}")
-                chunk = json.loads(entries.data[state_key])
+                chunk = chunk_entries(state_key, entries.data[state_key])
                 assert len(chunk) == size
-                found.update((group_id, key if isinstance(key, str) else key[0]) for key in chunk)
+                found.update(split_head_key(key) for key, _ in chunk)
                 counted.add(state_key)
     assert counted == entries.data.keys()
     return found
@@ -99,8 +105,8 @@ class Model:
     """Who is entered where, beside the schedule of a shard that does the same."""
 
     def __init__(self, start_ms: int) -> None:
-        self.entries, self.heads = CountedEntries(), CountedEntries()
-        self.schedule = EvictionSchedule.load(self.entries, self.heads)
+        self.entries = CountedEntries()
+        self.schedule = EvictionSchedule.load(self.entries)
         self.horizons_ms = {ONE: 40, OTHER: 100}
         self.clock_ms = start_ms
         self.new: dict[tuple[str, str], int] = {}
@@ -157,7 +163,7 @@ class Model:
         self.new = {}
         assert entered(self.entries) == Counter(list(self.slots))
         if is_last:
-            self.schedule = EvictionSchedule.load(self.entries, self.heads)
+            self.schedule = EvictionSchedule.load(self.entries)
 
 
 @settings(max_examples=examples(400))
@@ -187,7 +193,7 @@ def test_what_is_left_over_stays_due_and_comes_next(keys, most):
         save(schedule, entries, ONE)
         taken: list[tuple[str, int | None]] = []
         for _ in range(-(-keys // most)):
-            schedule = EvictionSchedule.load(entries, CountedEntries())
+            schedule = EvictionSchedule.load(entries)
             taken += take(schedule, entries, {ONE: 16}, most).get(ONE, [])
             save(schedule, entries, ONE)
         assert Counter(taken) == Counter((f"k{number}", None) for number in range(keys))
@@ -240,17 +246,18 @@ def test_visited_keys_stay_as_each_of_them_would_alone(visited, shard_ms):
         is_noted, is_within = before_ms != NOT_NOTED, clock_ms >= shard_ms - horizon_ms
         if is_known and (is_within or (is_noted and clock_ms > before_ms)):
             until_ms = slot_end_ms(clock_ms if is_within else shard_ms, horizon_ms)
-            slots.setdefault((group_id, until_ms), []).append(name if is_within else [name, clock_ms])
+            slots.setdefault((group_id, until_ms), []).append((name, NOT_NOTED if is_within else clock_ms))
         elif is_known and not is_noted:
-            slots.setdefault((group_id, slot_end_ms(shard_ms, horizon_ms) - horizon_ms), []).append([name, clock_ms])
+            slots.setdefault((group_id, slot_end_ms(shard_ms, horizon_ms) - horizon_ms), []).append((name, clock_ms))
         elif is_known:
             evicted_ms[group_id] = max(clock_ms, evicted_ms.get(group_id, clock_ms))
         expected.append(is_known and (is_within or not is_noted or clock_ms > before_ms))
     assert stays.tolist() == expected
     assert schedule.evicted_until_ms == evicted_ms
-    chunks = {key: json.loads(data) for key, data in entries.data.items() if key not in (OVERVIEW, CLOCK)}
-    assert {at: sorted(map(str, chunk)) for at, chunk in chunks.items()} == {
-        head_key(group_id, f"{until_ms}/0"): sorted(map(str, chunk)) for (group_id, until_ms), chunk in slots.items()
+    chunks = {key: chunk_entries(key, data) for key, data in entries.data.items() if key not in (OVERVIEW, CLOCK)}
+    assert {at: sorted(chunk) for at, chunk in chunks.items()} == {
+        head_key(group_id, f"{until_ms}/0"): sorted((head_key(group_id, key), noted_ms) for key, noted_ms in chunk)
+        for (group_id, until_ms), chunk in slots.items()
     }
 
 
@@ -258,7 +265,7 @@ def test_nothing_of_a_live_group_is_due_before_enough_keys_say_how_late_it_is():
     entries, schedule = CountedEntries(), EvictionSchedule()
     enter(schedule, ONE, ["k"], 5, 8)
     save(schedule, entries, ONE)
-    assert take(EvictionSchedule.load(entries, CountedEntries()), entries, {ONE: 8}) == {}
+    assert take(EvictionSchedule.load(entries), entries, {ONE: 8}) == {}
 
 
 def test_keys_of_a_group_that_is_no_more_are_due_at_once():
@@ -276,10 +283,10 @@ def test_what_was_evicted_is_remembered_with_its_group_and_forgotten_with_it():
         schedule.note_evicted(ONE, until_ms)
     schedule.note_evicted(OTHER, -3)
     schedule.save(entries, [ONE, OTHER])
-    again = EvictionSchedule.load(entries, CountedEntries())
+    again = EvictionSchedule.load(entries)
     assert again.evicted_until_ms == {ONE: 9, OTHER: -3}
     again.save(entries, [OTHER])
-    assert EvictionSchedule.load(entries, CountedEntries()).evicted_until_ms == {OTHER: -3}
+    assert EvictionSchedule.load(entries).evicted_until_ms == {OTHER: -3}
 
 
 def test_a_batch_that_changes_nothing_writes_nothing():
@@ -289,7 +296,7 @@ def test_a_batch_that_changes_nothing_writes_nothing():
     save(schedule, entries, ONE)
     writes = entries.writes
     for _ in range(3):
-        schedule = EvictionSchedule.load(entries, CountedEntries())
+        schedule = EvictionSchedule.load(entries)
         assert take(schedule, entries, {ONE: 8_000}) == {}
         save(schedule, entries, ONE)
     assert entries.writes == writes
@@ -298,56 +305,13 @@ def test_a_batch_that_changes_nothing_writes_nothing():
     assert entries.writes == writes + 1
 
 
-def test_a_schedule_of_version_1_goes_on():
-    """Its clock, which one event could move, counts no more."""
-    entries = CountedEntries()
-    slots = {ONE: {"8": 2}}
-    overview = {"version": 1, "clock_ms": 10**15, "slots": slots}
-    entries.put([(OVERVIEW, json.dumps(overview).encode()), (head_key(ONE, "8/0"), b'["k", "l"]')])
-    schedule = EvictionSchedule.load(entries, CountedEntries())
-    assert take(schedule, entries, {ONE: 8}) == {}
-    advance(schedule, 17)
-    assert take(schedule, entries, {ONE: 8}) == {ONE: [("k", None), ("l", None)]}
-    save(schedule, entries, ONE)
-    assert json.loads(entries.data[OVERVIEW])["version"] == 2
-
-
-@given(st.sets(st.tuples(st.sampled_from([ONE, OTHER]), st.text(max_size=5)), max_size=20))
-def test_a_schedule_that_was_never_written_enters_every_head_there_is_and_all_are_due(group_keys):
-    """The heads of a checkpoint from before there were schedules; one of their groups is gone since."""
-    with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
-        entries, heads = CountedEntries(), CountedEntries()
-        heads.put([(head_key(*group_key), b"head") for group_key in group_keys])
-        schedule = EvictionSchedule.load(entries, heads)
-        advance(schedule, -1_700_000_000_000)
-        assert take(schedule, entries, {ONE: 8}) == {}
-        save(schedule, entries, ONE)
-        assert entered(entries) == Counter(group_keys)
-        again = EvictionSchedule.load(entries, heads)
-        due = take(again, entries, {ONE: 8})
-        assert Counter((group_id, key) for group_id, keys in due.items() for key, _ in keys) == Counter(group_keys)
-        assert all(noted_ms is None for keys in due.values() for _, noted_ms in keys)
-        save(again, entries, ONE)
-        assert take(EvictionSchedule.load(entries, heads), entries, {ONE: 8}) == {}
-
-
-def test_heads_are_listed_only_where_no_schedule_was_written():
-    class Unlisted(CountedEntries):
-        def list_keys(self):
-            raise AssertionError
-
-    entries = CountedEntries()
-    EvictionSchedule().save(entries, [])
-    EvictionSchedule.load(entries, Unlisted())
-
-
 def test_a_schedule_of_a_later_release_is_refused_in_one_line(as_worded):
     entries = CountedEntries()
     EvictionSchedule().save(entries, [])
     later = json.loads(entries.data[OVERVIEW]) | {"version": 99}
     entries.put([(OVERVIEW, json.dumps(later).encode())])
     with pytest.raises(BucketsError, check=as_worded) as error:
-        EvictionSchedule.load(entries, CountedEntries())
+        EvictionSchedule.load(entries)
     assert "\n" not in error.value.message
 
 

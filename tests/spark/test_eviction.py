@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.engine.eviction.chunks import read_chunks
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
 from buckets.engine.stages.in_memory import MemoryEntries
-from buckets.engine.storage.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
+from buckets.engine.storage.shard_store import (
+    GROUP_BYTES,
+    HEADS,
+    PAGES,
+    SCHEDULE,
+    Section,
+    head_key,
+    split_head_key,
+    split_page_key,
+)
 from buckets.spark.windows import STATE
 from buckets.state.bounds import Bounds
 from buckets.state.layer import Layer
@@ -72,11 +83,12 @@ def stored(spark, job: JobFolder, section: bytes) -> Entries:
 def schedule_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, bytes]]]:
     """The overview of each shard; who is in its schedule, and how often."""
     overviews = {shard: json.loads(value) for (shard, state_key), value in entries.items() if state_key == OVERVIEW}
-    chunks = [(*where, json.loads(value)) for where, value in entries.items() if where[1] not in (OVERVIEW, CLOCK)]
-    entries_of = ((shard, split_head_key(state_key)[0], entry) for shard, state_key, keys in chunks for entry in keys)
-    named = ((shard, group, entry if isinstance(entry, str) else entry[0]) for shard, group, entry in entries_of)
-    scheduled = ((shard, head_key(group, key)) for shard, group, key in named)
-    return overviews, Counter(scheduled)
+    scheduled: Counter[tuple[int, bytes]] = Counter()
+    for (shard, state_key), chunk in entries.items():
+        if state_key not in (OVERVIEW, CLOCK):
+            keys, _, _ = read_chunks(ByteStrings.of([chunk]), ByteStrings.of([state_key[:GROUP_BYTES]]))
+            scheduled.update((shard, key) for key in keys.to_list())
+    return overviews, scheduled
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from buckets.engine.batch.partitioner import Partitioned, assign_shards
 from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, pack_shards, unpack_shard
 from buckets.engine.storage.key import decode_key, key_json
 from buckets.engine.storage.shard_store import strings_of
-from buckets.events.arrivals import INGESTED, JUDGED, DeadLetter, EventColumns, event_json, parse, skipped_rows
+from buckets.events.arrivals import INGESTED, JUDGED, EventColumns, event_json, parse, skipped_rows
 from buckets.events.conversion import ARROW_TYPES
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists, ListsAt
@@ -185,15 +185,7 @@ class ShardMessage:
 def fan_out(
     rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, lists: Lists = NO_LISTS
 ) -> Iterator[ShardMessage]:
-    """Turn arrivals into messages for shards.
-
-    Args:
-        rows: arrivals, in the form of `arrivals`, in arrival order.
-        rule_set: the rules of this batch.
-        schema: the event schema.
-        engine: how many shards there are, and what a null makes of an event.
-        lists: those of this batch, into which filters may look.
-    """
+    """Turn arrivals, in the form of `arrivals` and in arrival order, into messages for shards."""
     shards = engine.shards
     events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
     passed, with_key = _passed(events, rule_set.groups, schema, lists)
@@ -211,8 +203,9 @@ def fan_out(
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(dead_letters), "filtered": filtered, "arrived": arrived}
     counts |= {"no_key": no_key}
-    if dead_letters:
-        counts["reasons"] = _wrong_fields(dead_letters, schema)
+    if dead_letters:  # Their reasons begin with the field that is wrong.
+        named = (letter.reason.partition(": ")[0] for letter in dead_letters)
+        counts["reasons"] = Counter(name if name in schema.field_names else UNREADABLE for name in named)
     if events.rounded_values:
         counts["rounded"] = events.rounded_values
     skipped = skipped_rows(rows)
@@ -230,25 +223,12 @@ def fan_out(
     yield ShardMessage(payload.PASSING, payload.COUNTS + json.dumps(counts).encode())
 
 
-def _wrong_fields(dead_letters: Iterable[DeadLetter], schema: EventSchema) -> dict[str, int]:
-    """Return how many dead letters there are by the field that is wrong; reasons begin with it."""
-    fields = {*schema.field_names}
-    named = (letter.reason.partition(": ")[0] for letter in dead_letters)
-    return Counter(name if name in fields else UNREADABLE for name in named)
-
-
 def fan_out_group(
     rows: pa.RecordBatch, group: Group, required: frozenset[str], schema: EventSchema, shards: int, lists: Lists
 ) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for the shards of one group, and nothing else.
 
-    Args:
-        rows: arrivals, in the form of `arrivals`, in arrival order.
-        group: the group.
-        required: the fields that must not be null in an event, as `EngineSettings.required` says of all rules.
-        schema: the event schema.
-        shards: how many shards there are.
-        lists: those into which the filter may look.
+    `required` fields must not be null in an event, as `EngineSettings.required` says of all rules.
     """
     events, _ = parse(rows, schema, required)
     passed, _ = _passed(events, [group], schema, lists)
@@ -291,7 +271,7 @@ def _partitioned(events: EventColumns, groups: Sequence[Group], passed: Flags, s
     """Return which shards get the events of groups; None if none does."""
     if not passed.any():
         return None
-    layout = _layout_of(groups)
+    layout = _layout(tuple((group.group_id, group.key_fields) for group in groups))
     columns = events.attributes | events.measures
     texts = [strings_of(pc.cast(columns[field], pa.string())) for field in layout.fields]
     return Partitioned(*assign_shards(concatenated(texts), layout.indices, layout.starts, layout.seeds, passed, shards))
@@ -301,23 +281,29 @@ def _messages(events: EventColumns, groups: Sequence[Group], partitioned: Partit
     """Yield the events of groups, a message for each shard that gets some."""
     if partitioned is None:
         return
-    table = _columns(events).take(pa.array(partitioned.events))
-    for shard, packed in pack_shards(partitioned, _layout_of(groups).group_ids, table):
+    columns = {
+        "source": events.source.dictionary_encode(),
+        "source_order": pa.array(events.source_order),
+        "position": pa.array(events.position),
+        "event_id": events.event_id,
+        "time_ms": pa.array(events.times_ms),
+    }
+    columns |= {INGESTED: events.ingested_ms} if events.ingested_ms is not None else {}
+    columns |= {JUDGED: events.judged} if events.judged is not None else {}
+    columns |= {measure_column(name): values for name, values in events.measures.items()}
+    columns |= {attribute_column(name): values for name, values in events.attributes.items()}
+    table = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]).take(pa.array(partitioned.events))
+    for shard, packed in pack_shards(partitioned, [group.group_id for group in groups], table):
         yield ShardMessage(shard, packed)
 
 
 class _Layout(NamedTuple):
     """The keys of groups, as `assign_shards` takes them: the fields of all groups, and of each group which of them."""
 
-    group_ids: Sequence[str]  # the groups
     fields: Sequence[str]  # the fields, each once
     indices: Int64s  # int64, those of each group, as indices of `fields`
     starts: Int64s  # int64 `(groups + 1,)`, where those of each group begin
     seeds: Int64s  # int64 `(groups,)`, the CRC-32 of each identity, with which that of a key begins
-
-
-def _layout_of(groups: Sequence[Group]) -> _Layout:
-    return _layout(tuple((group.group_id, group.key_fields) for group in groups))
 
 
 @lru_cache(maxsize=64)
@@ -326,23 +312,4 @@ def _layout(groups: tuple[tuple[str, tuple[str, ...]], ...]) -> _Layout:
     indices = [fields.index(field) for _, of_group in groups for field in of_group]
     starts = np.cumsum([0, *(len(of_group) for _, of_group in groups)], dtype=np.int64)
     seeds = [zlib.crc32(group_id.encode()) for group_id, _ in groups]
-    return _Layout(
-        [group_id for group_id, _ in groups], fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64)
-    )
-
-
-def _columns(events: EventColumns) -> pa.RecordBatch:
-    columns = {
-        "source": events.source.dictionary_encode(),
-        "source_order": pa.array(events.source_order),
-        "position": pa.array(events.position),
-        "event_id": events.event_id,
-        "time_ms": pa.array(events.times_ms),
-    }
-    if events.ingested_ms is not None:
-        columns[INGESTED] = events.ingested_ms
-    if events.judged is not None:
-        columns[JUDGED] = events.judged
-    columns |= {measure_column(name): values for name, values in events.measures.items()}
-    columns |= {attribute_column(name): values for name, values in events.attributes.items()}
-    return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
+    return _Layout(fields, np.array(indices, np.int64), starts, np.array(seeds, np.int64))

@@ -42,10 +42,7 @@ def pack_shards(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield what each shard is sent that gets an event.
 
-    Args:
-        partitioned: what goes where.
-        group_ids: the groups.
-        events: the events of all shards, as `partitioned.events` names them; their column `source` is a dictionary.
+    `events` are those of all shards, as `partitioned.events` names them; their column `source` is a dictionary.
     """
     source = events.column("source")
     named = {_SOURCES: json.dumps(source.dictionary.to_pylist()).encode()}
@@ -163,18 +160,13 @@ class ShardEvents:
 
     @classmethod
     def of(cls, pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> "ShardEvents":
-        """Return what several pieces of arrivals have sent, at least one.
-
-        Args:
-            pieces: what they have sent.
-            group_ids: all groups, in the order in which they are wanted.
-        """
+        """Return what several pieces of arrivals have sent, at least one; `group_ids` are all groups, in order."""
         if len(pieces) == 1 and ascend(*arrival(pieces[0].events)):
             (piece,) = pieces
             keys = fixed(piece.key_data, _starts(piece.key_bytes))
             starts, rows = (_starts(piece.keys), _starts(piece.key_events)), piece.rows.astype(np.int64)
             return cls(piece.group_ids, *starts, keys, rows, piece.events)
-        return _merged(sorted(pieces, key=_shard_events_first_arrival), group_ids)
+        return _merged(sorted(pieces, key=lambda piece: _first_arrival(piece.events)), group_ids)
 
     @classmethod
     def of_group(cls, group_id: str, arrived: EventsByKey) -> "ShardEvents":
@@ -208,11 +200,6 @@ def _starts(lengths: npt.NDArray[np.integer]) -> Int64s:
     start = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=start[1:])
     return start
-
-
-def _shard_events_first_arrival(piece: ShardPayload) -> tuple[int, str, int]:
-    events = piece.events
-    return events["source_order"][0].as_py(), events["source"][0].as_py(), events["position"][0].as_py()
 
 
 def _merged(pieces: Sequence[ShardPayload], group_ids: Sequence[str]) -> ShardEvents:

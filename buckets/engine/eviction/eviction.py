@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,20 +25,12 @@ from buckets.engine.storage.shard_store import GroupedKeys, ShardStore, StoredHe
 from buckets.kernel.keyed_events import are_settled, no_events
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import PAGING, ScoredGroups, score
-from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
 _NO_GENERATION = -1  # That of no head: of groups that are gone
-
-
-class _Remembered(NamedTuple):
-    """What policies remember of some keys: the index of each, int64, and its entry."""
-
-    indices: Int64s
-    entries: ByteStrings
 
 
 @dataclass
@@ -60,12 +51,9 @@ class Eviction:
     ) -> "Eviction":
         """Read the schedule, before anything of the batch is written.
 
-        Args:
-            store: the shard's state.
-            plans: the live groups' plans, by the identity of their timelines.
-            apart: the timelines that are being filled, which have a time of their own.
+        `apart` are the timelines that are being filled, which have a time of their own.
         """
-        return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads, apart))
+        return cls(store, plans, EvictionSchedule.load(store.schedule, apart))
 
     def note(self, keys: GroupedKeys, stored: StoredHeads, scored: ScoredGroups) -> None:
         """Note keys that were scored: new ones are entered, and none of them needs a visit."""
@@ -91,10 +79,6 @@ class Eviction:
         known = self.schedule.evicted_until_ms
         return {index: known[plan.group.state_id] for index, plan in enumerate(plans) if plan.group.state_id in known}
 
-    def note_policies(self, plan: GroupPlan) -> None:
-        """Note that policies remember something of keys of a group."""
-        self.schedule.remembered.add(plan.group.state_id)
-
     @cached_property
     def _horizons_ms(self) -> dict[str, int]:
         return {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
@@ -114,39 +98,32 @@ class Eviction:
         keys = visited.keys
         if not keys.size:
             return
-        stored, remembered = StoredHeads.read(self.store, keys.state_keys), self._remembered_of(keys)
+        stored = StoredHeads.read(self.store, keys.state_keys)
+        asked = np.flatnonzero(keys.each(dict.fromkeys(self.schedule.remembered, 1), 0))
+        entries = self.store.policies.read(keys.state_keys.take(asked))
+        some = np.flatnonzero(entries.lengths)
+        remembered, entries = asked[some], entries.take(some)  # the keys of which policies remember something
         generations = {group_id: plan.group.generation for group_id, plan in self.plans.items()}
         needed_ms = clocks_of(stored.heads, keys.each(generations, _NO_GENERATION))
-        for group_id, of_group in keys.take(remembered.indices).stretches():
+        for group_id, of_group in keys.take(remembered).stretches():
             if group_id in self.plans:
-                indices, entries = remembered.indices[of_group], remembered.entries.slice(of_group.start, of_group.stop)
-                until_ms = needed_until_ms(self.plans[group_id].group, entries.to_list())
+                indices, stored_entries = remembered[of_group], entries.slice(of_group.start, of_group.stop).to_list()
+                until_ms = needed_until_ms(self.plans[group_id].group, stored_entries)
                 needed_ms[indices] = np.maximum(needed_ms[indices], until_ms)
         stays = self.schedule.enter_visited(visited, needed_ms, self._horizons_ms)
         for group_id, of_group in keys.stretches():
             if group_id in self.plans:
                 settled = are_settled(self.plans[group_id], stored.heads.slice(of_group.start, of_group.stop), PAGING)
                 trimmed = of_group.start + np.flatnonzero(stays[of_group] & ~settled)
-                if len(trimmed):
-                    _trim(self.plans[group_id], stored.take(trimmed))
+                if len(trimmed):  # Brings them to the horizon and the tiers that are in force.
+                    plan, heads = self.plans[group_id], stored.take(trimmed)
+                    nothing = no_events(heads.heads.size, len(plan.group.measures))
+                    heads.write(score(plan, heads.heads, heads.read_pages, nothing, emit_all=False))
                 gone = np.count_nonzero(~stays[of_group] & (stored.heads.lengths[of_group] > 0))
                 if gone:
                     self.evicted[self.plans[group_id].group.name] += int(gone)
         stored.take(np.flatnonzero(~stays)).remove()
-        self.store.policies.remove(keys.state_keys.take(remembered.indices[~stays[remembered.indices]]))
-
-    def _remembered_of(self, keys: GroupedKeys) -> _Remembered:
-        """Return what policies remember of keys."""
-        asked = np.flatnonzero(keys.each(dict.fromkeys(self.schedule.remembered, 1), 0))
-        entries = self.store.policies.read(keys.state_keys.take(asked))
-        some = np.flatnonzero(entries.lengths)
-        return _Remembered(asked[some], entries.take(some))
-
-
-def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
-    """Bring timelines to the horizon and the tiers that are in force."""
-    nothing = no_events(stored.heads.size, len(plan.group.measures))
-    stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))
+        self.store.policies.remove(keys.state_keys.take(remembered[~stays[remembered]]))
 
 
 class PolicyEviction:
@@ -165,7 +142,7 @@ class PolicyEviction:
         self._horizons_ms = {
             group_id: group.longest_window_ms + lateness_ms for group_id, group in self._groups.items()
         }
-        self._schedule = EvictionSchedule.load(store.schedule, store.heads)
+        self._schedule = EvictionSchedule.load(store.schedule)
         self._events = 0
 
     def note(self, table: KeyedTable, new_ms: Mapping[str, int]) -> None:
@@ -190,17 +167,11 @@ class PolicyEviction:
         needed_ms = np.full(due.keys.size, NO_CLOCK)
         for group_id, of_group in due.keys.stretches():
             if group_id in self._groups:
-                entries = stored.slice(of_group.start, of_group.stop).to_list()
-                needed_ms[of_group] = _needed_ms(self._groups[group_id], entries)
+                group, entries = self._groups[group_id], stored.slice(of_group.start, of_group.stop).to_list()
+                read = (read_entry(entry, group) for entry in entries)
+                needed_ms[of_group] = [
+                    NO_CLOCK if entry is None else max(entry.latest_ms, entry.needed_until_ms(group)) for entry in read
+                ]
         stays = self._schedule.enter_visited(due, needed_ms, self._horizons_ms)
         self._store.policies.remove(due.keys.state_keys.take(np.flatnonzero(~stays)))
         self._schedule.save(self._store.schedule, self._groups.keys())
-
-
-def _needed_ms(group: Group, stored: list[bytes]) -> Int64s:
-    """Return until when what is remembered of keys is needed, or when it changed last; NO_CLOCK where nothing is."""
-    entries = (read_entry(entry, group) for entry in stored)
-    return np.array(
-        [NO_CLOCK if entry is None else max(entry.latest_ms, entry.needed_until_ms(group)) for entry in entries],
-        np.int64,
-    )

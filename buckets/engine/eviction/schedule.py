@@ -14,9 +14,8 @@ came to its slot by an event, the backlog is never long, and no batch pays for v
 the schedule: no timers, no watermark.
 
 In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
-the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and
-taken from the end. A key whose clock is noted is a list of both there. Version 1 had no voters, and no such keys. Where
-policies remember something of keys, the overview has `"remembered": [group]` too.
+the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, appended to and taken from the
+end. Where policies remember something of keys, the overview has `"remembered": [group]` too.
 """
 
 import json
@@ -36,7 +35,7 @@ from buckets.engine.storage.shard_store import GROUP_BYTES, Entries, GroupedKeys
 from buckets.errors import BucketsError
 from buckets.timeline.head import NO_CLOCK
 
-SCHEDULE_VERSION = 2
+SCHEDULE_VERSION = 1
 OVERVIEW, CLOCK = b"overview", b"clock"
 CHUNK_KEYS = 256
 SPARE_VISITS = 64
@@ -77,12 +76,11 @@ class EvictionSchedule:
     _added: list[tuple[Scheduled, Int64s]] = field(default_factory=list)
 
     @classmethod
-    def load(cls, entries: Entries, heads: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
+    def load(cls, entries: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
         """Read the schedule of a shard.
 
         Args:
             entries: the map of the state that keeps the schedule.
-            heads: the shard's heads; a checkpoint from before there were schedules has all of them entered at once.
             apart: groups that have a time of their own.
 
         Raises:
@@ -90,28 +88,19 @@ class EvictionSchedule:
         """
         stored, voters = entries.get([OVERVIEW, CLOCK])
         if not stored:
-            schedule = cls(ShardClock(apart))
-            by_group: dict[bytes, list[bytes]] = {}
-            for state_key in heads.list_keys():
-                by_group.setdefault(state_key[:GROUP_BYTES], []).append(state_key)
-            for group, state_keys in by_group.items():
-                keys = GroupedKeys.of(group.hex(), ByteStrings.of(state_keys))
-                schedule._add(keys, np.full(keys.size, LONG_AGO_MS), np.full(keys.size, NOT_NOTED))
-            return schedule
+            return cls(ShardClock(apart))
         data = json.loads(stored)
-        if data["version"] not in (1, SCHEDULE_VERSION):
+        if data["version"] != SCHEDULE_VERSION:
             message = (
-                f"the shard's eviction schedule has version {data['version']}, and this release reads 1 to "
+                f"the shard's eviction schedule has version {data['version']}, and this release reads "
                 f"{SCHEDULE_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
             )
             raise BucketsError(message)
         slots = {
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }
-        evicted_until_ms = data.get("evicted_until_ms", {})
-        remembered = set(data.get("remembered", ()))
-        read = {OVERVIEW: stored, CLOCK: voters}
-        return cls(ShardClock.from_bytes(voters, apart), slots, evicted_until_ms, remembered, read)
+        clock, remembered = ShardClock.from_bytes(voters, apart), set(data.get("remembered", ()))
+        return cls(clock, slots, data["evicted_until_ms"], remembered, {OVERVIEW: stored, CLOCK: voters})
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed."""

@@ -12,8 +12,8 @@ voters, and they have no vote on anything else.
 What this costs: the clock is behind the newest event by half of what the voters differ, so idle keys stay that much
 longer; where no group has `QUORUM` keys, there is no clock, and nothing is evicted. Each batch writes 12 bytes a voter.
 
-In the state: for each group the 8 bytes of its identity, the number of voters in 2 bytes, and the voters, each as a
-hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event last comes last.
+In the state: how many voters a row has room for, in 2 bytes, and a row for each group, as `_row` says; the voter that
+had an event last comes last.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,9 +32,7 @@ from buckets.timeline.head import NO_CLOCK
 VOTERS: Final = 63
 QUORUM: Final = 8
 Voter = tuple[int, int]  # The hash of a key, and its clock in ms
-_COUNT_BYTES, _HASH_BYTES, _CLOCK_BYTES = 2, 4, 8
-_HEADER_BYTES, _VOTE_BYTES = GROUP_BYTES + _COUNT_BYTES, _HASH_BYTES + _CLOCK_BYTES
-_VOTES: Final = np.dtype([("voter", "<u4"), ("clock_ms", "<i8")])
+_COUNT_BYTES: Final = 2
 
 
 class _Voters(NamedTuple):
@@ -63,6 +61,17 @@ def _new_voters(groups: int) -> _Voters:
     )
 
 
+def _row(most: int) -> np.dtype[np.void]:
+    """Return how a group with up to `most` voters is written; these stand at the end of their fields."""
+    fields = [
+        ("identity", "u1", GROUP_BYTES),
+        ("count", "<u2"),
+        ("hashes", "<u4", (most,)),
+        ("clocks_ms", "<i8", (most,)),
+    ]
+    return np.dtype(fields)
+
+
 class ShardClock:
     """The voters of a shard's groups, and the time on which they agree."""
 
@@ -75,28 +84,46 @@ class ShardClock:
     @classmethod
     def from_bytes(cls, stored: bytes, apart: frozenset[str] = frozenset()) -> "ShardClock":
         """Read what `to_bytes` wrote; nothing is a clock that has seen no event."""
-        clock, voters = cls(apart), _new_voters(len(stored) // _HEADER_BYTES)
-        groups = _read(np.frombuffer(stored, np.uint8), QUORUM, voters)
-        clock._voters = voters.take(range(groups))
-        text, digits = voters.identities[:groups].tobytes().hex(), 2 * GROUP_BYTES
-        clock._numbers = {text[number * digits : (number + 1) * digits]: number for number in range(groups)}
-        return clock
+        if not stored:
+            return cls(apart)
+        row = _row(int.from_bytes(stored[:_COUNT_BYTES], "little"))
+        return cls._of_rows(np.frombuffer(stored, row, offset=_COUNT_BYTES), apart)
 
     def to_bytes(self) -> bytes:
         """Write the voters for the state."""
-        counts = self._voters.counts
-        written = np.empty(_HEADER_BYTES * len(counts) + _VOTE_BYTES * int(counts.sum()), np.uint8)
-        _write(self._voters, written)
-        return written.tobytes()
+        if not self._numbers:
+            return b""
+        known = self._voters
+        most = int(known.counts.max())
+        first, rows = known.hashes.shape[1] - most, np.empty(len(known.counts), _row(most))
+        rows["identity"], rows["count"] = known.identities, known.counts
+        rows["hashes"], rows["clocks_ms"] = known.hashes[:, first:], known.clocks_ms[:, first:]
+        return most.to_bytes(_COUNT_BYTES, "little") + rows.tobytes()
 
     @classmethod
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
         """Return the clock of these voters."""
-        parts: list[bytes] = []
-        for group_id, of_group in voters.items():
-            votes = np.array([*dict(of_group).items()], _VOTES)
-            parts += [bytes.fromhex(group_id), len(votes).to_bytes(_COUNT_BYTES, "little"), votes.tobytes()]
-        return cls.from_bytes(b"".join(parts))
+        each = {group_id: dict(of_group) for group_id, of_group in voters.items()}
+        most = max(map(len, each.values()), default=0)
+        rows = np.zeros(len(each), _row(most))
+        for row, (group_id, of_group) in zip(rows, each.items(), strict=True):
+            first = most - len(of_group)
+            row["identity"], row["count"] = np.frombuffer(bytes.fromhex(group_id), np.uint8), len(of_group)
+            row["hashes"][first:], row["clocks_ms"][first:] = [*of_group], [*of_group.values()]
+        return cls._of_rows(rows, frozenset())
+
+    @classmethod
+    def _of_rows(cls, rows: npt.NDArray[np.void], apart: frozenset[str]) -> "ShardClock":
+        clock, voters, most = cls(apart), _new_voters(len(rows)), rows["hashes"].shape[1]
+        voters.identities[:], voters.counts[:] = rows["identity"], rows["count"]
+        voters.hashes[:, VOTERS - most :], voters.clocks_ms[:, VOTERS - most :] = rows["hashes"], rows["clocks_ms"]
+        are_voters = np.arange(VOTERS) >= VOTERS - voters.counts[:, np.newaxis]
+        ordered = np.sort(np.where(are_voters, voters.clocks_ms, np.iinfo(np.int64).max), axis=1)
+        medians_ms = ordered[np.arange(len(rows)), (voters.counts - 1) // 2]
+        voters.medians_ms[:] = np.where(voters.counts >= QUORUM, medians_ms, NO_CLOCK)
+        clock._voters = voters
+        clock._numbers = {identity.tobytes().hex(): number for number, identity in enumerate(rows["identity"])}
+        return clock
 
     @property
     def voters(self) -> dict[str, list[Voter]]:
@@ -118,12 +145,12 @@ class ShardClock:
     def times(self, group_ids: Iterable[str]) -> dict[str, int | None]:
         """Return by group how far the events have come that it goes by, in ms; None where too few keys can say."""
         time_ms = self.time_ms
-        return {group_id: self._own_time(group_id) if group_id in self._apart else time_ms for group_id in group_ids}
-
-    def _own_time(self, group_id: str) -> int | None:
-        number = self._numbers.get(group_id)
-        median_ms = NO_CLOCK if number is None else self._voters.medians_ms[number].item()
-        return None if median_ms == NO_CLOCK else median_ms
+        times: dict[str, int | None] = dict.fromkeys(group_ids, time_ms)
+        for group_id in self._apart & times.keys():
+            number = self._numbers.get(group_id)
+            median_ms = NO_CLOCK if number is None else self._voters.medians_ms[number].item()
+            times[group_id] = None if median_ms == NO_CLOCK else median_ms
+        return times
 
     def note(
         self,
@@ -164,61 +191,6 @@ class ShardClock:
         if len(kept) < len(self._numbers):
             self._voters = self._voters.take([*kept.values()])
             self._numbers = {group_id: number for number, group_id in enumerate(kept)}
-
-
-@compiled
-def _read(stored, quorum, voters: _Voters):
-    """Read what `_write` wrote; returns how many groups there are."""
-    at, group = np.int64(0), np.int64(0)
-    while at < stored.shape[0]:
-        for place in range(voters.identities.shape[1]):
-            voters.identities[group, place] = stored[at + place]
-        at += voters.identities.shape[1]
-        count = np.int64(_read_number(stored, at, _COUNT_BYTES))
-        at += _COUNT_BYTES
-        most = voters.hashes.shape[1]
-        if count > most:
-            at, count = at + (count - most) * _VOTE_BYTES, np.int64(most)
-        for voter in range(most - count, most):
-            voters.hashes[group, voter] = np.uint32(_read_number(stored, at, _HASH_BYTES))
-            voters.clocks_ms[group, voter] = np.int64(_read_number(stored, at + _HASH_BYTES, _CLOCK_BYTES))
-            at += _VOTE_BYTES
-        voters.counts[group] = count
-        voters.medians_ms[group] = _median_ms(voters.clocks_ms, group, count, quorum)
-        group += 1
-    return group
-
-
-@leaf
-def _read_number(data, at, size):
-    """Return the number of so many bytes, the lowest first."""
-    number = np.uint64(0)
-    for place in range(size):
-        number |= np.uint64(data[at + place]) << np.uint64(8 * place)
-    return number
-
-
-@compiled
-def _write(voters: _Voters, written):
-    """Write voters."""
-    at = np.int64(0)
-    for group in range(voters.counts.shape[0]):
-        for place in range(voters.identities.shape[1]):
-            written[at + place] = voters.identities[group, place]
-        at += voters.identities.shape[1]
-        _write_number(written, at, np.uint64(voters.counts[group]), _COUNT_BYTES)
-        at += _COUNT_BYTES
-        for voter in range(voters.hashes.shape[1] - voters.counts[group], voters.hashes.shape[1]):
-            _write_number(written, at, np.uint64(voters.hashes[group, voter]), _HASH_BYTES)
-            _write_number(written, at + _HASH_BYTES, np.uint64(voters.clocks_ms[group, voter]), _CLOCK_BYTES)
-            at += _VOTE_BYTES
-
-
-@leaf
-def _write_number(data, at, number, size):
-    """Write a number in so many bytes, the lowest first."""
-    for place in range(size):
-        data[at + place] = np.uint8((number >> np.uint64(8 * place)) & np.uint64(0xFF))
 
 
 @compiled

@@ -35,7 +35,6 @@ from buckets.kernel.outcome import (
     UNJUDGED,
 )
 from buckets.rules.completeness import Stretch, Stretches, joined
-from buckets.rules.group import Group
 from buckets.rules.rule_set import RuleSet
 
 OVERFLOWED = "overflow"  # The reason of events that would take the sum of a rule past 64 bits
@@ -79,32 +78,30 @@ def shard_count(shard: int, held: ShardMemory) -> bytes:
     return json.dumps({"shard": shard, "held": held}).encode()
 
 
-def facts_of(counts: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Sequence[int]]) -> BatchFacts:
-    """Add up what the stages of a batch have told.
+def _facts(counts: Sequence[Mapping[str, Any]], overflowed: int) -> BatchFacts:
+    """Add up what the stages of a batch have counted; `overflowed` events would have taken a sum past 64 bits."""
 
-    Args:
-        counts: what they have told.
-        outcomes: by the identity of each group, how many events came to each outcome.
-    """
+    def total(name: str) -> Counter[str]:
+        summed = Counter[str]()
+        for count in counts:
+            summed.update(count.get(name, {}))
+        return summed
+
     rules: dict[str, Counter[str]] = {}
-    dead_letters, shards = Counter[str](), dict[int, ShardMemory]()
-    skipped, times, rounded, new_keys, evicted_keys = (Counter[str]() for _ in range(5))
     for count in counts:
-        skipped.update(count.get("skipped", {}))
-        times.update(count.get("times", {}))
-        rounded.update(count.get("rounded", {}))
-        dead_letters.update(count.get("reasons", {}))
         for output, by_rule in count.get("rules", {}).items():
             rules.setdefault(output, Counter()).update(by_rule)
-        new_keys.update(count.get("new_keys", {}))
-        evicted_keys.update(count.get("evicted_keys", {}))
-        if "shard" in count:
-            shards[count["shard"]] = ShardMemory(*count["held"])
-    partitions = joined_seen(count["partitions"] for count in counts if "partitions" in count)
-    overflowed = sum(of_group[OVERFLOW] for of_group in outcomes.values())
-    if overflowed:
-        dead_letters[OVERFLOWED] += overflowed
-    return BatchFacts(rules, dead_letters, skipped, times, rounded, new_keys, evicted_keys, shards, partitions)
+    return BatchFacts(
+        rules=rules,
+        dead_letters=total("reasons") + Counter({OVERFLOWED: overflowed}),
+        skipped=total("skipped"),
+        times=total("times"),
+        rounded=total("rounded"),
+        new_keys=total("new_keys"),
+        evicted_keys=total("evicted_keys"),
+        shards={count["shard"]: ShardMemory(*count["held"]) for count in counts if "shard" in count},
+        partitions=joined_seen(count["partitions"] for count in counts if "partitions" in count),
+    )
 
 
 @dataclass(frozen=True)
@@ -140,30 +137,19 @@ class GroupAccount:
 
 @dataclass(frozen=True)
 class BatchAccount:
-    """What became of the events of one batch.
-
-    Attributes:
-        batch_id: the batch.
-        ruleset_version: the version of the rules that evaluated it.
-        events_in: rows that arrived.
-        malformed: rows that were no events.
-        arrived: the event times in it.
-        groups: one account a group.
-        ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
-            these times stands; empty where the source does not say.
-        span: the least and the greatest `source_order` of its events, None where it holds no event.
-        facts: what is counted beside that, for those who watch.
-    """
+    """What became of the events of one batch."""
 
     batch_id: int
-    ruleset_version: int
-    events_in: int
-    malformed: int
-    arrived: Stretches
+    ruleset_version: int  # of the rules that evaluated it
+    events_in: int  # rows that arrived
+    malformed: int  # rows that were no events
+    arrived: Stretches  # the event times in it
     groups: tuple[GroupAccount, ...]
+    # when the source took arrivals in, in ms since the epoch, and for how many arrivals each of these times stands;
+    # empty where it does not say
     ingested: tuple[tuple[int, float], ...] = ()
-    span: tuple[int, int] | None = None
-    facts: BatchFacts = field(default_factory=BatchFacts, compare=False)
+    span: tuple[int, int] | None = None  # the least and the greatest `source_order` of its events; None without any
+    facts: BatchFacts = field(default_factory=BatchFacts, compare=False)  # what is counted besides, for those who watch
 
     def check(self) -> None:
         """Check that the accounts balance.
@@ -189,112 +175,66 @@ class BatchAccount:
 
 
 def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> BatchAccount:
-    """Add up the counts of a batch's stages.
-
-    Args:
-        batch_id: the batch.
-        rule_set: its rules.
-        counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), of `alert_stage` (alerts that arrived), and of
-            other stages what `accounting` knows.
-    """
-    arrivals = malformed = skipped = rounded = 0
+    """Add up the counts of a batch's stages: JSON of `fan_out`, `shard` and `alert_stage`, and what `_facts` knows."""
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
     every_group = (*rule_set.groups, *rule_set.alert_groups)
-    filtered = {group.group_id: 0 for group in every_group}
-    alerts, held_alerts, no_key = dict(filtered), dict(filtered), dict(filtered)
+    of_events, tallies = Counter[str](), {group.group_id: Counter[str]() for group in every_group}
     outcomes = {group.group_id: [0] * OUTCOMES for group in every_group}
-    alerts_in = {group.group_id: (0, 0) for group in rule_set.alert_groups}
     told = [json.loads(text) for text in counts]
     for count in told:
         if "arrivals" in count:
-            arrivals += count["arrivals"]
-            malformed += count["malformed"]
-            skipped += sum(count.get("skipped", {}).values())
-            rounded += sum(count.get("rounded", {}).values())
+            of_events.update(arrivals=count["arrivals"], malformed=count["malformed"])
+            of_events.update({name: sum(count.get(name, {}).values()) for name in ("skipped", "rounded")})
             arrived += [Stretch(*each) for each in count["arrived"]]
             orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
-            for identity, number in count["filtered"].items():
-                filtered[identity] += number
-            for identity, number in count["no_key"].items():
-                no_key[identity] += number
+            for name in ("filtered", "no_key"):
+                for identity, number in count[name].items():
+                    tallies[identity][name] += number
         elif "alerts_in" in count:
-            identity, (arrived_there, broken) = count["group_id"], alerts_in[count["group_id"]]
-            alerts_in[identity] = arrived_there + count["alerts_in"], broken + count["malformed"]
-            filtered[identity] += count["filtered"]
-            no_key[identity] += count["no_key"]
+            names = ("malformed", "filtered", "no_key")
+            tallies[count["group_id"]].update(arrivals=count["alerts_in"], **{name: count[name] for name in names})
         elif "groups" in count:
             for identity, of_group in count["groups"].items():
-                alerts[identity] += of_group["alerts"]
-                held_alerts[identity] += of_group["held_alerts"]
+                tallies[identity].update(alerts=of_group["alerts"], held_alerts=of_group["held_alerts"])
                 outcomes[identity] = [a + b for a, b in zip(outcomes[identity], of_group["outcomes"], strict=True)]
-    groups = tuple(
-        _account(
-            group,
-            alerts_in.get(group.group_id, (arrivals, malformed)),
-            (0, 0) if group.group_id in alerts_in else (skipped, rounded),
-            (no_key[group.group_id], filtered[group.group_id]),
-            outcomes[group.group_id],
-            alerts[group.group_id],
-            held_alerts[group.group_id],
+    over_alerts = {group.group_id for group in rule_set.alert_groups}
+    groups = []
+    for group in every_group:
+        tally, came_to = tallies[group.group_id], outcomes[group.group_id]
+        came_in = tally if group.group_id in over_alerts else of_events
+        account = GroupAccount(
+            group_id=group.group_id,
+            group=group.name,
+            events_in=came_in["arrivals"],
+            filtered=tally["filtered"],
+            evaluated=came_to[EVALUATED],
+            late=came_to[LATE],
+            too_late=came_to[TOO_LATE],
+            duplicates=came_to[DUPLICATE],
+            collisions_not_kept=came_to[COLLISION_NOT_KEPT],
+            dead_letters=came_in["malformed"] + came_to[OVERFLOW],
+            alerts=tally["alerts"],
+            held_alerts=tally["held_alerts"],
+            no_key=tally["no_key"],
+            skipped=came_in["skipped"],
+            unjudged=came_to[UNJUDGED],
+            rounded=came_in["rounded"],
         )
-        for group in every_group
-    )
-    span = (min(orders), max(orders)) if orders else None
+        groups.append(account)
     return BatchAccount(
         batch_id=batch_id,
         ruleset_version=rule_set.version,
-        events_in=arrivals,
-        malformed=malformed,
+        events_in=of_events["arrivals"],
+        malformed=of_events["malformed"],
         arrived=joined(arrived),
-        groups=groups,
+        groups=tuple(groups),
         ingested=tuple(ingested),
-        span=span,
-        facts=facts_of(told, outcomes),
-    )
-
-
-def _account(
-    group: Group,
-    came_in: tuple[int, int],
-    noted: tuple[int, int],
-    left_out: tuple[int, int],
-    outcomes: Sequence[int],
-    alerts: int,
-    held_alerts: int,
-) -> GroupAccount:
-    """Return the account of a group.
-
-    Args:
-        group: the group.
-        came_in: how many events or alerts came in, and how many of these were malformed.
-        noted: how many of what came in were neither events nor malformed, and how many values of it were rounded.
-        left_out: how many do not belong to it, and how many its filter has left out.
-        outcomes: how many came to each outcome.
-        alerts: how many alerts there were.
-        held_alerts: how many policies have held back.
-    """
-    (events_in, malformed), (skipped, rounded), (no_key, filtered) = came_in, noted, left_out
-    return GroupAccount(
-        group_id=group.group_id,
-        group=group.name,
-        events_in=events_in,
-        filtered=filtered,
-        evaluated=outcomes[EVALUATED],
-        late=outcomes[LATE],
-        too_late=outcomes[TOO_LATE],
-        duplicates=outcomes[DUPLICATE],
-        collisions_not_kept=outcomes[COLLISION_NOT_KEPT],
-        dead_letters=malformed + outcomes[OVERFLOW],
-        alerts=alerts,
-        held_alerts=held_alerts,
-        no_key=no_key,
-        skipped=skipped,
-        unjudged=outcomes[UNJUDGED],
-        rounded=rounded,
+        span=(min(orders), max(orders)) if orders else None,
+        facts=_facts(told, sum(of_group[OVERFLOW] for of_group in outcomes.values())),
     )
 
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import DuplicateSettings, EngineSettings, JobPrecision
+from buckets.config.engine import DuplicateSettings, JobPrecision
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import KeyedTable, fan_out
+from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.accounting import BatchAccount, account_batch, compact, event_numbers
 from buckets.engine.stages.cross_group import PARTS, meet
@@ -40,13 +40,7 @@ _RANK = "rank"
 def alert_outputs(
     scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, stores: DriverStores
 ) -> Iterator[Produced]:
-    """Yield what rules over alerts put out, and counts for the accounts.
-
-    Args:
-        scorer: the settings of the events.
-        payloads: all of output `alerts` of the batch.
-        rule_set: the rules of the batch.
-        stores: the state on the driver.
+    """Yield what rules over alerts make of all of output `alerts` of a batch, and counts for the accounts.
 
     Raises:
         BucketsError: the event schema has got a field by now that only alerts may have.
@@ -54,7 +48,13 @@ def alert_outputs(
     over, tables = rule_set.over_alerts, [payload.unpack(packed) for packed in payloads]
     if over is None or not tables:
         return
-    stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations, scorer.lists)
+    try:
+        schema = alert_schema(scorer.schema)
+    except ValueError as error:
+        raise BucketsError(str(error)) from None
+    # Alerts are few, so all are kept as they are.
+    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
+    stage = Scorer(schema, scorer.engine.model_copy(update=fixed), scorer.evaluations, scorer.lists)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
     messages: list[bytes] = []
@@ -71,19 +71,6 @@ def alert_outputs(
         # Side outputs tell of events; of alerts, the accounts of the batch tell as much.
         if produced.output not in (*MAKERS, PARTS):
             yield _of_events(produced, alerts, over, stage)
-
-
-def _schema(schema: EventSchema) -> EventSchema:
-    try:
-        return alert_schema(schema)
-    except ValueError as error:
-        raise BucketsError(str(error)) from None
-
-
-def _settings(engine: EngineSettings) -> EngineSettings:
-    """Return the settings of this stage: alerts are few, so all are kept as they are."""
-    fixed = {"shards": 1, "collision": "keep", "duplicates": DuplicateSettings(), "precision": JobPrecision()}
-    return engine.model_copy(update=fixed)
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
@@ -156,23 +143,12 @@ def complete_batch(
     stores: DriverStores,
     is_thinned: bool = False,
 ) -> tuple[list[Produced], BatchAccount]:
-    """Complete a batch.
+    """Complete a batch from what its shards put out; return what is put out besides, and what became of each event.
 
-    Args:
-        batch_id: the batch.
-        produced: what the shards put out; of it counts, parts and, if there are rules over alerts, alerts are read.
-        scorer: the settings.
-        rule_set: the rules of the batch.
-        stores: what is kept outside the shards.
-        is_thinned: whether of the parts only those are left that `fired_parts` keeps, which has put out the evaluations
-            of their rules.
-
-    Returns:
-        What is put out besides, and what became of each event.
+    Counts, parts and, if rules are over alerts, alerts are read. `is_thinned` says that only those parts are left which
+    `fired_parts` keeps; it has put out the evaluations of their rules.
     """
-    read: dict[str, list[bytes]] = {COUNTS: [], PARTS: [], ALERTS: []}
-    if not rule_set.alert_groups:
-        del read[ALERTS]
+    read: dict[str, list[bytes]] = {COUNTS: [], PARTS: [], **({ALERTS: []} if rule_set.alert_groups else {})}
 
     def note(several: Iterable[Produced]) -> list[Produced]:
         noted = list(several)
@@ -194,20 +170,18 @@ Int64s = npt.NDArray[np.int64]
 def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) -> Iterator[Produced]:
     """Yield the evaluations of rules that span groups, and the parts of events at which one fires.
 
-    Where policies remember something, the latest event of each key stays too: the time of its key decides when that is
-    forgotten.
-
-    Args:
-        scorer: the settings.
-        payloads: of output `PARTS`, all that there are of some events.
-        rule_set: the rules of the batch.
+    `payloads` are all of output `PARTS` of some events. Where policies remember something, the latest event of each key
+    stays too: the time of its key decides when that is forgotten.
     """
     kept: list[Int64s] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         numbers = event_numbers(judged.table.events)
         kept.append(numbers[judged.events[judged.fired]])
         if group.policies:
-            kept.append(numbers[_latest(judged.table)])
+            table = judged.table  # of each key the event with the greatest time
+            order = np.lexsort((table.column("time_ms"), table.codes))
+            is_last = np.append(np.diff(table.codes[order]) != 0, np.ones(min(len(order), 1), np.bool_))
+            kept.append(numbers[order[is_last]])
         yield from (one for one in scorer.conditions(judged, rule_set.version) if one.rows)
     wanted = np.unique(np.concatenate(kept)) if kept else np.empty(0, np.int64)
     for packed in payloads:
@@ -215,10 +189,3 @@ def fired_parts(scorer: Scorer, payloads: Sequence[bytes], rule_set: RuleSet) ->
         left = table.filter(pa.array(np.isin(event_numbers(table), wanted)))
         if len(left):
             yield Produced(PARTS, 0, payload.pack(packed[:1], compact(left), payload.group_of(table)))
-
-
-def _latest(table: KeyedTable) -> Int64s:
-    """Return for each key that occurs the event with the greatest time."""
-    order = np.lexsort((table.column("time_ms"), table.codes))
-    is_last = np.append(np.diff(table.codes[order]) != 0, True) if len(order) else np.empty(0, np.bool_)
-    return order[is_last]

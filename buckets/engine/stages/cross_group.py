@@ -6,7 +6,8 @@ each part was computed at that very event.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -34,7 +35,6 @@ from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.completeness import Fill, Filled, Piece, fill_identity
 from buckets.rules.feature import Part
 from buckets.rules.group import Group
-from buckets.rules.prepared import PreparedRules
 from buckets.rules.rule_set import RuleSet
 
 FILLS = "fills"  # The output that says how far a shard has come with a fill, as JSON
@@ -96,16 +96,10 @@ class Filling:
         self._groups = {int(number): group_id for number, (group_id, *_) in known.items()}
 
     def go_on(self, fill: Fill, plan: GroupPlan, arrived: EventsByKey | None, source: FillSource | None) -> bytes:
-        """Take in what comes next.
+        """Take in what comes next, and return how far the fill is now, as JSON.
 
-        Args:
-            fill: the fill.
-            plan: of its group, over the timelines that are filled.
-            arrived: what has arrived of the group in this batch; None for nothing.
-            source: its history; None where there is none in this batch.
-
-        Returns:
-            How far it is now, as JSON.
+        The plan is over the timelines that are filled. `arrived` is None where nothing of the group has arrived in this
+        batch, and `source` where there is no history in it.
         """
         progress = self._progress.setdefault(fill.number, Progress())
         self._groups[fill.number] = fill.group_id
@@ -114,9 +108,11 @@ class Filling:
                 self._take_in(plan, arrived, source.lists_of(source.lists))
         else:
             if arrived is not None:
-                self._let_wait(
-                    fill, progress, stored_table(arrived, plan.group), "{}" if source is None else source.lists
-                )
+                packed = payload.pack(payload.EVENTS, _in_turn(stored_table(arrived, plan.group)), fill.group_id)
+                lists = b"{}" if source is None else source.lists.encode()
+                entry = len(lists).to_bytes(_NUMBER_BYTES, "big") + lists + packed
+                self._store.pages.put([(_waiting_key(fill.waiting, progress.next), entry)])
+                progress.next += 1
             if source is not None:
                 self._take_next(fill, progress, plan, source)
         done = source is not None and _has_caught_up(progress, source)
@@ -140,12 +136,6 @@ class Filling:
         else:
             self._store.schedule.remove(ByteStrings.of([OVERVIEW]))
 
-    def _let_wait(self, fill: Fill, progress: Progress, arrived: pa.Table, lists: str) -> None:
-        packed = payload.pack(payload.EVENTS, _in_turn(arrived), fill.group_id)
-        entry = len(lists.encode()).to_bytes(_NUMBER_BYTES, "big") + lists.encode() + packed
-        self._store.pages.put([(_waiting_key(fill.waiting, progress.next), entry)])
-        progress.next += 1
-
     def _take_next(self, fill: Fill, progress: Progress, plan: GroupPlan, source: FillSource) -> None:
         """Take in history, and then what waits, about as much as the batch is told to."""
         taken, found = 0, list[tuple[str, pa.Table]]()
@@ -160,12 +150,17 @@ class Filling:
             for key, entry in zip(keys, self._store.pages.get(keys), strict=True):
                 if taken >= source.rows:
                     break
-                lists, table = _read_waiting(entry)
-                found.append((lists, table))
+                end = _NUMBER_BYTES + int.from_bytes(entry[:_NUMBER_BYTES], "big")
+                table = payload.unpack(entry[end:])
+                found.append((entry[_NUMBER_BYTES:end].decode(), table))
                 self._store.pages.remove(ByteStrings.of([key]))
                 progress.first, taken = progress.first + 1, taken + len(table)
         for (lists, _), several in groupby(found, key=lambda each: (each[0], each[1].schema.remove_metadata())):
-            self._take_in(plan, by_key(_one_after_another([table for _, table in several])), source.lists_of(lists))
+            tables = [table for _, table in several]
+            if len(tables) > 1:  # Each has arrived after all before it.
+                turns = (pa.array(np.full(len(table), turn)) for turn, table in enumerate(tables))
+                tables = [_with_column(table, "source_order", turn) for table, turn in zip(tables, turns, strict=True)]
+            self._take_in(plan, by_key(tables), source.lists_of(lists))
 
     def _forget(self, number: int) -> None:
         """Remove what waits of a fill that has ended, some of it in each batch."""
@@ -202,38 +197,16 @@ def _waiting_key(identity: str, number: int) -> bytes:
     return bytes.fromhex(identity) + number.to_bytes(_NUMBER_BYTES, "big")
 
 
-def _read_waiting(entry: bytes) -> tuple[str, pa.Table]:
-    end = _NUMBER_BYTES + int.from_bytes(entry[:_NUMBER_BYTES], "big")
-    return entry[_NUMBER_BYTES:end].decode(), payload.unpack(entry[end:])
-
-
 def _in_turn(events: pa.Table) -> pa.Table:
     """Return events of a group, each with its rank in place of where it stood in its source."""
-    events = without(events, [INGESTED])
-    for name, column in _ranks(len(events)).items():
-        events = events.set_column(events.column_names.index(name), name, column)
-    return events
+    rows = len(events)
+    events = _with_column(events, "source", pa.array([""] * rows, pa.string()).dictionary_encode())
+    events = _with_column(events, "source_order", pa.array(np.zeros(rows, np.int64)))
+    return without(_with_column(events, "position", pa.array(np.arange(rows))), [INGESTED])
 
 
-def _ranks(rows: int) -> dict[str, pa.Array]:
-    """Return columns that say that rows have arrived one after the other."""
-    return {
-        "source": pa.array([""] * rows, pa.string()).dictionary_encode(),
-        "source_order": pa.array(np.zeros(rows, np.int64)),
-        "position": pa.array(np.arange(rows, dtype=np.int64)),
-    }
-
-
-def _one_after_another(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Return tables of a group such that each has arrived after all before it."""
-    if len(tables) == 1:
-        return list(tables)
-    return [
-        table.set_column(
-            table.column_names.index("source_order"), "source_order", pa.array(np.full(len(table), turn, np.int64))
-        )
-        for turn, table in enumerate(tables)
-    ]
+def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
 
 
 PARTS = "parts"  # The output that carries parts to where they meet
@@ -277,16 +250,9 @@ def clocks_of(table: KeyedTable) -> Int64s:
 def meet(
     payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema, lists: Lists = NO_LISTS
 ) -> Iterator[tuple[Group, Judged]]:
-    """Judge the rules that span groups.
+    """Yield the rules that span groups at their events, each with the group of its own key.
 
-    Args:
-        payloads: all of output `PARTS` of a batch.
-        rule_set: the rules of the batch.
-        schema: the event schema.
-        lists: those of the batch, into which conditions may look.
-
-    Yields:
-        The group of each rule's own key, and the rule at its events.
+    `payloads` are all of output `PARTS` of a batch.
     """
     tables: dict[str, list[pa.Table]] = {}
     for packed in payloads:
@@ -301,26 +267,19 @@ def meet(
     for needed, prepared in rule_set.spanning_rules.items():
         if needed[0] not in arrived:
             continue
-        others = [arrived.get(identity) or _Arrived.nothing_of(groups[identity]) for identity in needed]
-        for judged in _judge(prepared, others):
+        of_groups = [arrived.get(identity) or _Arrived.nothing_of(groups[identity]) for identity in needed]
+        home = of_groups[0]
+        assert home.table is not None
+        rows = [home.rows_in(other) for other in of_groups]
+        # Rules are evaluated at the events that each group has, or that do not belong to it.
+        known = [(of_other >= 0) | home.lacks_key_of(other) for other, of_other in zip(of_groups, rows, strict=True)]
+        there = np.flatnonzero(np.all(known, axis=0))
+        parts = {
+            frozenset(other.fields): {part: each.take_or_outside(of_other[there]) for part, each in other.parts.items()}
+            for other, of_other in zip(of_groups, rows, strict=True)
+        }
+        for judged in judge(prepared, home.table, there, parts):
             yield groups[needed[0]], judged
-
-
-def _judge(prepared: PreparedRules, needed: Sequence["_Arrived"]) -> Iterator[Judged]:
-    """Judge rules that need some groups, the first of which is that of their own key.
-
-    They are judged at the events that each group has, or that do not belong to it.
-    """
-    home = needed[0]
-    assert home.table is not None
-    rows = [home.rows_in(other) for other in needed]
-    known = [(of_other >= 0) | home.lacks_key_of(other) for other, of_other in zip(needed, rows, strict=True)]
-    there = np.flatnonzero(np.all(known, axis=0))
-    parts = {
-        frozenset(other.fields): {part: each.take_or_outside(of_other[there]) for part, each in other.parts.items()}
-        for other, of_other in zip(needed, rows, strict=True)
-    }
-    yield from judge(prepared, home.table, there, parts)
 
 
 @dataclass(frozen=True)
@@ -337,10 +296,8 @@ class _Arrived:
         """Return what the tables of a group hold, one after the other."""
         parts = group.spanning_parts
         pieces = zip(*(from_columns(table, len(parts)) for table in tables), strict=True)
-        plain = [
-            table.select([name for name in table.column_names if ":" not in name or _is_field(name)])
-            for table in tables
-        ]
+        of_parts_alone = re.compile(r"\d+:")
+        plain = [without(table, filter(of_parts_alone.match, table.column_names)) for table in tables]
         whole = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
         known = whole.select(_EVENT).set_column(1, "source", whole["source"].cast(pa.string()))
         of_parts = dict(zip(parts, map(joined, pieces), strict=True))
@@ -387,7 +344,3 @@ class _Arrived:
         row_of = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
         row_of[numbers[size:]] = np.arange(len(both) - size)
         return row_of[numbers[:size]]
-
-
-def _is_field(name: str) -> bool:
-    return name.startswith(("attribute:", "measure:"))

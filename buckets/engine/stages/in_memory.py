@@ -91,18 +91,12 @@ class InMemoryJob:
         rule_set: RuleSet,
         sources_of: SourcesOf = lambda shard: NO_SOURCES,
     ) -> BatchResults:
-        """Score one micro-batch.
-
-        Args:
-            arrivals: the rows, in the form of `events.arrivals`, in one or more record batches.
-            rule_set: the rules of this batch.
-            sources_of: gives the history of what is being filled, for a shard.
+        """Score one micro-batch of arrivals, in the form of `events.arrivals`.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
-        finish = self.begin_batch(arrivals, rule_set, sources_of, self.batches)
-        results = finish()
+        results = self.begin_batch(arrivals, rule_set, sources_of, self.batches)()
         self.batches += 1
         return results
 
@@ -125,13 +119,7 @@ class InMemoryJob:
     def score_shards(
         self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, sources_of: SourcesOf
     ) -> Pending:
-        """Score what shards are sent: here and now.
-
-        Args:
-            messages: by shard, the payloads that it is sent.
-            rule_set: the rules of this batch.
-            sources_of: gives the history of what is being filled, for a shard.
-        """
+        """Score the payloads that each shard is sent: here and now."""
         produced: list[Produced] = []
         for shard, payloads in messages.items():
             if shard not in self.stores:
@@ -170,17 +158,12 @@ class StateFiles(Protocol):
 
 
 class ChangedEntries(InObjects):
-    """A map from bytes to bytes over one in memory, which stays as it is.
-
-    Attributes:
-        before: the map in memory.
-        changes: what is different; None where an entry is gone.
-    """
+    """A map from bytes to bytes over one in memory, which stays as it is."""
 
     def __init__(self, before: MemoryEntries) -> None:
         """Begin without a difference."""
-        self.before = before
-        self.changes: dict[bytes, bytes | None] = {}
+        self.before = before  # the map in memory
+        self.changes: dict[bytes, bytes | None] = {}  # what is different; None where an entry is gone
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
@@ -260,13 +243,15 @@ class OutputDecoder:
     def tables(self, output: str, payloads: Iterable[bytes]) -> Iterator[pa.Table]:
         """Yield the rows of an output, a table for each payload, decoded one after the other.
 
-        Dead letters come as one table: an event may have failed in several groups and shards, and has one row.
-
-        Args:
-            output: its name.
-            payloads: what was produced of it, or a part of that; of dead letters all of it.
+        Dead letters come as one table, of all their payloads: an event may have failed in several groups and shards,
+        and has one row.
         """
-        decoded = (self._rows(output, packed) for packed in payloads)
+        decoded = (
+            evaluation_rows(packed, self.rule_set, self.schema, self.engine)
+            if output == columns.EVALUATIONS
+            else payload.unpack(packed).replace_schema_metadata()
+            for packed in payloads
+        )
         if output != columns.DEAD_LETTERS:
             yield from decoded
         elif dead_letters := list(decoded):
@@ -275,8 +260,3 @@ class OutputDecoder:
     def table(self, output: str, payloads: Iterable[bytes]) -> pa.Table:
         """Return the rows of an output as one table; there must be some."""
         return pa.concat_tables(self.tables(output, payloads), promote_options="permissive")
-
-    def _rows(self, output: str, packed: bytes) -> pa.Table:
-        if output == columns.EVALUATIONS:
-            return evaluation_rows(packed, self.rule_set, self.schema, self.engine)
-        return payload.unpack(packed).replace_schema_metadata()

@@ -93,14 +93,7 @@ class Scorer:
         store: ShardStore,
         sources: FillSources = NO_SOURCES,
     ) -> Iterator[Produced]:
-        """Score what arrived for one shard.
-
-        Args:
-            payloads: of the messages of `fan_out` for this shard.
-            rule_set: the rules of this batch.
-            store: the shard's state.
-            sources: by the number of a fill, where its history comes from.
-        """
+        """Score what the messages of `fan_out` for one shard hold."""
         pieces: list[ShardPayload] = []
         is_asked = False
         for packed in payloads:
@@ -194,7 +187,7 @@ class Scorer:
         fired = (*fired_conditions(judged), *fired_limits(of_group))
         decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
-            share.eviction.note_policies(plan)
+            share.eviction.schedule.remembered.add(group.state_id)
         yield from chain(
             *(self.alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
@@ -204,13 +197,15 @@ class Scorer:
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules."""
         for output, rows in () if self.features else decided.rows().items():
-            is_brief = output in columns.VARIANT_OUTPUTS
-            table = (
-                variant_table(results, output, rows)
-                if is_brief
-                else alert_table(results, version, decided, output, rows)
-            )
-            yield replace(_produced(output, table, results.table.group), by_rule=_by_rule(results, output, rows))
+            if (
+                output in columns.VARIANT_OUTPUTS
+            ):  # Variants of a sweep, of which there may be very many, are not counted by rule.
+                yield _produced(output, variant_table(results, output, rows), results.table.group)
+                continue
+            counts = np.bincount(results.fired.rule[rows])
+            by_rule = {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
+            table = alert_table(results, version, decided, output, rows)
+            yield replace(_produced(output, table, results.table.group), by_rule=by_rule)
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
         """Put out the evaluations of a rule, if they are wanted, or its features as columns."""
@@ -244,14 +239,6 @@ def _side_outputs(group: ScoredGroup) -> Iterator[Produced]:
 
 def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.EVENTS) -> Produced:
     return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
-
-
-def _by_rule(results: FiredRules, output: str, rows: npt.NDArray[np.int64]) -> dict[str, int]:
-    """Count rows by rule; variants of a sweep, of which there may be very many, are not counted."""
-    if output in columns.VARIANT_OUTPUTS:
-        return {}
-    counts = np.bincount(results.fired.rule[rows])
-    return {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
 
 
 @dataclass(frozen=True)
@@ -330,11 +317,7 @@ def cross_group_outputs(
 ) -> Iterator[Produced]:
     """Yield what rules put out that have features of several groups, and a count of their alerts.
 
-    Args:
-        scorer: the settings.
-        payloads: all of output `PARTS` of a batch.
-        rule_set: the rules of the batch.
-        store: what the policies of these rules remember.
+    `payloads` are all of output `PARTS` of a batch, and `store` has what the policies of these rules remember.
     """
     policies: dict[str, AlertPolicies] = {}
     met: list[tuple[Judged, list[tuple[FiredRules, Decided]]]] = []
@@ -356,14 +339,7 @@ def cross_group_outputs(
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
-    """Return a payload of evaluations as one row for an event and a rule; most of them come out compactly.
-
-    Args:
-        packed: a payload of output `evaluations`.
-        rule_set: the rules of its batch.
-        schema: the event schema.
-        engine: the settings of the engine.
-    """
+    """Return a payload of output `evaluations` as one row for an event and a rule; most of them come out compactly."""
     compact = payload.unpack(packed)
     if packed[:1] == payload.ROWS:
         return compact.replace_schema_metadata()

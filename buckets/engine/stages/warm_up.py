@@ -4,14 +4,12 @@ Later processes load them from disk.
 """
 
 import re
-from collections.abc import Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 import pyarrow as pa
 from numba.core import event
 
+from buckets import compiled
 from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
@@ -68,25 +66,12 @@ def warm_up() -> None:
         time_ms = max(0, batch - 1) * _PAUSE_MS
         results = job.score_batch([_arrivals(batch * _EVENTS, time_ms, keys)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
-    _fill_an_arena()
-
-
-def _fill_an_arena() -> None:
-    """Let an arena grow, copy it, and name keys as a store does that holds several maps."""
-    arena, keys = Arena(), ByteStrings.of([f"k{number}".encode() for number in range(_EVENTS)])
-    arena.put(keys, keys, PENDING)
+    # An arena grows, is copied, and names keys as a store does that holds several maps.
+    arena, names = Arena(), ByteStrings.of([f"k{number}".encode() for number in range(_EVENTS)])
+    arena.put(names, names, PENDING)
     arena.compact()
-    keys.take(arena.find(keys)).differs_from(keys)
-    keys.with_prefix(b"k")
-
-
-def _texts(folder: Traversable) -> Iterator[bytes]:
-    """Yield the modules in a folder."""
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _texts(each)
-        elif each.name.endswith(".py"):
-            yield each.read_bytes()
+    names.take(arena.find(names)).differs_from(names)
+    names.with_prefix(b"k")
 
 
 class _Progress(event.Listener):
@@ -94,7 +79,7 @@ class _Progress(event.Listener):
 
     def __init__(self) -> None:
         self._names = set[str]()
-        self._all = sum(len(_DECORATED.findall(text)) for text in _texts(files("buckets")))
+        self._all = sum(len(_DECORATED.findall(text)) for text in compiled.kernel_files().values())
 
     def on_start(self, event: event.Event) -> None:
         pass

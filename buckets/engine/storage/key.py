@@ -6,14 +6,13 @@ keeps the joined form unambiguous. Longs and scaled measures are written in deci
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from buckets.aggregates.aggregate import FieldKind
 from buckets.events.schema import EventSchema
@@ -24,28 +23,9 @@ from buckets.rules.group import Group
 _SEPARATOR, _ESCAPE = "\x00", "\x01"
 
 
-def _escaped(text: pa.Array) -> pa.Array:
-    for special, code in ((_ESCAPE, "\x01\x02"), (_SEPARATOR, "\x01\x01")):
-        if pc.any(pc.match_substring(text, special)).as_py():
-            text = pc.replace_substring(text, special, code)
-    return text
-
-
-def encode_keys(group: Group, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """Return the key of each row.
-
-    Args:
-        group: whose fields make the key.
-        columns: by name, Arrow arrays without nulls: attributes, and measures as scaled integers.
-        rows: how many rows there are.
-
-    Returns:
-        Arrow string `(rows,)`.
-    """
-    if not group.key_fields:
-        return pa.array([""] * rows, pa.string())
-    parts = [_escaped(pc.cast(columns[field], pa.string())) for field in group.key_fields]
-    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _SEPARATOR)
+def encode_key(values: Iterable[str]) -> str:
+    """Return the key of an event from the values of `Group.key_fields` as text."""
+    return _SEPARATOR.join(value.replace(_ESCAPE, "\x01\x02").replace(_SEPARATOR, "\x01\x01") for value in values)
 
 
 def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
@@ -54,7 +34,7 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
         return {}
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
     values = dict(zip(group.key_fields, texts, strict=True))
-    return {field: _typed(_unescaped(values[field]), field_kind(field, schema)) for field in group.fields}
+    return {field: _typed(values[field], field_kind(field, schema)) for field in group.fields}
 
 
 def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> str:
@@ -66,12 +46,11 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
     if len(values) != len(group.fields):
         message = f"{len(values)} values for {len(group.fields)} fields"
         raise ValueError(message)
-    columns = {}
-    for field, value in zip(group.fields, values, strict=True):
-        measure = schema.measures.get(field)
-        columns[field] = pa.array([value if measure is None else str(to_scaled(value, measure.scale))])
-    key: str = encode_keys(group, columns, 1)[0].as_py()
-    return key
+    texts = dict(zip(group.fields, values, strict=True))
+    texts |= {
+        name: str(to_scaled(texts[name], schema.measures[name].scale)) for name in texts if name in schema.measures
+    }
+    return encode_key(texts[field] for field in group.key_fields)
 
 
 def reordered(key: str, order: Sequence[int]) -> str:
@@ -80,25 +59,14 @@ def reordered(key: str, order: Sequence[int]) -> str:
     return _SEPARATOR.join(values[index] for index in order) if len(order) > 1 else key
 
 
-def _unescaped(text: str) -> str:
-    return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
-
-
 def _typed(text: str, kind: FieldKind) -> Any:
     if kind in ("long", "measure"):
         return int(text)
-    return text == "true" if kind == "boolean" else text
+    return text == "true" if kind == "boolean" else text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE)
 
 
 def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] = ()) -> str:
-    """Return a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
-
-    Args:
-        group: the key's group.
-        key: the key.
-        schema: the event schema.
-        order: of the fields, all of which it names; empty for that of the group.
-    """
+    """Return a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`; `order` replaces the group's."""
     fields = decode_key(group, key, schema)
     found = {name: fields[name] for name in order or fields}
     shown = {name: format_scaled(found[name], schema.measures[name].scale) for name in found if name in schema.measures}
@@ -106,16 +74,7 @@ def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] =
 
 
 def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:
-    """Return the shard that holds each key: the same in every run and on every machine.
-
-    Args:
-        group: the keys' group.
-        keys: Arrow string `(keys,)`.
-        shards: how many shards there are.
-
-    Returns:
-        int64 `(keys,)`.
-    """
+    """Return the shard that holds each key, int64 `(keys,)`: the same in every run and on every machine."""
     of_group = zlib.crc32(group.group_id.encode())
     hashes = [zlib.crc32(key, of_group) for key in keys.cast(pa.binary()).to_pylist()]
     return np.array(hashes, np.int64) % shards
