@@ -136,18 +136,10 @@ def _certain_sum(timeline: Timeline, column, first, end):
 
 @leaf
 def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window, end, edge_ms, policy, certain):
-    """Return the value of an operation over an uncertain window.
+    """Return the value of an operation over an uncertain window, of which `certain` events are surely inside.
 
-    Args:
-        timeline: the cells.
-        edges: where the windows begin.
-        operation: one of `buckets.aggregates.component`.
-        column: the measure.
-        window: which window.
-        end: the cell after the window's last.
-        edge_ms: the window's left end.
-        policy: what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
-        certain: how many events that it is of are surely inside.
+    `end` is the cell after the window's last, `edge_ms` its left end, and the policy what the value does with the
+    stretch, INCLUDE | EXCLUDE | PRORATE.
 
     Returns:
         Whether the value's sum may fit 64 bits; then whole, rest and count of the value, and how many events it is
@@ -177,11 +169,7 @@ def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window,
 
 @inlined
 def uncertain_bound(timeline: Timeline, edges: Edges, bound, operation, column, window, end, certain):
-    """Return the lower (bound 0) or the upper (bound 1) bound of an operation over an uncertain window.
-
-    Returns:
-        Its whole, rest and count.
-    """
+    """Return whole, rest and count of the lower (bound 0) or upper (bound 1) bound of an operation there."""
     zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
     if operation != COUNT and certain + maybe_in(edges, operation, column, window) == 0:

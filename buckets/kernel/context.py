@@ -15,17 +15,13 @@ them too if some event has no value."""
 
 
 class Policy(NamedTuple):
-    """What decides about events that break the order: horizon in ms, and policy codes of `plan`.
-
-    `repeats_ms` says how far apart in time two events of one id may be, one of which is then a duplicate; 0 where they
-    have to have the same time.
-    """
+    """What decides about events that break the order, in ms and policy codes of `plan`."""
 
     horizon_ms: int
     late: int
     collision: int
     edge: int
-    repeats_ms: int
+    repeats_ms: int  # how far apart in time two events of one id may be to be duplicates; 0: at the same time alone
 
 
 class Context(NamedTuple):

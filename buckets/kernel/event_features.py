@@ -195,11 +195,7 @@ def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features
 
 @inlined
 def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
-    """Append a row for each rule of a feature.
-
-    Returns:
-        The number of rows used.
-    """
+    """Append a row for each rule of a feature; returns the number of rows used."""
     is_point = found.lower == found.upper
     is_exact = is_point and found.events_lower == found.events_upper
     bound_micro = found.micro if is_point else np.int64(0)
@@ -237,23 +233,9 @@ def append_event_features(
     rows: Rows,
     used,
 ):
-    """Append a row for each rule of each such feature whose window has all its events.
+    """Append a row for each rule of each such feature whose window has all its events; returns the number of rows used.
 
-    Args:
-        timeline: the cells.
-        edges: where the windows begin.
-        distinct: the values of windows that are counted.
-        ranked: the values of windows in their order.
-        own: the event's cell.
-        end: the cell after it, and after all others of its time.
-        event: the event.
-        late_by_ms: by how much it is late.
-        context: the features.
-        rows: has room.
-        used: rows in use.
-
-    Returns:
-        The number of rows used.
+    `own` is the event's cell, and `end` the cell after it and all others of its time.
     """
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):

@@ -20,57 +20,38 @@ Int64s = npt.NDArray[np.int64]
 
 
 class GroupPlans(NamedTuple):
-    """The plans of several groups.
+    """The plans of several groups."""
 
-    Attributes:
-        features: what each computes.
-        rules: the limits that it is compared with.
-        tiers: the buckets older than each tail.
-        reach_ms: int64 `(windows,)`, how far each window reaches back.
-        cells_read: int64 `(windows,)`, which cells of each window are read one by one.
-        needs_extremes: bool `(columns,)`, whether some rule asks for a measure's least or greatest value.
-        resets: int64 `(windows of resetting rules,)`, the window of each in its group.
-        feature_start: int64 `(groups + 1,)`, where the features of each group begin.
-        rule_start: int64 `(groups + 1,)`, likewise of rules.
-        tier_start: int64 `(groups + 1,)`, likewise of tiers.
-        window_start: int64 `(groups + 1,)`, likewise of windows.
-        column_start: int64 `(groups + 1,)`, likewise of columns.
-        horizon_ms: int64 `(groups,)`.
-        late: int64 `(groups,)`, policy codes of `plan`.
-        collision: int64 `(groups,)`, likewise.
-        edge: int64 `(groups,)`, likewise.
-        repeats_ms: int64 `(groups,)`, how far apart duplicates may be; 0 where they have to have the same time.
-        generation: int64 `(groups,)`.
-        has_event_features: bool `(groups,)`, whether some feature looks at the events of its window one by one.
-        has_resets: bool `(groups,)`, whether some window is reset when its rule fires.
-    """
-
-    features: FeatureArrays
-    rules: RuleArrays
-    tiers: Tiers
-    reach_ms: Int64s
-    cells_read: Int64s
+    features: FeatureArrays  # what each computes
+    rules: RuleArrays  # the limits that it is compared with
+    tiers: Tiers  # the buckets older than each tail
+    reach_ms: Int64s  # int64 `(windows,)`, how far each window reaches back
+    cells_read: Int64s  # int64 `(windows,)`, which cells of each window are read one by one
+    # bool `(columns,)`, whether some rule asks for a measure's least or greatest value
     needs_extremes: npt.NDArray[np.bool_]
+    # int64 `(groups + 1,)` each: where the features, rules, tiers, windows and columns of each group begin
     feature_start: Int64s
     rule_start: Int64s
     tier_start: Int64s
     window_start: Int64s
     column_start: Int64s
+    # int64 `(groups,)` each: the fields of `Policy`, and the generation
     horizon_ms: Int64s
     late: Int64s
     collision: Int64s
     edge: Int64s
     repeats_ms: Int64s
     generation: Int64s
+    # bool `(groups,)`, whether some feature looks at the events of its window one by one
     has_event_features: npt.NDArray[np.bool_]
-    has_resets: npt.NDArray[np.bool_]
+    has_resets: npt.NDArray[np.bool_]  # bool `(groups,)`, whether some window is reset when its rule fires
 
 
 def join_plans(plans: Sequence[GroupPlan]) -> GroupPlans:
     """Return the plans of groups, at least one, as flat arrays."""
     features, rules = [plan.feature_arrays for plan in plans], [plan.rule_arrays for plan in plans]
     tiers = [plan.tiers for plan in plans]
-    windows = [plan.window_arrays.reach_ms for plan in plans]
+    windows = [plan.window_reach_ms for plan in plans]
     read = [cells_read_of(plan.feature_arrays, len(reach_ms)) for plan, reach_ms in zip(plans, windows, strict=True)]
     extremes = [plan.needs_extremes for plan in plans]
     return GroupPlans(

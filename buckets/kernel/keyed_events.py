@@ -66,11 +66,6 @@ def bundles(events: KeyedEvents, plans: Sequence[GroupPlan], emit_all: bool) -> 
     """Yield stretches of groups that are scored in one call, each from its first group to before its last.
 
     Where a row is wanted for every event and rule, a call has no more than `MOST_ROWS`, but of one group all.
-
-    Args:
-        events: the events.
-        plans: the plan of each group.
-        emit_all: whether a row is wanted for each.
     """
     first, rows, groups = 0, 0, len(plans)
     if emit_all:
@@ -106,15 +101,7 @@ class GroupEvents(NamedTuple):
 
 @allocating
 def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> GroupEvents:
-    """Return the events of one group.
-
-    Args:
-        events: those of all.
-        group: its index.
-        plans: those of all groups.
-        pool: uint8, in which the ids lie.
-        ids_at: where the first of them begins there.
-    """
+    """Return the events of one group; `ids_at` is where the first of all ids lies in the pool."""
     first_key, end_key = events.group_start[group], events.group_start[group + 1]
     first, end = events.key_start[first_key], events.key_start[end_key]
     first_column, end_column = plans.column_start[events.plan[group]], plans.column_start[events.plan[group] + 1]
@@ -148,13 +135,7 @@ def events_of(events: KeyedEvents, group, plans: GroupPlans, pool, ids_at) -> Gr
 
 
 def are_settled(plan: GroupPlan, heads: ByteStrings, paging: Paging) -> npt.NDArray[np.bool_]:
-    """Return which timelines of a group surely lie as they would be laid down now, bool `(keys,)`.
-
-    Args:
-        plan: the group's rules and policies.
-        heads: the head of each key.
-        paging: how timelines are cut.
-    """
+    """Return which timelines of a group surely lie as they would be laid down now, bool `(keys,)`."""
     group = plan.group
     return _settled(*heads, group.generation, len(group.measures), plan.tiers, plan.horizon_ms, paging.hot_cells)
 

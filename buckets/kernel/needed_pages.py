@@ -39,21 +39,14 @@ def choose_pages(
     evicted_until_ms,
     from_ms,
 ):
-    """Mark the pages that have to be read, `is_loaded` of the directory; and forget what earlier generations have left.
+    """Mark the pages that have to be read, and return how many; and forget what earlier generations have left.
 
-    Args:
-        heads: the keys' heads. One of another generation than its group's counts as new; of a new key of which a
-            timeline may have been evicted it is noted that it is complete only since then.
-        directory: entries of all keys; `is_loaded` and `is_changed` are set.
-        events: the events of these keys.
-        plans: tiers, windows, late policies and horizons.
-        paging: how timelines are cut.
-        evicted_until_ms: int64 `(groups,)`, the latest event of a timeline of each that was evicted; NO_CLOCK for none.
-        from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset; without keys where no
-            window ever is.
+    A head of another generation than its group's counts as new; of a new key of which a timeline may have been evicted
+    it is noted that it is complete only since then. `is_loaded` and `is_changed` of the directory are set.
 
-    Returns:
-        How many pages are to be read.
+    `evicted_until_ms` is int64 `(groups,)`, the latest event of a timeline of each that was evicted, NO_CLOCK for none;
+    `from_ms` int64 `(keys, windows)`, the first time that counts since each window was reset, without keys where no
+    window ever is.
     """
     for group in range(events.plan.shape[0]):
         plan, first, end = events.plan[group], events.group_start[group], events.group_start[group + 1]
@@ -128,19 +121,10 @@ def _has_nulls(heads: Heads, directory: Directory, key, nulls, first, end):
 
 @leaf
 def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end, borders, reads, context: Context):
-    """Mark the pages of one key that have to be read.
+    """Mark the pages of one key that have to be read, as `is_loaded` and `is_changed` of the directory.
 
-    Args:
-        directory: `is_loaded` and `is_changed` are set.
-        key: the key.
-        clock_ms: its clock before the batch.
-        hot: cells in its head.
-        times_ms: times of the events of all keys, int64.
-        first: the key's first event.
-        end: the event after its last.
-        borders: int64 `(tiers,)`, their borders at the key's clock after the batch.
-        reads: int64 `(windows,)`, which cells are read one by one.
-        context: tiers, windows, late policy and horizon.
+    `hot` cells lie in its head; its events are `[first, end)`; `clock_ms` is its clock before the batch, and `borders`
+    are those of the tiers at its clock after it.
     """
     policy, tiers = context.policy, context.tiers
     entry_start, entry_end = directory.start[key], directory.start[key + 1]
@@ -358,8 +342,7 @@ def score_groups(
         paging: how timelines are cut.
         emit_all: whether rows are written for every rule, or for the fired ones only.
         outcomes: filled.
-        from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset, changed; without keys
-            where no window ever is.
+        from_ms: as in `choose_pages`; changed.
 
     Returns:
         Rows, those of each group with its own events and rules; where those of each group begin, int64

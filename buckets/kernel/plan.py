@@ -36,6 +36,7 @@ COLLISION_POLICIES = {"keep": KEEP, "keep_first": KEEP_FIRST, "replace": REPLACE
 INCLUDE, EXCLUDE, PRORATE = range(3)
 EDGE_POLICIES = {"include": INCLUDE, "exclude": EXCLUDE, "prorate": PRORATE}
 
+_ALWAYS = INT64_MIN, INT64_MAX
 _RISING, _FALLING = (ABOVE, AT_LEAST), (BELOW, AT_MOST)
 _CODES = {">": ABOVE, ">=": AT_LEAST, "<": BELOW, "<=": AT_MOST, "=": EXACTLY, "!=": NOT}
 
@@ -50,7 +51,7 @@ class FeatureArrays(NamedTuple):
     second: Int64s  # int64, a second column, where pairs of values are counted; NO_COLUMN for none
     counted: Int64s  # int64, the column that holds 1 in events that count; NO_COLUMN where all count
     parameter: Int64s  # int64, of a percentile in hundredths of a per cent; 0 for all others
-    window: Int64s  # int64, the window's index in `WindowArrays`
+    window: Int64s  # int64, the window's index in `GroupPlan.window_reach_ms`
     patience_ms: Int64s  # int64, how far behind its key's clock an event may be to be evaluated
     on_trial: npt.NDArray[np.bool_]  # bool, whether its rules are on trial (SHADOW), which changes nothing for others
     resets: npt.NDArray[np.bool_]  # bool, whether its one rule counts from the start again after it has fired
@@ -76,15 +77,6 @@ class RuleArrays(NamedTuple):
     limit_digits: Int64s  # int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has after the point: nine digits each
 
 
-class WindowArrays(NamedTuple):
-    """The different windows of a group's evaluated rules: int64 arrays of shape `(windows,)`.
-
-    A window holds events at or after `event_time - reach_ms`; a left-open window reaches 1 ms less.
-    """
-
-    reach_ms: Int64s
-
-
 @dataclass(frozen=True)
 class GroupPlan:
     """A group, ready for the kernel."""
@@ -95,7 +87,9 @@ class GroupPlan:
     feature_arrays: FeatureArrays  # their features
     rule_arrays: RuleArrays  # their limits
     reach_ms: Int64s  # int64 `(rules + parts,)`, how far each window reaches back
-    window_arrays: WindowArrays  # their windows' numbers
+    # int64 `(windows,)`, how far each different window reaches back: it holds events at or after `event_time -
+    # reach_ms`, and a left-open one reaches 1 ms less
+    window_reach_ms: Int64s
     # bool, shape `(measures,)`: whether some rule asks for a measure's min or max
     needs_extremes: npt.NDArray[np.bool_]
     horizon_ms: int  # longest window of all live rules, plus allowed lateness
@@ -165,13 +159,7 @@ def tiers_of(precision: Precision) -> Tiers:
 
 
 def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
-    """Lay a group's rules out for the kernel.
-
-    Args:
-        group: the group.
-        schema: the event schema, for the measures' scales.
-        engine: lateness, policies and precision.
-    """
+    """Lay a group's rules out for the kernel."""
     rules, parts = group.limit_rules, group.parts
     # Of a rule with a limit the first part is its value; the second would be the count, which a row has anyway.
     values = [rule.parts(group.fields)[0] for rule in rules]
@@ -180,7 +168,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     computed = [_feature_of_part(part, column) for part in (*values, *parts)]
     for number, rule in enumerate(rules):
         if rule.reset_on_alert:
-            computed[number] = _with_resets(computed[number], rule, number)
+            in_effect_ms = _ALWAYS if rule.effective is None else rule.effective.span_ms()
+            computed[number] = computed[number]._replace(resetting=number, in_effect_ms=in_effect_ms)
     windows = sorted({feature.window for feature in computed})
     resetting = tuple(number for number, rule in enumerate(rules) if rule.reset_on_alert)
     tracks = [group.completeness(*(track.name for track in part.tracks)) for part in (*values, *parts)]
@@ -195,7 +184,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         feature_arrays=_feature_arrays(features, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s([feature.reach_ms for feature in computed]),
-        window_arrays=WindowArrays(reach_ms=_int64s([reach_ms for reach_ms, _ in windows])),
+        window_reach_ms=_int64s([reach_ms for reach_ms, _ in windows]),
         needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
@@ -230,7 +219,7 @@ class _Feature(NamedTuple):
     reach_ms: int
     on_trial: bool
     resetting: int = NO_RULE
-    in_effect_ms: tuple[int, int] = (INT64_MIN, INT64_MAX)
+    in_effect_ms: tuple[int, int] = _ALWAYS
 
     @property
     def window(self) -> "_Window":
@@ -252,11 +241,6 @@ class _Ordered(NamedTuple):
 _LimitNumbers = tuple[int, int, list[int]]
 
 
-def _with_resets(feature: _Feature, rule: Rule, number: int) -> _Feature:
-    in_effect_ms = feature.in_effect_ms if rule.effective is None else rule.effective.span_ms()
-    return feature._replace(resetting=number, in_effect_ms=in_effect_ms)
-
-
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
     second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
@@ -268,14 +252,13 @@ def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> 
     members: dict[_Feature, list[int]] = {}
     for index, feature in enumerate(computed):
         members.setdefault(feature, []).append(index)
-    return {feature: _ordered(indices, limits) for feature, indices in members.items()}
-
-
-def _ordered(rules: Sequence[int], limits: Sequence[_LimitNumbers]) -> _Ordered:
-    rising = sorted((rule for rule in rules if limits[rule][0] in _RISING), key=lambda rule: limits[rule][1])
-    falling = sorted((rule for rule in rules if limits[rule][0] in _FALLING), key=lambda rule: -limits[rule][1])
-    others = [rule for rule in rules if limits[rule][0] not in (*_RISING, *_FALLING)]
-    return _Ordered([*rising, *falling, *others], len(rising), len(falling))
+    features = {}
+    for feature, rules in members.items():
+        rising = sorted((rule for rule in rules if limits[rule][0] in _RISING), key=lambda rule: limits[rule][1])
+        falling = sorted((rule for rule in rules if limits[rule][0] in _FALLING), key=lambda rule: -limits[rule][1])
+        others = [rule for rule in rules if limits[rule][0] not in (*_RISING, *_FALLING)]
+        features[feature] = _Ordered([*rising, *falling, *others], len(rising), len(falling))
+    return features
 
 
 def _feature_arrays(

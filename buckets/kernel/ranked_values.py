@@ -77,11 +77,7 @@ def _table_of(features: FeatureArrays, table, feature):
 def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
     """Make empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
 
-    Args:
-        features: what is computed.
-        cells: the most cells that a timeline has, with the events that are to come.
-        to_come: int64 `(columns, events)`, the values of all events.
-        nulls_to_come: bool `(columns, events)`, which of them are not there.
+    `to_come` are the values of all events, int64 `(columns, events)`, and `nulls_to_come` says which are not there.
     """
     table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
     for feature in range(features.operation.shape[0]):
@@ -213,10 +209,9 @@ def _count(ranked: RankedValues, table, is_mode, rank, step):
 def count_ranked(
     timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, first, end, event
 ):
-    """Let a feature's tree hold the values of cells `[first, end)`. Cost: amortised O(log values) an event in order.
+    """Let a feature's tree hold the values of cells `[first, end)`, and return how many events it counts.
 
-    Returns:
-        How many events it counts.
+    Cost: amortised O(log values) an event in order.
     """
     table, changes, is_mode = ranked.table[feature], edges.changes[0], features.operation[feature] == MODE
     if ranked.sorted_for[table] != ranked.key_end[0]:
@@ -381,10 +376,9 @@ def _clear(distinct: DistinctValues, table, first, end, changes):
 def count_distinct(
     timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, first, end
 ):
-    """Count the different values of a feature in cells `[first, end)`. Cost: amortised O(1) while events are in order.
+    """Return how many different values a feature has in cells `[first, end)`, and how many events have them.
 
-    Returns:
-        How many different values there are, and how many events have them.
+    Cost: amortised O(1) while events are in order.
     """
     table, changes = distinct.table[feature], edges.changes[0]
     known_end = distinct.end[table]

@@ -112,16 +112,7 @@ def cut_at_resets(edges: Edges, timeline: Timeline, reach_ms, time_ms) -> None:
 
 @leaf
 def reset_fired(edges: Edges, context: Context, rows: Rows, first, end, time_ms) -> None:
-    """Reset the windows of rules that have fired at an event while they are in effect.
-
-    Args:
-        edges: changed.
-        context: the features.
-        rows: the results.
-        first: the first row of the event.
-        end: the row after its last.
-        time_ms: the event's time.
-    """
+    """Reset the windows of rules that have fired at an event while they are in effect; its rows are `[first, end)`."""
     features, numbers = context.features, context.rules.number
     for feature in range(features.operation.shape[0]):
         if not (features.resets[feature] and features.resets_from_ms[feature] <= time_ms):

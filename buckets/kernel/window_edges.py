@@ -110,16 +110,10 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
 
 @inlined
 def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tiers: Tiers, borders) -> None:
-    """Set the edges of all windows for an event.
+    """Set the edges of all windows for an event, from those of the event before.
 
-    Args:
-        edges: those of the last event; changed.
-        timeline: the cells.
-        reach_ms: int64 `(windows,)`, how far each window reaches back.
-        time_ms: the event's time.
-        is_last: whether no cell is later than the event; then edges move along, else they are searched.
-        tiers: the tiers.
-        borders: int64 `(tiers,)`, their borders at the key's clock.
+    `is_last` says that no cell is later than the event: then edges move along, else they are searched. `borders` are
+    those of the tiers at the key's clock.
     """
     for window in range(edges.start.shape[0]):
         edge_ms = time_ms - reach_ms[window]
