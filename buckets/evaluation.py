@@ -286,13 +286,7 @@ def first_version(
     engine: EngineSettings,
     fault: Callable[[Rule], str | None] = lambda rule: None,
 ) -> RuleSet:
-    """Return the rules as a job would have them in its first version.
-
-    Args:
-        rules: the rules.
-        schema: the event schema.
-        engine: the settings.
-        fault: what is wrong with a rule under these; None if nothing is.
+    """Return the rules as a job would have them in its first version; `fault` says what is wrong with a rule, or None.
 
     Raises:
         BucketsError: something is.

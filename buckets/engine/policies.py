@@ -94,14 +94,7 @@ class PolicyState:
     """What policies remember of some keys of a group, during one batch."""
 
     def __init__(self, entries: Entries, group: Group, identity: str, keys: pa.Array) -> None:
-        """Begin with nothing read.
-
-        Args:
-            entries: the map of the state that keeps the entries.
-            group: the group.
-            identity: under which its entries lie there.
-            keys: the keys, Arrow string, which are named by their index.
-        """
+        """Begin with nothing read of keys, which are named by their index; their entries lie under the identity."""
         self._entries, self._group, self._identity, self._keys = entries, group, identity, keys
         self._read: dict[int, PolicyEntry | None] = {}
         self._stored: set[int] = set()
@@ -232,13 +225,7 @@ class AlertPolicies:
     """The policies of a group's rules during one batch."""
 
     def __init__(self, table: KeyedTable, entries: Entries, identity: str) -> None:
-        """Begin with nothing read.
-
-        Args:
-            table: the events of the group.
-            entries: the map of the state that keeps what policies remember.
-            identity: of the group there.
-        """
+        """Begin with nothing read; `identity` is the group's among the entries."""
         self.table, self._policies = table, table.group.policies
         self.state = PolicyState(entries, table.group, identity, table.keys)
         self._keys: dict[int, KeyTexts] = {}
@@ -246,9 +233,7 @@ class AlertPolicies:
     def decide(self, fired: Fired, clocks_ms: Int64s) -> Decided:
         """Decide what becomes of events at which rules fired; those of a rule and key come in one call.
 
-        Args:
-            fired: the events.
-            clocks_ms: int64, to which time the clock of its key has come with each event of the group.
+        `clocks_ms` says to which time the clock of its key has come with each event of the group.
         """
         size = len(fired.events)
         is_active = np.array([rule.state == "ACTIVE" for rule in fired.rules], np.bool_)[fired.rule]
@@ -311,13 +296,9 @@ class AlertPolicies:
 
 
 def is_in_share(rule: Rule, key: str) -> bool:
-    """Return whether the alerts of a key come to `alerts` by the rule's `rollout`.
+    """Return whether the alerts of a key, as JSON with its fields sorted, come to `alerts` by the rule's `rollout`.
 
     It depends on the rule's id, the key and the share alone; a key that is inside stays inside when the share grows.
-
-    Args:
-        rule: the rule.
-        key: the key as JSON text, its fields sorted by name.
     """
     text = json.dumps([rule.rule_id, key], ensure_ascii=False)
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -325,13 +306,7 @@ def is_in_share(rule: Rule, key: str) -> bool:
 
 
 def in_effect(rules: Sequence[Rule], scored: Scored, times_ms: Int64s) -> Scored:
-    """Return what came out for events, without the rows of rules that are not in effect at the time of the event.
-
-    Args:
-        rules: the rules that rows name by their index.
-        scored: what came out.
-        times_ms: int64 `(events,)`.
-    """
+    """Return what came out for events, without the rows of rules that are not in effect at the time of the event."""
     if all(rule.effective is None for rule in rules):
         return scored
     start_ms, end_ms = np.array(

@@ -19,11 +19,7 @@ LOW_MASK: Final = 2**32 - 1
 
 @inlined
 def join(high, low):
-    """Return the number that a pair means.
-
-    Returns:
-        The number, and whether it fits 64 bits; where it does not, the number is 0.
-    """
+    """Return the number that a pair means, and whether it fits 64 bits; where it does not, the number is 0."""
     high += low >> LOW_BITS
     if high < -(2**31) or high >= 2**31:
         return np.int64(0), False
@@ -47,11 +43,7 @@ def is_negative(high, low):
 
 @leaf
 def divide(high, low, divisor):
-    """Return a pair divided by 1 to 2**31 - 1, rounded down.
-
-    Returns:
-        The quotient, as a pair, and the rest, 0 to divisor - 1.
-    """
+    """Return a pair divided by 1 to 2**31 - 1, rounded down, as a pair, and the rest, 0 to divisor - 1."""
     high += low >> LOW_BITS
     low &= LOW_MASK
     quotient_high = high // divisor
@@ -62,16 +54,9 @@ def divide(high, low, divisor):
 
 @leaf
 def share(high, low, numerator, denominator):
-    """Return the part `numerator / denominator` of a pair, rounded half-even.
+    """Return the part `numerator / denominator` of a pair, 0 to 1, rounded half-even, as a pair.
 
-    Args:
-        high: upper member.
-        low: lower member.
-        numerator: 0 to denominator.
-        denominator: 1 to 2**31 - 1.
-
-    Returns:
-        The part, as a pair.
+    The denominator is 1 to 2**31 - 1.
     """
     quotient_high, quotient_low, rest = divide(high, low, denominator)
     part = rest * numerator
@@ -91,10 +76,9 @@ def times(number, factor):
 
 @leaf
 def quotient(high, low, count):
-    """Return a sum, as a pair, divided by a count of 1 to 2**31 - 1.
+    """Return a sum, as a pair, divided by a count of 1 to 2**31 - 1: whole, rounded down, and rest.
 
-    Returns:
-        Whole, rounded down, and rest; the nearest whole that fits 64 bits and no rest where it does not fit.
+    Where it does not fit 64 bits, it is the nearest whole that does, and no rest.
     """
     quotient_high, quotient_low, rest = divide(high, low, count)
     whole, fits = join(quotient_high, quotient_low)
@@ -105,11 +89,7 @@ def quotient(high, low, count):
 
 @inlined
 def rounded(whole, rest, count):
-    """Return a quotient, rounded half-even to millionths.
-
-    Returns:
-        Whole, rounded down, and millionths, 0 to 999,999.
-    """
+    """Return a quotient, rounded half-even to millionths: whole, rounded down, and millionths, 0 to 999,999."""
     scaled_rest = rest * AVERAGE_FACTOR
     micro = scaled_rest // count
     twice = 2 * (scaled_rest - micro * count)
@@ -128,16 +108,9 @@ def is_less(whole, rest, count, other_whole, other_rest, other_count):
 
 @leaf
 def side_of_digits(rest, count, digits, rule):
-    """Return on which side of a limit of the same whole a quotient lies.
+    """Return whether a quotient is below a limit of the same whole (-1), equal (0) or above (1).
 
-    Args:
-        rest: the quotient's.
-        count: the quotient's.
-        digits: int64 `(rules, DIGIT_BLOCKS)`, the limits' digits after the point.
-        rule: whose limit.
-
-    Returns:
-        -1 where it is below, 0 where it is the limit, 1 where it is above.
+    `digits` are the digits of all limits after the point, int64 `(rules, DIGIT_BLOCKS)`.
     """
     for block in range(digits.shape[1]):
         scaled_rest = rest * DIGIT_BLOCK

@@ -18,6 +18,7 @@ Memory is bounded by the length of the log and the size of the cache, both for w
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.accounting import ShardMemory
@@ -29,10 +30,7 @@ HISTORY = 16  # How many batches a cache may be behind
 READ_AT_ONCE = 32  # How many segments are read before they are taken in: memory for all of them would be needed else
 SPARE_MOVES = 64
 _NUMBER_BYTES = 8
-
-
-def _random_text() -> str:
-    return secrets.token_hex(8)
+_RANDOM_TEXT = partial(secrets.token_hex, 8)
 
 
 def _segment_key(number: int) -> bytes:
@@ -50,20 +48,10 @@ class Layer(InColumns):
         store: Entries,
         caches: Caches,
         bounds: Bounds,
-        new_text: Callable[[], str] = _random_text,
+        new_text: Callable[[], str] = _RANDOM_TEXT,
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            store: all entries of the shard.
-            caches: of shards.
-            bounds: how long the log and how large the caches may be.
-            new_text: makes stamps; no two are ever the same.
-        """
-        self._store = store
-        self._caches = caches
-        self._bounds = bounds
-        self._new_text = new_text
+        """Read nothing yet of all entries of the shard; `new_text` makes stamps, no two of which are ever the same."""
+        self._store, self._caches, self._bounds, self._new_text = store, caches, bounds, new_text
         self._opened: tuple[ShardCache, LogManifest] | None = None
 
     def read(self, keys: ByteStrings) -> ByteStrings:
@@ -99,7 +87,7 @@ class Layer(InColumns):
         if self._opened is None:
             return None
         cache, before = self._opened
-        if changed := cache.has_changed:
+        if changed := len(cache.arena.changed):
             segments = cache.append()
             moved = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
             cache.stamp = self._new_text()

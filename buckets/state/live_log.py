@@ -229,13 +229,7 @@ class ShardCache:
 
     The place of an entry in the arena is the number of the segment that has its newest value.
 
-    Attributes:
-        lineage: of the shard.
-        memory: where all of it lies.
-        is_complete: whether a key that is not known here is not in the store either.
-        stamp: of the batch after which all this is right.
-        arena: keys and values.
-        log: the live segments.
+    Attributes are as in `CacheNumbers`; `memory` is where the arrays of the arena and the log lie.
     """
 
     def __init__(
@@ -311,11 +305,6 @@ class ShardCache:
         """Let what the running batch changes count at once; `append` writes it. Empty values hold nothing."""
         self.arena.put(keys, values, PENDING)
 
-    @property
-    def has_changed(self) -> int:
-        """How many entries the running batch has changed."""
-        return len(self.arena.changed)
-
     def append(self) -> list[tuple[int, bytes]]:
         """Write into the log what the running batch has changed.
 
@@ -339,9 +328,7 @@ class ShardCache:
     def move_oldest(self, most: int, log_bytes: int) -> Moved:
         """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long.
 
-        Args:
-            most: how many entries are looked at.
-            log_bytes: how much memory its newest values may take; with those that were replaced it may have twice that.
+        Its newest values may take `log_bytes` of memory; with those that were replaced it may have twice that.
         """
         moved, written_bytes = Moved([], [], []), self.log.size_bytes
         # The newest segment stays: it may be written again.

@@ -123,17 +123,9 @@ def write_cells(out, at, timeline: Timeline, first, end, pool):
 
 @leaf
 def read_cells(data, at, timeline: Timeline, owner, from_ms):
-    """Append the cells that stand at a position to those of a timeline.
+    """Append the cells that stand at a position to a timeline with room for them; returns the position after them.
 
-    Args:
-        data: uint8.
-        at: the position.
-        timeline: must have room for them.
-        owner: the page that they lie in.
-        from_ms: cells that end before it are passed over.
-
-    Returns:
-        The position after the last byte.
+    They lie in the page `owner`, and those that end before `from_ms` are passed over.
     """
     columns, at = varint.read_count(data, at)
     combined, at = varint.read_count(data, at)
@@ -332,19 +324,12 @@ def read_entry_count(data, start, end):
 
 @leaf
 def read_head(data, start, end, directory: Directory, key):
-    """Read what a head says of its key, and its directory.
-
-    Args:
-        data: uint8 array that holds the head.
-        start: its first byte.
-        end: the position after its last byte; an empty stretch is a new key.
-        directory: gets the entries of the key.
-        key: the key.
+    """Read what bytes `[start, end)` say of a key, a new one where there are none, and its entries of the directory.
 
     Returns:
-        The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where
-        it always was), its generation, the next page number, where its newest cells
-        stand, how many they are, and whether one of them has an event without a value.
+        The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where it
+        always was), its generation, the next page number, where its newest cells stand, how many they are, and whether
+        one of them has an event without a value.
     """
     since_ms = np.int64(FROM_THE_BEGINNING)
     if end <= start:

@@ -51,16 +51,9 @@ def unreadable(pool, head_start):
 
 @compiled
 def read_heads(pool, head_start, generation, columns):
-    """Read the heads of many keys.
+    """Read heads, one after the other, as `Heads` and the `Directory` of all keys.
 
-    Args:
-        pool: uint8, heads one after the other.
-        head_start: int64 `(keys + 1,)`.
-        generation: of the group; what an earlier one has left counts as nothing. ANY_GENERATION: all counts.
-        columns: measures of the group.
-
-    Returns:
-        `Heads`, and the `Directory` of all keys.
+    What an earlier generation than the given one has left counts as nothing; with ANY_GENERATION all counts.
     """
     keys = head_start.shape[0] - 1
     start = np.zeros(keys + 1, np.int64)
@@ -226,12 +219,7 @@ def summarise_heads(heads: ByteStrings) -> HeadSummary:
 
 
 def clocks_of(heads: ByteStrings, generations: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or another generation's.
-
-    Args:
-        heads: the heads.
-        generations: int64 `(keys,)`, of the group of each.
-    """
+    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or of another generation."""
     pool, start = _pool_of(heads)
     known = read_heads(pool, start, ANY_GENERATION, 0)[0]
     return np.where(known.generation == generations, known.clock_ms, NO_CLOCK)
@@ -245,12 +233,7 @@ def pages_of(heads: ByteStrings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
 
 
 def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], columns: int) -> TimelineView:
-    """Decode a timeline.
-
-    Args:
-        head: its head.
-        read_pages: reads pages by their numbers.
-        columns: measures of the group.
+    """Decode a timeline of so many measures; `read_pages` reads pages by their numbers.
 
     Raises:
         BucketsError: it was written by an unknown version of the codec.

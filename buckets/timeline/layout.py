@@ -125,15 +125,9 @@ def written_bound(timeline: Timeline, entries):
 
 @inlined
 def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, borders, stretches: Stretches) -> None:
-    """Drop and fold cells in place, without regard to what is computed from cells but `prefix_count`.
+    """Drop and fold cells in place, disregarding what is computed from cells but `prefix_count`; fill `stretches`.
 
-    Args:
-        timeline: the cells; changed.
-        directory: entries of all keys; those of pages that reach beyond the horizon are changed.
-        kept_ms: from which time on events are kept.
-        tiers: the tiers.
-        borders: their borders at the key's clock.
-        stretches: filled.
+    Entries of pages that reach beyond the horizon are changed.
     """
     read, write, count = np.int64(0), np.int64(0), np.int64(0)
     counted = np.int64(0)
@@ -300,19 +294,9 @@ def _note_page(written: Written, key, page, end, is_removed):
 
 @inlined
 def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, written: Written):
-    """Lay a timeline down: pages into `written`, the head at a position in `heads`.
+    """Lay a timeline down: pages into `written`, the head at a position in `heads`; returns the position after it.
 
-    Args:
-        work: the timeline, the rules by which it is cut, and room to work in.
-        key: the key.
-        head: what the head is to say of the key.
-        kept_ms: from which time on events are kept.
-        heads: uint8, with room for `written_bound` bytes.
-        at: the position.
-        written: with room for the pages.
-
-    Returns:
-        The position after the head.
+    Events are kept from `kept_ms` on. `heads` has room for `written_bound` bytes, and `written` for the pages.
     """
     timeline, directory, tiers, borders = work.timeline, work.directory, work.tiers, work.borders
     paging, pool, stretches, target = work.paging, work.pool, work.stretches, work.target

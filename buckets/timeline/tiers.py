@@ -130,16 +130,7 @@ def _add_value(timeline: Timeline, column, cell, value):
 
 @leaf
 def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None:
-    """Take a late event into a bucket. Cost: O(cells), for totals and stacks after it.
-
-    Args:
-        timeline: the cells.
-        cell: a combined one.
-        values: int64 `(columns, events)`.
-        nulls: bool `(columns, events)`, which of them are not there.
-        event: which of them.
-        time_ms: its time.
-    """
+    """Take a late event, one of many values, into a bucket. Cost: O(cells), for totals and stacks after it."""
     for column in range(timeline.extremes.shape[1]):
         if nulls[column, event]:
             timeline.nulls[column, cell] += 1

@@ -246,18 +246,9 @@ def copy_cell(timeline: Timeline, source, target) -> None:
 
 @inlined
 def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, nulls, event, owner) -> None:
-    """Put a raw event at position `cell`, which keeps the times sorted.
+    """Put a raw event at position `cell`, 0 to size, which keeps the times sorted; there must be room for one more.
 
-    Args:
-        timeline: the cells; must have room for one more.
-        cell: 0 to size.
-        time_ms: the event's time.
-        id_start: where its id begins in the pool.
-        id_length: its id's length in bytes.
-        values: int64 `(columns, events)`, scaled measures of many events.
-        nulls: bool `(columns, events)`, which of them are not there.
-        event: which of them.
-        owner: the page that it goes to.
+    `values` and `nulls` are those of many events, `(columns, events)`.
     """
     size = timeline.size[0]
     for index in range(size, cell, -1):
@@ -295,11 +286,7 @@ def remove(timeline: Timeline, cell) -> None:
 
 @inlined
 def total(timeline: Timeline, column, first, end):
-    """Return the exact sum of cells `[first, end)`.
-
-    Returns:
-        The sum, and whether it fits 64 bits; where it does not, the sum is 0.
-    """
+    """Return the exact sum of cells `[first, end)`, and whether it fits 64 bits; where it does not, the sum is 0."""
     return join(
         timeline.total_high[column, end] - timeline.total_high[column, first],
         timeline.total_low[column, end] - timeline.total_low[column, first],

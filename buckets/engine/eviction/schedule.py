@@ -77,11 +77,7 @@ class EvictionSchedule:
 
     @classmethod
     def load(cls, entries: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
-        """Read the schedule of a shard.
-
-        Args:
-            entries: the map of the state that keeps the schedule.
-            apart: groups that have a time of their own.
+        """Read the schedule of a shard; groups that are `apart` have a time of their own.
 
         Raises:
             BucketsError: a later release wrote it.
@@ -123,13 +119,9 @@ class EvictionSchedule:
     def enter(
         self, keys: GroupedKeys, clocks_ms: Int64s, horizons_ms: Mapping[str, int], now_ms: Times | None = None
     ) -> None:
-        """Enter keys; one that is out of the horizon stays another horizon.
+        """Enter keys by their clocks; one that is out of the horizon of its group stays another horizon.
 
-        Args:
-            keys: the keys.
-            clocks_ms: int64 `(keys,)`, the clock of each.
-            horizons_ms: of each group.
-            now_ms: by group, what time it is for it; None: what the clock says.
+        `now_ms` is what time it is by group; without it what the clock says.
         """
         step_ms, shard_ms, from_ms, _ = self._times(keys, horizons_ms, now_ms)
         lags = clocks_ms < from_ms

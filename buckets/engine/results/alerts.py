@@ -41,15 +41,7 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
 
 
 def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, output: str, chosen: Int64s) -> pa.Table:
-    """Return the rows of an output of alerts; with `ingested_ms` where the source knows that.
-
-    Args:
-        results: rules where they fired.
-        ruleset_version: version of the rule set that evaluated them.
-        decided: what became of that.
-        output: `alerts`, `shadow_alerts` or `held_alerts`.
-        chosen: int64, which rows go there.
-    """
+    """Return the chosen rows of an output of alerts; with `ingested_ms` where the source knows that."""
     table, fired = results.table, results.fired
     events = fired.events[chosen]
     taken, keys, times_ms = table.take(events), table.key_column(events, results.key_order), table.times_ms(events)
@@ -84,13 +76,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
 
 
 def variant_table(results: FiredRules, output: str, chosen: Int64s) -> pa.Table:
-    """Return the rows of an output of variants, which say no more than which event it was: a sweep may have very many.
-
-    Args:
-        results: variants where they fired.
-        output: `variant_alerts` or `variant_held_alerts`.
-        chosen: int64, which rows go there.
-    """
+    """Return the chosen rows of an output of variants, which say only which event it was: there may be many."""
     fired, events = results.fired, results.fired.events[chosen]
     rule_ids = pa.array([rule.rule_id for rule in fired.rules], pa.string())
     taken = results.table.take(events, ("event_id", "time_ms", *_POSITION))

@@ -76,15 +76,7 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
 
 
 def term_end(value: str, bounds: Sequence[str] | None, may_be_null: bool, count: int, is_warm: bool) -> str:
-    """Return the rest of a term.
-
-    Args:
-        value: at the event, as JSON text.
-        bounds: the least and the greatest that it can be, as JSON text; None where it is exact.
-        may_be_null: whether it may be NULL, where it is not exact.
-        count: how many events it is of.
-        is_warm: whether nothing that its window needs can be missing.
-    """
+    """Return the rest of a term; values are JSON text, and the bounds are None where the value is exact."""
     uncertain = ""
     if bounds is not None:
         uncertain = f', "lower": {bounds[0]}, "upper": {bounds[1]}' + (', "may_be_null": true' if may_be_null else "")
@@ -302,12 +294,6 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
     """Expand compact evaluations into one row per event and rule, in the columns of the output `evaluations`.
 
     There are three more columns, `source`, `source_order` and `position`, which say where the event came from.
-
-    Args:
-        compact: what `compact_evaluations` gave.
-        plan: the plan of its group.
-        schema: the event schema.
-        ruleset_version: version of the rule set that evaluated the events.
     """
     names = ["rule", "fired", "warm", *(name for name in ROW_COLUMNS if name in compact.column_names)]
     lists = {name: compact[name].combine_chunks() for name in names}

@@ -52,12 +52,7 @@ class FeatureTable:
     """
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema, flags: bool = False) -> None:
-        """Choose the columns.
-
-        Args:
-            rule_set: the rules.
-            schema: the event schema.
-            flags: whether each feature gets two more columns, which say whether it is exact and whether it is warm.
+        """Choose the columns; with `flags` each feature has two more, whether it is exact and whether it is warm.
 
         Raises:
             BucketsError: no rule over events is evaluated, or one is over alerts.
@@ -84,13 +79,10 @@ class FeatureTable:
     def rows(
         self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
     ) -> pa.Table:
-        """Return the rows of arrivals that were scored together.
+        """Return the rows of arrivals that were scored together, which are as `numbered` gives them.
 
-        Args:
-            pieces: the arrivals, as `numbered` gives them.
-            payloads: what a scorer that puts features out has made of them, by output.
-            ids: Arrow string, the ids of events that are wanted; repeats of these are left out. None for a row for each
-                arrival.
+        `payloads` are what a scorer that puts features out has made of them. With `ids` only those events have a row,
+        and repeats of these are left out.
         """
         first, size = _first_of(pieces), sum(map(len, pieces))
         by_rule: dict[str, list[pa.Table]] = {}
@@ -192,12 +184,7 @@ def _versions(name: str) -> Iterator[str]:
 
 
 def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
-    """Yield arrivals as those of one source, whose positions say how many came before.
-
-    Args:
-        arrivals: in the form of `events.arrivals`, in arrival order, whatever `source_order` and `position` say.
-        first: how many came before the first of them.
-    """
+    """Yield arrivals as those of one source, whose positions say how many came before, `first` at the start."""
     for piece in arrivals:
         fields = dict(zip(piece.schema.names, piece.columns, strict=True))
         fields[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))

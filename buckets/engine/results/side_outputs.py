@@ -57,16 +57,10 @@ def duplicates(group: ScoredGroup) -> pa.Table | None:
 
 
 def side_table(output: str, group: ScoredGroup, events: Int64s, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return the rows of a side output.
+    """Return the rows of a side output, with the columns that not all of them have.
 
-    An outcome is warm where the event is later than all that may have been evicted of its key: nothing that is
-    missing could make it another.
-
-    Args:
-        output: its name.
-        group: the events of a group.
-        events: int64, which of them have a row.
-        columns: the columns that not all side outputs have.
+    An outcome is warm where the event is later than all that may have been evicted of its key: nothing that is missing
+    could make it another.
     """
     taken = group.table.take(events)
     warm = taken["time_ms"].to_numpy() >= group.scored.since_ms[group.table.codes[events]]

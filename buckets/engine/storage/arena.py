@@ -60,12 +60,7 @@ class Arena:
     """
 
     def __init__(self, memory: ArenaMemory | None = None, numbers: ArenaNumbers | None = None) -> None:
-        """Begin empty, or go on with what lies in a memory.
-
-        Args:
-            memory: where the arrays lie; None: in this process.
-            numbers: those of the arena that lies there; None: it is empty.
-        """
+        """Begin empty, or go on with what lies in a memory; without one in this process."""
         self._memory = memory or PrivateMemory()
         begun = numbers or ArenaNumbers((0,) * 6, 2 * _FEWEST, secrets.randbits(63), 1)
         self.epoch, self._seed = begun.epoch, np.uint64(begun.seed)
@@ -133,11 +128,7 @@ class Arena:
     # --- changing ---------------------------------------------------------------------------------------------
 
     def put(self, keys: ByteStrings, values: ByteStrings, place: int) -> Int64s:
-        """Let keys have values.
-
-        Returns:
-            Their entries.
-        """
+        """Let keys have values, and return their entries."""
         size_bytes = int(keys.start[-1] - keys.start[0] + values.start[-1] - values.start[0])
         self.reserve(keys.size, size_bytes)
         if place == PENDING:

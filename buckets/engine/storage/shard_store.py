@@ -159,12 +159,7 @@ def page_key(head: bytes, number: int) -> bytes:
 
 
 def page_keys(heads: ByteStrings, numbers: npt.NDArray[np.int64]) -> ByteStrings:
-    """Return where pages lie.
-
-    Args:
-        heads: where the head of each lies.
-        numbers: int64 `(pages,)`, their numbers.
-    """
+    """Return where pages lie, from where the head of each lies and their numbers."""
     ends = np.arange(len(numbers) + 1) * PAGE_BYTES
     return heads.followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
 
@@ -237,11 +232,7 @@ class StoredHeads:
         return StoredHeads(self.store, *of_keys)
 
     def read_pages(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read pages.
-
-        Args:
-            wanted: for each page the index of its key, and its number.
-        """
+        """Read pages, each given as the index of its key, and its number."""
         return self.store.pages.get(self._page_keys(*_columns(wanted)).to_list())
 
     def write(self, scored: Scored | ScoredGroups) -> None:

@@ -62,13 +62,8 @@ def judge(
 ) -> Iterator[Judged]:
     """Evaluate rules at events, and yield them in their order; what several rules share is computed once.
 
-    Args:
-        prepared: the rules.
-        table: the events of the group of the rules' own key.
-        events: int64, indices of those at which the parts are given.
-        parts: the parts of the rules' features, at these events; of their own group also where they have no feature
-            there.
-        every: whether all rules are wanted, or only those that fire at some event.
+    `parts` are given at these events, of the own group also where it has no feature there. `every` rule is wanted, or
+    only those that fire at some event.
     """
     chosen: dict[int, _Chosen] = {}
     filters = _Filters(table, events)

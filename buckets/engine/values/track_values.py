@@ -33,12 +33,7 @@ _HALF = np.uint64(32)
 
 
 def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) -> tuple[Int64s, Flags]:
-    """Return what tracks keep of events.
-
-    Args:
-        tracks: the tracks that are wanted, by their number.
-        fields: the fields of the events.
-        size: how many numbers there are; of those without a track nothing is kept.
+    """Return what tracks, by their number below `size`, keep of events.
 
     Returns:
         The values, int64 `(size, events)`, 0 where there is none; and where an event that counts has none, bool.
@@ -165,12 +160,7 @@ class _Kept:
 
 
 def compare_duplicates(group: ScoredGroup, events: Int64s) -> list[Compared]:
-    """Compare duplicates with the events that had arrived.
-
-    Args:
-        group: the scored events of a group.
-        events: int64, which of them are duplicates.
-    """
+    """Compare duplicates, as indices of events, with the events that had arrived."""
     schema, other_ms = group.table.schema, group.scored.outcomes.other_ms[events]
     times_ms, time = group.table.times_ms(events), group.table.schema.event_time.field
     found = [
