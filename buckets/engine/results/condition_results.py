@@ -138,8 +138,10 @@ def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> di
         rows = rules[number].rows[of_rule - starts[number]]
         exact, certain = pa.array(all_exact(judged, rows)), pa.array(_certain(judged, rows))
         texts = RuleTexts.of(judged.rule)
-        conditions = pa.array(_conditions(judged, rows, texts), pa.string())
-        pieces.append((exact, certain, term_texts(judged, rows, texts), conditions))
+        named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
+        named |= {name: [_shown_field(value) for value in values] for name, values in _fields(judged, rows).items()}
+        filled = [texts.condition({name: of[row] for name, of in named.items()}) for row in range(len(rows))]
+        pieces.append((exact, certain, term_texts(judged, rows, texts), pa.array(filled, pa.string())))
     columns = (pa.concat_arrays(of_rules) for of_rules in zip(*pieces, strict=True))
     return dict(zip(("exact", "certain", "terms", "condition"), columns, strict=True))
 
@@ -158,13 +160,6 @@ def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
         may_be_null, count = bool(values.may_be_null[row]), int(of.counted[row])
         terms.append(start + term_end(value, bounds, may_be_null, count, bool(of.warm[row])))
     return terms
-
-
-def _conditions(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
-    """Return the condition in English, with the values of features and fields behind their names."""
-    named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
-    named |= {name: [_shown_field(value) for value in values] for name, values in _fields(judged, rows).items()}
-    return [texts.condition({name: values[row] for name, values in named.items()}) for row in range(len(rows))]
 
 
 def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:

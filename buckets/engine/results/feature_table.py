@@ -1,7 +1,6 @@
 """Tables of features: one row for each arrival, in arrival order, with columns for the features of all rules."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 
 import numpy as np
@@ -34,14 +33,6 @@ OUTCOMES = ("filtered", "unjudged", "evaluated", "collision", "late", "too_late"
 of these is told."""
 UNJUDGED, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
 Int64s = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where a column comes from: a column of output `FEATURES` of a rule."""
-
-    rule_id: str
-    column: str
 
 
 class FeatureTable:
@@ -84,12 +75,16 @@ class FeatureTable:
         `payloads` are what a scorer that puts features out has made of them. With `ids` only those events have a row,
         and repeats of these are left out.
         """
-        first, size = _first_of(pieces), sum(map(len, pieces))
+        first = next((piece.column(POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
+        size = sum(map(len, pieces))
         by_rule: dict[str, list[pa.Table]] = {}
         for packed in payloads.get(FEATURES, []):
             table = payload.unpack(packed)
             by_rule.setdefault(table[RULE][0].as_py(), []).append(table)
-        outcomes = np.maximum(_outcomes(payloads, by_rule, first, size), _not_judged(pieces) * np.int8(UNJUDGED))
+        outcomes = _outcomes(payloads, by_rule, first, size)
+        if pieces:  # Some only fill timelines.
+            judged = np.concatenate([judged_flags(pa.Table.from_batches([piece])) for piece in pieces])
+            outcomes = np.maximum(outcomes, ~judged * np.int8(UNJUDGED))
         event_id = self._attribute(pieces, self._schema.event_id, "string")
         chosen = np.arange(size)
         if ids is not None:
@@ -118,11 +113,11 @@ class FeatureTable:
             tables[rule_id] = table, pa.array(row[chosen], mask=row[chosen] < 0)
         kinds = self.columns.types[-len(self._sources) :]
         for source, kind in zip(self._sources, kinds, strict=True):
-            if source.rule_id not in tables:
+            if source[0] not in tables:
                 yield pa.nulls(len(chosen), kind)
                 continue
-            table, rows = tables[source.rule_id]
-            yield table[source.column].combine_chunks().take(rows)
+            table, rows = tables[source[0]]
+            yield table[source[1]].combine_chunks().take(rows)
 
     def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
         """Return a field of all arrivals in its type; null where it is not of that type."""
@@ -156,15 +151,18 @@ def _check(rules: Sequence[Rule]) -> None:
         raise BucketsError(message)
 
 
+_Source = tuple[str, str]  # Where a column comes from: a rule, and a column of its output `FEATURES`
+
+
 def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str, pa.DataType, _Source]]:
     """Return the columns of a rule: names, types and sources."""
     for name, kind in feature_types(rule, schema).items():
         column = f"{rule.rule_id}.{name}"
-        yield column, kind, _Source(rule.rule_id, value_column(name))
+        yield column, kind, (rule.rule_id, value_column(name))
         if flags:
-            yield f"{column}.exact", pa.bool_(), _Source(rule.rule_id, exact_column(name))
-            yield f"{column}.warm", pa.bool_(), _Source(rule.rule_id, warm_column(name))
-    yield f"{rule.rule_id}.{FIRED}", pa.bool_(), _Source(rule.rule_id, FIRED)
+            yield f"{column}.exact", pa.bool_(), (rule.rule_id, exact_column(name))
+            yield f"{column}.warm", pa.bool_(), (rule.rule_id, warm_column(name))
+    yield f"{rule.rule_id}.{FIRED}", pa.bool_(), (rule.rule_id, FIRED)
 
 
 def _apart(names: Sequence[str]) -> list[str]:
@@ -172,15 +170,11 @@ def _apart(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     distinct = []
     for name in names:
-        free = next(version for version in _versions(name) if version.casefold() not in taken)
+        versions = chain([name], (f"{name}_{number}" for number in count(2)))
+        free = next(version for version in versions if version.casefold() not in taken)
         taken.add(free.casefold())
         distinct.append(free)
     return distinct
-
-
-def _versions(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
 
 
 def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
@@ -192,17 +186,6 @@ def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.Reco
         fields[arrived.POSITION] = pa.array(np.arange(first, first + len(piece)))
         first += len(piece)
         yield pa.record_batch(fields)
-
-
-def _first_of(pieces: Sequence[pa.RecordBatch]) -> int:
-    """Return the position of the first arrival."""
-    return next((piece.column(arrived.POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
-
-
-def _not_judged(pieces: Sequence[pa.RecordBatch]) -> npt.NDArray[np.bool_]:
-    """Return which arrivals only fill timelines."""
-    flags = [~judged_flags(pa.Table.from_batches([piece])) for piece in pieces]
-    return np.concatenate(flags) if flags else np.empty(0, np.bool_)
 
 
 def _outcomes(

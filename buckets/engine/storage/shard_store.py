@@ -158,12 +158,6 @@ def page_key(head: bytes, number: int) -> bytes:
     return head + number.to_bytes(PAGE_BYTES, "big")
 
 
-def page_keys(heads: ByteStrings, numbers: npt.NDArray[np.int64]) -> ByteStrings:
-    """Return where pages lie, from where the head of each lies and their numbers."""
-    ends = np.arange(len(numbers) + 1) * PAGE_BYTES
-    return heads.followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
-
-
 def split_page_key(stored: bytes) -> tuple[bytes, int]:
     """Return where a page's head lies, and the page's number."""
     return stored[:-PAGE_BYTES], int.from_bytes(stored[-PAGE_BYTES:], "big")
@@ -258,7 +252,8 @@ class StoredHeads:
 
     def _page_keys(self, keys: Int64s, numbers: Int64s) -> ByteStrings:
         """Return where pages lie, each given as the index of its key, and its number."""
-        return page_keys(self.state_keys.take(keys), numbers)
+        ends = np.arange(len(numbers) + 1) * PAGE_BYTES
+        return self.state_keys.take(keys).followed_by(fixed(numbers.astype(">u4").view(np.uint8), ends))
 
 
 def _columns(pages: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
@@ -326,8 +321,14 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
 
     It may have many pieces: Arrow has no piece of text with more than 2 GB.
     """
-    pieces = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return concatenated([_strings_of(piece) for piece in pieces if len(piece)] or [ByteStrings.of([])])
+    strings = []
+    for piece in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        if len(piece):
+            _, offsets, data = piece.buffers()
+            start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+            text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+            strings.append(fixed(text[start[0] : start[-1]], start - start[0]))
+    return concatenated(strings or [ByteStrings.of([])])
 
 
 def column_of(strings: ByteStrings) -> pa.Array:
@@ -340,10 +341,3 @@ def texts_of(strings: ByteStrings) -> pa.Array:
     """Return byte strings in UTF-8, of no more than 2 GB, as a column of text."""
     buffers = [None, pa.py_buffer(strings.start.astype(np.int32)), pa.py_buffer(strings.data)]
     return pa.Array.from_buffers(pa.string(), strings.size, buffers)
-
-
-def _strings_of(piece: pa.Array) -> ByteStrings:
-    _, offsets, data = piece.buffers()
-    start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
-    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return fixed(text[start[0] : start[-1]], start - start[0])

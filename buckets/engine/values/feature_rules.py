@@ -286,10 +286,6 @@ def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
     return {named.name: _type_of(named, schema) for named in rule.named_features()}
 
 
-def _number_type(scale: int) -> pa.DataType:
-    return pa.decimal128(MOST_DIGITS, scale) if scale else pa.int64()
-
-
 def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     """Return the type of a feature: what its aggregate makes of no events has the same digits."""
     aggregate = named.feature.aggregate
@@ -298,7 +294,8 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     measure = schema.measures.get(named.feature.of or "")
     nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
     computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
-    return _number_type(aggregate.finalize(computed, _OfNoEvents(0 if measure is None else measure.scale)).scale)
+    scale = aggregate.finalize(computed, _OfNoEvents(0 if measure is None else measure.scale)).scale
+    return pa.decimal128(MOST_DIGITS, scale) if scale else pa.int64()
 
 
 class _OfNoEvents:

@@ -1,6 +1,6 @@
 """The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -170,9 +170,11 @@ def overflows(group: ScoredGroup) -> list[DeadLetter]:
     outcomes, beyond = group.scored.outcomes, group.scored.beyond
     refused = np.flatnonzero(outcomes.code == OVERFLOW)
     left_out = f"so group {group.plan.group.name!r} leaves it out"
-    reasons = [(event, _sum(group.plan, index), left_out) for event, index in _pairs(refused, outcomes.rule[refused])]
+    pairs = zip(refused.tolist(), outcomes.rule[refused].tolist(), strict=True)
+    reasons = [(event, _sum(group.plan, index), left_out) for event, index in pairs]
     on_trial = "so this rule, which is on trial, has no result for it"
-    reasons += [(event, _sum(group.plan, index), on_trial) for event, index in _pairs(beyond.event, beyond.rule)]
+    pairs = zip(beyond.event.tolist(), beyond.rule.tolist(), strict=True)
+    reasons += [(event, _sum(group.plan, index), on_trial) for event, index in pairs]
     different = list(dict.fromkeys(reasons))
     events = np.array([event for event, *_ in different], np.int64)
     taken = group.table.take(events)
@@ -187,20 +189,14 @@ def overflows(group: ScoredGroup) -> list[DeadLetter]:
     ]
 
 
-def _pairs(events: npt.NDArray[np.int64], rules: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    return zip(events.tolist(), rules.tolist(), strict=True)
-
-
 def _sum(plan: GroupPlan, index: int) -> str:
     """Return of which field the sum of a rule or part is, and of which rules; parts are numbered after the rules."""
     parts_from, fields = len(plan.rules), plan.group.fields
     rule = plan.rules[index] if index < parts_from else None
     if rule is not None and rule.is_short:
-        return _would_pass(rule.measure, f"rule {rule.rule_id!r}")
-    part = plan.parts[index - parts_from] if rule is None else rule.parts(fields)[0]
-    owners = [repr(owner.rule_id) for owner in plan.group.rules if part in owner.parts(fields)]
-    return _would_pass(None if part.column is None else part.column.of, f"a feature of rule {', '.join(owners)}")
-
-
-def _would_pass(field: str | None, owner: str) -> str:
+        field, owner = rule.measure, f"rule {rule.rule_id!r}"
+    else:
+        part = plan.parts[index - parts_from] if rule is None else rule.parts(fields)[0]
+        owners = [repr(owner.rule_id) for owner in plan.group.rules if part in owner.parts(fields)]
+        field, owner = None if part.column is None else part.column.of, f"a feature of rule {', '.join(owners)}"
     return f"{field}: with this event the sum of {owner} would pass 64 bits"

@@ -42,7 +42,8 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) ->
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
     for number, track in tracks.items():
         column = _column(track, fields)
-        missing = None if track.of is None else _missing(track.of, fields)
+        of = None if track.of is None else fields.fields([track.of])[track.of]
+        missing = of.is_null().to_numpy(zero_copy_only=False) if of is not None and of.null_count else None
         if not track.where:
             values[number] = column
             if missing is not None:
@@ -54,12 +55,6 @@ def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) ->
         if missing is not None:
             nulls[number] = missing & counted[track.where]
     return values, nulls
-
-
-def _missing(field: str, table: EventFields) -> Flags | None:
-    """Return which events have no value in a field; None where all have."""
-    column = table.fields([field])[field]
-    return None if not column.null_count else column.is_null().to_numpy(zero_copy_only=False)
 
 
 def counts(where: Filter, table: EventFields, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
