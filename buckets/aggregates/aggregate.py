@@ -1,10 +1,10 @@
 """What an aggregate says of itself; all that rules, lint and explanations know of it follows from that."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,28 +37,15 @@ class ValueRange:
         return ValueRange(self.lower, self.upper, may_be_null=not counts_itself or self.may_be_null)
 
 
-class Own(Protocol):
-    """What the events themselves say; few aggregates ask for more than the scale."""
+@dataclass(frozen=True)
+class Own:
+    """What the events themselves say, computed where it is asked for; few aggregates ask for more than the scale."""
 
-    @property
-    def times_ms(self) -> npt.NDArray[np.int64]:
-        """Return when each happened."""
-
-    @property
-    def counts(self) -> Flags:
-        """Return whether the feature counts the event."""
-
-    @property
-    def has_value(self) -> Flags:
-        """Return whether it has a value in the feature's field."""
-
-    @property
-    def value(self) -> npt.NDArray[np.int64]:
-        """Return the feature's field, as integers; 0 where it has none."""
-
-    @property
-    def scale(self) -> int:
-        """Return the digits after the point of the feature's field."""
+    scale: int  # digits after the point of the feature's field; 0 where it has none
+    times_ms: Callable[[], npt.NDArray[np.int64]]  # when each happened
+    counts: Callable[[], Flags]  # whether the feature counts the event
+    has_value: Callable[[], Flags]  # whether it has a value in the feature's field
+    value: Callable[[], npt.NDArray[np.int64]]  # the feature's field, as integers; 0 where it has none
 
 
 class Values(NamedTuple):

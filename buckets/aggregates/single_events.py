@@ -63,7 +63,7 @@ class _SecondsSince(_SingleEvent):
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
         before = computed[self._component]
-        values, there, times_ms = _of_event(before, 3), before.event_count > 0, own.times_ms
+        values, there, times_ms = _of_event(before, 3), before.event_count > 0, own.times_ms()
         return values._replace(
             scaled=np.where(there, times_ms - before.whole, 0),
             lower=np.where(there, times_ms - before.upper_whole, 0),
@@ -96,10 +96,14 @@ class _SecondsSinceBefore(_Before, _SecondsSince):
 
 class _Last(_SingleEvent):
     def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
-        return np.maximum(computed[self._component].event_count, own.counts & own.has_value)
+        return np.maximum(computed[self._component].event_count, own.counts() & own.has_value())
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        before, itself, value = _of_event(computed[self._component], own.scale), own.counts & own.has_value, own.value
+        before, itself, value = (
+            _of_event(computed[self._component], own.scale),
+            own.counts() & own.has_value(),
+            own.value(),
+        )
         return Values(
             scaled=np.where(itself, value, before.scaled),
             scale=own.scale,

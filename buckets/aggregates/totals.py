@@ -71,7 +71,7 @@ class _IsFirst(Aggregate):
         return (EVENTS,)
 
     def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
-        count, itself = computed[EVENTS], own.counts.astype(np.int64)
+        count, itself = computed[EVENTS], own.counts().astype(np.int64)
         lower, upper = (count.upper_whole == itself), (count.lower_whole == itself)
         everywhere = np.ones(len(itself), np.bool_)
         return Values(

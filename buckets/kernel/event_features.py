@@ -125,21 +125,15 @@ def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, featur
 
 
 @leaf
-def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
-    """Return how many different values a window holds."""
+def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own, end):
+    """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
+    if features.operation[feature] != COUNT_DISTINCT:
+        return _find_one(timeline, edges, features, feature, own, end)
     inside = edges.inside[features.window[feature]]
     different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
     events, maybe = counted_in(timeline, edges, features, feature, end)
     upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
     return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
-
-
-@leaf
-def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own, end):
-    """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
-    if features.operation[feature] == COUNT_DISTINCT:
-        return _find_different(timeline, edges, distinct, features, feature, end)
-    return _find_one(timeline, edges, features, feature, own, end)
 
 
 _ALL = 10_000  # Hundredths of a per cent in all

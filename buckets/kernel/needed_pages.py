@@ -90,18 +90,13 @@ def _choose(heads: Heads, directory: Directory, events: GroupEvents, context: Co
         for event in range(first, end):
             latest_ms = max(latest_ms, events.times_ms[event])
         set_borders(borders, context.tiers, latest_ms)
-        _set_reads(reads, context, _has_nulls(heads, directory, key, events.nulls, first, end))
+        has_nulls = _has_nulls(heads, directory, key, events.nulls, first, end)
+        for window in range(reads.shape[0]):
+            read = context.cells_read[window]
+            reads[window] = read | EVERY_CELL if has_nulls and read & FIRST_VALUE else read
         _find_needed(directory, key, clock_ms, heads.cells[key], events.times_ms, first, end, borders, reads, context)
         if context.has_resets:
             _need_resets(directory, key, events.times_ms, first, end, from_ms)
-
-
-@leaf
-def _set_reads(reads, context: Context, has_nulls) -> None:
-    """Set which cells of each window are read one by one, of a key that may have events without a value."""
-    for window in range(reads.shape[0]):
-        read = context.cells_read[window]
-        reads[window] = read | EVERY_CELL if has_nulls and read & FIRST_VALUE else read
 
 
 @leaf

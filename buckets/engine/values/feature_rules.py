@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import Values
+from buckets.aggregates.aggregate import Own, Values
 from buckets.aggregates.component import COMPUTED, Computed, joined
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.values.group_parts import ComputedPart, ScoredGroup
@@ -154,7 +154,7 @@ class _Chosen:
         if number in self._features:
             return
         named = self._prepared.features[number]
-        of_group, own = self._parts[frozenset(named.fields)], _OwnOfFeature(named, self._filters, self._rows)
+        of_group, own = self._parts[frozenset(named.fields)], self._own(named)
         parts = {component: of_group[part].take(self._rows) for component, part in named.parts()}
         computed = {component: part.computed for component, part in parts.items()}
         warm = np.all([part.warm for part in parts.values()], axis=0)
@@ -163,6 +163,17 @@ class _Chosen:
         outside = next((part.outside for part in parts.values()), None)
         values = values if outside is None else _null_where(outside, values)
         self._features[number], self._columns[number] = values, _column(values)
+
+    def _own(self, named: NamedFeature) -> Own:
+        table, events, field = self._table, self._events, named.feature.of or ""
+        measure = table.schema.measures.get(field)
+        return Own(
+            scale=0 if measure is None else measure.scale,
+            times_ms=lambda: table.times_ms(events),
+            counts=lambda: self._filters.passed(named.where)[self._rows],
+            has_value=lambda: has_value(field, table, events),
+            value=lambda: numbers_of(field, table, events),
+        )
 
 
 def _flags(found: pa.BooleanArray, rules: int) -> Flags:
@@ -187,43 +198,6 @@ def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
         exact=values.exact | outside,
     )
     return replace(of, values=null, counted=np.where(outside, 0, of.counted))
-
-
-class _OwnOfFeature:
-    """What events say themselves, for one feature."""
-
-    def __init__(self, named: NamedFeature, filters: _Filters, rows: Int64s) -> None:
-        self._named, self._filters, self._rows = named, filters, rows
-
-    @property
-    def times_ms(self) -> Int64s:
-        """When each happened."""
-        return self._filters.table.times_ms(self._filters.events[self._rows])
-
-    @property
-    def counts(self) -> Flags:
-        """Whether the feature counts the event."""
-        return self._filters.passed(self._named.where)[self._rows]
-
-    @property
-    def has_value(self) -> Flags:
-        """Whether the event has a value in the feature's field."""
-        of = self._named.feature.of
-        assert of is not None
-        return has_value(of, self._filters.table, self._filters.events[self._rows])
-
-    @property
-    def value(self) -> Int64s:
-        """The feature's field, as integers."""
-        of = self._named.feature.of
-        assert of is not None
-        return numbers_of(of, self._filters.table, self._filters.events[self._rows])
-
-    @property
-    def scale(self) -> int:
-        """Digits after the point of the feature's field; 0 where it has none."""
-        measure = self._filters.table.schema.measures.get(self._named.feature.of or "")
-        return 0 if measure is None else measure.scale
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:
@@ -294,18 +268,10 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     measure = schema.measures.get(named.feature.of or "")
     nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
     computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
-    scale = aggregate.finalize(computed, _OfNoEvents(0 if measure is None else measure.scale)).scale
+    own_scale, flags = 0 if measure is None else measure.scale, _NO_EVENTS.astype(np.bool_)
+    own = Own(own_scale, lambda: _NO_EVENTS, lambda: flags, lambda: flags, lambda: _NO_EVENTS)
+    scale = aggregate.finalize(computed, own).scale
     return pa.decimal128(MOST_DIGITS, scale) if scale else pa.int64()
-
-
-class _OfNoEvents:
-    """What no events say themselves."""
-
-    times_ms, value = _NO_EVENTS, _NO_EVENTS
-    counts = has_value = _NO_EVENTS.astype(np.bool_)
-
-    def __init__(self, scale: int) -> None:
-        self.scale = scale
 
 
 def judged_columns(judged: Judged) -> pa.Table:
