@@ -19,9 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.list_versions import lists_in
-from buckets.checkpoint.record_files import BackfillRequests, RecordFiles, reader_of
+from buckets.checkpoint.record_files import BackfillRequests, NumberedRecords, RecordFiles, reader_of
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.files import remove_tree

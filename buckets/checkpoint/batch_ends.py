@@ -8,13 +8,16 @@ then the records of these batches say the same. A crash can leave the beginning 
 and gets a line of its own.
 """
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles, reader_of, seal_json, unseal_json
+import msgspec
+
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of, seal_json, unseal_json
 from buckets.checkpoint.source_offsets import SourceOffsets, spark_folder
 from buckets.errors import BucketsError
 from buckets.files import append_whole, write_whole
@@ -24,19 +27,15 @@ _TOGETHER = 100
 """Of how many batches lines are written at a time; a divisor of `_PER_FILE`, and fewer than records are kept."""
 
 
-@dataclass(frozen=True)
-class BatchEnd:
+class BatchEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """A batch that is written."""
 
     batch_id: int  # the batch
     ruleset_version: int  # the version of the rules that scored it
     end: str  # how far the source had been read with it, as Spark writes it, as JSON
-    lists: Mapping[str, int] = field(default_factory=dict)  # by name, the version of each list that it saw
+    lists: dict[str, int] = {}  # by name, the version of each list that it saw
     # the least and the greatest `source_order` of its events; None where it holds no event
     span: tuple[int, int] | None = None
-
-
-_end_of = reader_of(BatchEnd)
 
 
 class BatchEnds:
@@ -54,7 +53,10 @@ class BatchEnds:
         file = self._file(batch_id)
         if (batch_id + 1) % _TOGETHER and self._lines.numbers():
             return
-        cuts = [cut for cut in self._recorded(min(self._last_line(), batch_id - 1)) if cut.batch_id <= batch_id]
+        newest = self._lines.newest()
+        written = [] if newest is None else _cuts_of(self._lines.file(newest).read_bytes())
+        last = max((cut.batch_id for cut in written), default=-1 if newest is None else newest - 1)
+        cuts = [cut for cut in self._recorded(min(last, batch_id - 1)) if cut.batch_id <= batch_id]
         if file.exists():
             # The first line feed ends what a crash has left of a line.
             append_whole(file, b"\n" + _lines(cuts))
@@ -74,12 +76,6 @@ class BatchEnds:
         cuts = [by_batch[batch_id] for batch_id in sorted(by_batch)]
         self._check(cuts)
         return cuts
-
-    def _last_line(self) -> int:
-        """Return the newest batch that has a line; -1 where none has."""
-        newest = self._lines.newest()
-        cuts = [] if newest is None else _cuts_of(self._lines.file(newest).read_bytes())
-        return max((cut.batch_id for cut in cuts), default=-1 if newest is None else newest - 1)
 
     def _recorded(self, after: int) -> list[BatchEnd]:
         """Return the cuts of batches after a batch, from their records."""
@@ -114,26 +110,20 @@ def source_end(checkpoint: Path, batch_id: int) -> str:
 
 
 def _cuts_of(lines: bytes) -> list[BatchEnd]:
-    return [cut for line in lines.split(b"\n") if (cut := _read(line)) is not None]
-
-
-def _read(line: bytes) -> BatchEnd | None:
-    """Return the cut of a line; None of an empty one, of what a crash has left, and of a damaged one."""
-    try:
-        return _end_of(unseal_json(line))
-    except ValueError:
-        return None
+    """Return the cuts of lines; empty and damaged ones, and what a crash has left, are skipped."""
+    cuts = []
+    for line in lines.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            cuts.append(reader_of(BatchEnd)(unseal_json(line)))
+    return cuts
 
 
 def _lines(cuts: Iterable[BatchEnd]) -> bytes:
-    return b"".join(
-        seal_json({name: value for name, value in vars(cut).items() if value not in (None, {})}) + b"\n" for cut in cuts
-    )
+    return b"".join(seal_json(cut) + b"\n" for cut in cuts)
 
 
 OrderRange = tuple[int, int]
 """The least and the greatest order in a batch: values of the arrival column, or times of files in ms."""
-_Kept = tuple[int | None, int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -156,7 +146,11 @@ class ArrivalOrder:
         self._ordering = ordering
         self._say = say
         self._said: set[str] = set()
-        self._batch, self._before, self._greatest = _kept(checkpoint)
+        batches = BatchRecords(checkpoint)
+        self._batch = batches.newest_done()  # The batch that ran last, with the greatest order before and after it
+        self._before, self._greatest = (
+            None if self._batch is None else _greatest(batches, self._batch - back) for back in (1, 0)
+        )
 
     def check(self, batch_id: int, span: OrderRange | None) -> None:
         """Check that a batch comes after the earlier ones, before anything of it is written.
@@ -167,27 +161,28 @@ class ArrivalOrder:
         earlier = self._earlier(batch_id)
         if span is None or earlier is None or span[0] > earlier:
             return
-        column = self._ordering.column
-        if span[0] == earlier:
+        column, first = self._ordering.column, span[0]
+        if first == earlier:
             what = f"rows with the same {column}" if column else "files that were modified at the very same time"
-            self._say_once(f"batch {batch_id}: {what} ({earlier}) came in two batches; they have no order among them")
+            line = f"{what} ({earlier}) came in two batches; they have no order among them"
         elif column is None:
-            self._say_once(
-                f"batch {batch_id}: files that are older ({span[0]}) than some that have been read ({earlier}) came "
-                "after them; their rows count as having arrived now"
+            line = (
+                f"files that are older ({first}) than some that have been read ({earlier}) came after them; their rows "
+                "count as having arrived now"
             )
         elif self._ordering.refuse:
             message = (
-                f"batch {batch_id}: {column} {span[0]} arrives after {earlier} of an earlier batch, so results would "
+                f"batch {batch_id}: {column} {first} arrives after {earlier} of an earlier batch, so results would "
                 f"depend on how the stream is cut; nothing of the batch is committed. Mend the order, or take rows "
                 f"as they come with source.out_of_order: take"
             )
             raise BucketsError(message)
         else:
-            self._say_once(
-                f"batch {batch_id}: {column} {span[0]} arrives after {earlier} of an earlier batch, and is taken as "
-                "having arrived now"
-            )
+            line = f"{column} {first} arrives after {earlier} of an earlier batch, and is taken as having arrived now"
+        kind = line.split()[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            self._say(f"batch {batch_id}: {line}")
 
     def done(self, batch_id: int, span: OrderRange | None) -> int | None:
         """Return how far the order has come once a batch is written, which its record keeps."""
@@ -200,19 +195,7 @@ class ArrivalOrder:
         """Return the greatest order of the batches before this one, which may have run already."""
         return self._before if batch_id == self._batch else self._greatest
 
-    def _say_once(self, line: str) -> None:
-        kind = line.split(":", 1)[1].split("(", 1)[0].split()[0]
-        if kind not in self._said:
-            self._said.add(kind)
-            self._say(line)
 
-
-def _kept(checkpoint: Path) -> _Kept:
-    """Return the newest batch that has run, and the greatest order before it and with it."""
-    batches = BatchRecords(checkpoint)
-    newest = batches.newest_done()
-    record = None if newest is None else batches.record(newest)
-    if newest is None or record is None or record.intake is None:
-        return None, None, None
-    before = batches.record(newest - 1)
-    return newest, None if before is None or before.intake is None else before.intake.greatest, record.intake.greatest
+def _greatest(batches: BatchRecords, batch_id: int) -> int | None:
+    record = batches.record(batch_id)
+    return None if record is None or record.intake is None else record.intake.greatest

@@ -9,83 +9,26 @@ between, Spark's note that the batch has ended, which comes later, is lost as we
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from buckets.checkpoint.identity import Terms
-from buckets.checkpoint.record_files import MISSING, RecordFiles, reader_of
+from buckets.checkpoint.record_files import MISSING, NumberedRecords, RecordFiles, reader_of
 from buckets.errors import BucketsError
-from buckets.files import sizes_in
 from buckets.rules.completeness import Filled, Stretches
 from buckets.validation import faults_of
-
-_Made = TypeVar("_Made")
-
-
-class NumberedRecords:
-    """The records of a folder that have one ending; `files` reads and writes them."""
-
-    def __init__(self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9) -> None:
-        """Write nothing yet; `digits` says to how many digits a number is filled up in a file's name."""
-        self.folder = folder
-        self._files, self._ending, self._digits = files, ending, digits
-
-    def file(self, number: int) -> Path:
-        """Return the file of a record."""
-        return self.folder / f"{number:0{self._digits}d}{self._ending}"
-
-    def numbers(self) -> list[int]:
-        """Return the numbers of the records that there are, ascending. Cost: of a listing."""
-        return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
-
-    def sizes(self) -> dict[int, int]:
-        """Return by number how large the records are, in bytes."""
-        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
-
-    def newest(self, until: int | None = None) -> int | None:
-        """Return the greatest number, up to one if it is given; None where there is no record."""
-        return max((number for number in self.numbers() if until is None or number <= until), default=None)
-
-    def read(self, number: int, made_of: Callable[[Any], _Made]) -> _Made:
-        """Read a record as `RecordFiles.read` does."""
-        return self._files.read(self.file(number), made_of)
-
-    def read_if_there(self, number: int, made_of: Callable[[Any], _Made]) -> _Made | None:
-        """Read a record as `read` does; None where there is none."""
-        return self._files.read_if_there(self.file(number), made_of)
-
-    def write(self, number: int, record: Mapping[str, Any]) -> None:
-        """Write a record as a JSON object."""
-        self._files.write(self.file(number), record)
-
-    def replace(self, number: int, record: Mapping[str, Any]) -> None:
-        """Write a record in the place of another one, as `RecordFiles.replace` does."""
-        self._files.replace(self.file(number), record)
-
-    def remove(self, *numbers: int) -> None:
-        """Remove records, if they are there."""
-        for number in numbers:
-            self.file(number).unlink(missing_ok=True)
-
-    def missing(self, number: int) -> BucketsError:
-        """Return the error that says that a record is missing."""
-        return self._files.damage(self.file(number), MISSING)
-
 
 _SINGLE = ("topics.json",)
 """Single records whose absence would mean that nothing has been kept yet."""
 _BEFORE, _NONE = "before", -1  # In a record of terms, the number of the one before it; `_NONE` of the first
 KEPT_BATCHES = 200  # Batch records that are kept; Spark itself can go back 100 batches
-_LEFT_OUT = ("lists", "fills", "driver", "terms", "beside", "intake")
-"""What is not written where there is nothing to say."""
 
 
-@dataclass(frozen=True)
-class Intake:
+class Intake(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a batch has taken from its source."""
 
     end: str  # how far the source had been read with it, as Spark writes it, as JSON
@@ -95,16 +38,14 @@ class Intake:
     greatest: int | None = None
 
 
-@dataclass(frozen=True)
-class BatchRecord:
+class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a batch that has begun."""
 
     ruleset_version: int  # the version of the rules that evaluates it
     arrived: Stretches  # the event times that have arrived up to this batch; empty until it has run
     done: bool  # whether it has run
-    lists: Mapping[str, int] = field(default_factory=dict)  # by name, the version of each list that it sees
-    # by number, how far each fill had come with it; empty until it has run
-    fills: Mapping[int, Filled] = field(default_factory=dict)
+    lists: dict[str, int] = {}  # by name, the version of each list that it sees
+    fills: dict[int, Filled] = {}  # by number, how far each fill had come with it; empty until it has run
     # the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is none; None
     # until it has run
     driver: int | None = None
@@ -114,13 +55,17 @@ class BatchRecord:
 
 
 class BatchRecords:
-    """The records of a checkpoint's latest batches, and the terms of each."""
+    """The records of a checkpoint's latest batches, and the terms of each.
+
+    What this has written itself is not read again: only one process at a time writes to a checkpoint.
+    """
 
     def __init__(self, checkpoint: Path) -> None:
         """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
         self._batches = NumberedRecords(self._records, self._records.folder / "batches")
         self._terms = NumberedRecords(self._records, self._records.folder / "terms")
+        self._written: dict[int, BatchRecord] = {}
 
     def newest(self) -> int | None:
         """Return the newest batch that has begun; None where none has."""
@@ -136,7 +81,7 @@ class BatchRecords:
 
     def record(self, batch_id: int) -> BatchRecord | None:
         """Return the record of a batch; None of one that has not begun, or that Spark cannot go back to."""
-        return self._batches.read_if_there(batch_id, reader_of(BatchRecord))
+        return self._written.get(batch_id) or self._batches.read_if_there(batch_id, reader_of(BatchRecord))
 
     def before(self, batch_id: int) -> BatchRecord | None:
         """Return the record of the batch before a batch; None of the first of the job.
@@ -164,7 +109,7 @@ class BatchRecords:
         return next((batch_id for batch_id, _ in self._done()), None)
 
     def done_after(self, batch_id: int) -> Iterator[tuple[int, BatchRecord]]:
-        """Yield the batches after a batch that have run, the oldest first, as far as they are recorded."""
+        """Yield the recorded batches after a batch that have run, the oldest first."""
         for number in self._batches.numbers():
             record = self.record(number) if number > batch_id else None
             if record is not None and record.done:
@@ -196,14 +141,10 @@ class BatchRecords:
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
         beside = tuple(name for name in _SINGLE if (self._records.folder / name).is_file())
-        fields = vars(replace(record, terms=self._terms.newest(batch_id), beside=beside)).items()
-        written = {name: value for name, value in fields if name not in _LEFT_OUT or value not in (None, {}, ())}
-        if record.intake is not None:
-            written["intake"] = {name: value for name, value in vars(record.intake).items() if value is not None}
-        if record.done:
-            self._batches.replace(batch_id, written)
-        else:
-            self._batches.write(batch_id, written)
+        record = msgspec.structs.replace(record, terms=self._terms.newest(batch_id), beside=beside)
+        self._batches.write(batch_id, record, is_durable=not record.done)
+        self._written = {number: known for number, known in self._written.items() if number == batch_id - 1}
+        self._written[batch_id] = record
         self._batches.remove(batch_id - KEPT_BATCHES)
 
     def oldest_lists(self) -> dict[str, int]:
@@ -224,12 +165,14 @@ class BatchRecords:
         Raises:
             BucketsError: the batch was begun with something that this start cannot go on with.
         """
-        before = self._written_terms(batch_id)
+        number = self._terms.newest(batch_id)
+        self._check_terms(number, self.record(batch_id - 1))
+        before = None if number is None else self._terms.read(number, _read_terms)[0]
         if not self._batches.file(batch_id).is_file():
             record = now.model_dump(mode="json")
             if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
-                number = self._terms.newest(batch_id - 1)
-                self._terms.write(batch_id, record | {_BEFORE: _NONE if number is None else number})
+                earlier = self._terms.newest(batch_id - 1)
+                self._terms.write(batch_id, record | {_BEFORE: _NONE if earlier is None else earlier})
             return now
         begun = Terms.model_validate(before)
         conflict = now.conflict(begun)
@@ -263,14 +206,8 @@ class BatchRecords:
             number = None if before == _NONE else before
         return dict(sorted(terms.items()))
 
-    def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
-        """Return the terms in force at a batch, as they are written; None where none are."""
-        number = self._terms.newest(batch_id)
-        self._check_terms(number, self.record(batch_id - 1))
-        return None if number is None else self._terms.read(number, _read_terms)[0]
-
     def _check_terms(self, number: int | None, record: BatchRecord | None) -> None:
-        """See that the newest terms that there are, by their number, are not older than those of a batch."""
+        """See that the newest terms are not older than those of a batch."""
         if record is not None and record.terms is not None and (number is None or number < record.terms):
             raise self._terms.missing(record.terms)
 

@@ -3,24 +3,22 @@
     CHECKPOINT/buckets/driver/000000042.changes   what batch 42 has changed; no file where it has changed nothing
     CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
 
-The state after any batch to which Spark can go back can be read. A file is a checksum and an Arrow stream, which names
-the file of changes before it; the record of a batch names the newest.
+The state after any batch to which Spark can go back can be read. A file is an Arrow stream, which names the file of
+changes before it; the record of a batch names the newest.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
 from buckets.checkpoint.batch_ends import BatchEnds
-from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords, NumberedRecords
+from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords
 from buckets.checkpoint.job_record import Imports, JobRecord
 from buckets.checkpoint.list_versions import ListVersions
-from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
-from buckets.files import write_whole
 from buckets.rules.warmth import Warmth, rules_warmth
 
 DriverValues = Mapping[tuple[str, bytes], bytes]  # By the name of a map and a key in it
@@ -28,23 +26,16 @@ DriverChanges = Mapping[tuple[str, bytes], bytes | None]  # The same; None where
 NOTHING = -1  # The number of the batch before the first
 MOST_CHANGES = 100  # After so many files of changes all of the state is written, or when they are larger than that
 SMALL_BYTES = 1 << 16  # Files of changes that are no larger than this in all are never too large
-_CHECKSUM_BYTES = 16
 _BEFORE = b"before"
-_COLUMNS = pa.schema(
-    [
-        pa.field("map", pa.dictionary(pa.int8(), pa.string())),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-    ]
-)
+_COLUMNS = pa.schema({"map": pa.dictionary(pa.int8(), pa.string()), "key": pa.binary(), "value": pa.binary()})
 
 
 class DriverState:
     """The files of a checkpoint's driver."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
-        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
+    def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
+        """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
+        self._records, self._batches = RecordFiles(checkpoint), batches or BatchRecords(checkpoint)
         folder = self._records.folder / "driver"
         self._changes = NumberedRecords(self._records, folder, ".changes")
         self._whole = NumberedRecords(self._records, folder, ".whole")
@@ -83,8 +74,7 @@ class DriverState:
 
     def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
         """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to."""
-        for records in (self._whole, self._changes):
-            records.remove(*(number for number in records.numbers() if number >= batch_id))
+        self._remove(lambda number: number >= batch_id)
         if not changes:
             return
         self._write(self._changes.file(batch_id), batch_id, changes)
@@ -93,22 +83,21 @@ class DriverState:
         sizes = [size for number, size in self._changes.sizes().items() if number > base]
         if len(sizes) >= MOST_CHANGES or sum(sizes) > max(wholes.get(base, 0), SMALL_BYTES):
             self._write(self._whole.file(batch_id), batch_id, whole())
-        self._forget(batch_id - KEPT_BATCHES)
+        # What is older than all of the state that a batch, or any later one, can be read from.
+        oldest = self._whole.newest(batch_id - KEPT_BATCHES)
+        if oldest is not None:
+            self._remove(lambda number: number < oldest)
 
     def begin(self, batch_id: int, values: DriverValues) -> None:
         """Begin with the state after a batch, whatever was there."""
-        for records in (self._whole, self._changes):
-            records.remove(*records.numbers())
+        self._remove(lambda number: True)
         # The changes of the next batch name those of the one before.
         for records in (self._changes, self._whole):
             self._write(records.file(batch_id), batch_id, values)
 
-    def _forget(self, batch_id: int) -> None:
-        """Remove what is older than all of the state that a batch, or any later one, can be read from."""
-        base = self._whole.newest(batch_id)
-        if base is not None:
-            for records in (self._whole, self._changes):
-                records.remove(*(number for number in records.numbers() if number < base))
+    def _remove(self, is_gone: Callable[[int], bool]) -> None:
+        for records in (self._whole, self._changes):
+            records.remove(*filter(is_gone, records.numbers()))
 
     def _write(self, file: Path, batch_id: int, entries: DriverChanges) -> None:
         columns = [
@@ -120,17 +109,12 @@ class DriverState:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write(pa.record_batch(columns, schema=schema))
-        body = sink.getvalue().to_pybytes()
-        write_whole(file, _checksum(body, file.name) + body)
+        self._records.write_bytes(file, sink.getvalue().to_pybytes())
 
     def _read(self, file: Path) -> tuple[DriverChanges, int]:
         """Return what a file holds, and the number of the file of changes before it."""
         with self._records.reading(file):
-            data = file.read_bytes()
-            checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
-            if checksum != _checksum(body, file.name):
-                raise ValueError(OTHER_CHECKSUM)
-            table = pa.ipc.open_stream(body).read_all()
+            table = pa.ipc.open_stream(pa.py_buffer(self._records.read_bytes(file))).read_all()
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
         return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
 
@@ -140,10 +124,6 @@ class DriverState:
         return NOTHING if number is None else number
 
 
-def _checksum(body: bytes, name: str) -> bytes:
-    return hashlib.blake2b(name.encode() + body, digest_size=_CHECKSUM_BYTES).digest()
-
-
 class Checkpoint:
     """All records of a checkpoint, for callers that need more than one kind of them."""
 
@@ -151,11 +131,11 @@ class Checkpoint:
         """Write nothing yet."""
         self.path = path
         self.job = JobRecord(path)
-        self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
+        self.versions = RuleVersions(path, self.batches)
         self.cuts = BatchEnds(path, self.batches)
-        self.driver = DriverState(path)
-        self.lists = ListVersions(path)
+        self.driver = DriverState(path, self.batches)
+        self.lists = ListVersions(path, self.batches)
         self.imports = Imports(path)
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """What the state of a checkpoint is built from: what may change under it and what may not; and the terms of a batch."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,12 @@ FORMAT = 1  # Of all that a checkpoint holds
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
 _DUPLICATES = "engine.duplicates"
+_FIXED: Sequence[tuple[str, str, Callable[[Any], str]]] = (
+    ("engine.shards", "shards", str),
+    ("engine.allowed_lateness", "allowed_lateness_ms", format_duration),
+    ("source.subfolders", "subfolders", lambda is_read: str(is_read).lower()),
+)
+"""Settings that must stay: their paths, their names in the record, and how they are shown."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +79,11 @@ class CheckpointIdentity:
     def conflict(self, written: dict[str, Any]) -> str | None:
         """Return how the written basis differs, as text; None where the job can go on with its state."""
         now = self.to_json()
-        if written["shards"] != now["shards"]:
-            return f"was made with engine.shards {written['shards']}, not {now['shards']}"
-        if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
-            before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
-            return f"was made with engine.allowed_lateness {before}, not {after}"
+        for setting, name, shown in _FIXED:
+            if written[name] != now[name]:
+                return f"was made with {setting} {shown(written[name])}, not {shown(now[name])}"
         if not is_same_source(written["source"], self.source):
             return f"was made for source {written['source']}, not {now['source']}"
-        subfolders = written["subfolders"]
-        if subfolders != self.subfolders:
-            before, after = (str(is_read).lower() for is_read in (subfolders, self.subfolders))
-            return f"was made with source.subfolders {before}, not {after}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:

@@ -1,18 +1,20 @@
 """What a checkpoint was made for (`buckets/job.json`), and the imports of its state (`buckets/imports.json`)."""
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.identity import CheckpointIdentity, check_release
-from buckets.checkpoint.record_files import MISSING, RecordFiles
+from buckets.checkpoint.record_files import MISSING, RecordFiles, reader_of
 from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.files import holds_more_than
+
+_INDENT = 1
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Import:
     batch_id: int  # the last batch before it
     made_ms: int  # when it was made, in ms since the epoch
     checkpoint: str  # whose state it was, as a path
-    names: Mapping[str, str]  # the new names of fields
+    names: dict[str, str]  # the new names of fields
     shards: int  # how many there are since then
     allowed_lateness_ms: int  # since then
 
@@ -45,21 +47,15 @@ class Imports:
 
     def read(self) -> list[Import]:
         """Return all imports, the first one first."""
-        return self._records.read_if_there(self._file, _read) or []
+        record = self._records.read_if_there(self._file, reader_of(dict[str, list[Import]]))
+        return [] if record is None else record["imports"]
 
     def keep(self, made: Import) -> None:
         """Write an import that follows the others."""
         self._write([*self.read(), made])
 
     def _write(self, made: Sequence[Import]) -> None:
-        self._records.write(self._file, {"imports": [asdict(import_) for import_ in made]}, indent=1)
-
-
-def _read(record: Any) -> list[Import]:
-    return [Import(**made) for made in record["imports"]]
-
-
-_INDENT = 1
+        self._records.write(self._file, {"imports": made}, indent=_INDENT)
 
 
 def job_file(checkpoint: Path) -> Path:
@@ -102,10 +98,7 @@ class JobRecord:
         return basis.carried_over(self._read()) if self._is_there() else None
 
     def open(self, basis: CheckpointIdentity) -> str:
-        """Begin a new checkpoint, or go on with one of the same basis.
-
-        Returns:
-            The checkpoint's identity.
+        """Begin a new checkpoint, or go on with one of the same basis; return its identity.
 
         Raises:
             BucketsError: as `identity`.
@@ -203,7 +196,9 @@ class JobRecord:
         try:
             check_release(written)
         except BucketsError as error:
-            remedy = "run the release that wrote it, or name a new checkpoint and a new output folder"
-            message = f"checkpoint {self._checkpoint} {error.message}; {remedy}"
+            message = (
+                f"checkpoint {self._checkpoint} {error.message}; run the release that wrote it, or name a new "
+                "checkpoint and a new output folder"
+            )
             raise BucketsError(message) from error
         return dict(written)

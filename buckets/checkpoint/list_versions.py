@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import OTHER_CHECKSUM, RecordFiles, crc32_of, reader_of
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.record_files import OTHER_CHECKSUM, NumberedRecords, RecordFiles, crc32_of, reader_of
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.files import written_whole
@@ -44,10 +44,10 @@ class ListVersion:
 class ListVersions:
     """The versions of the lists of a checkpoint."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
+    def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
+        """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
         self.checkpoint = checkpoint
-        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
+        self._records, self._batches = RecordFiles(checkpoint), batches or BatchRecords(checkpoint)
         self._folder = self._records.folder / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
@@ -115,23 +115,19 @@ class ListVersions:
         before = self.latest(name)
         number = 1 if before is None else before.number + 1
         if before is None or changes is None or index.is_scattered or number - before.base > LONGEST_CHAIN:
-            base, changes = number, {}
-            index, whole = self._write_base(self._base_file(name, number), index)
+            base, changes, file = number, {}, self._base_file(name, number)
+            index = index.compacted() if index.changes else index
+            with written_whole(file) as partial:
+                index.base.write(str(partial))
+            copy = local_copy(file)
+            index, whole = ListIndex(open_base(str(copy))), {_WHOLE: crc32_of(copy)}
         else:
-            base, whole = before.base, {}
+            base, whole = before.base, dict[str, int]()
         version = ListVersion(number, base, index.entries(), changed, epoch_ms(), origin, position)
         record = {"changes": {key: entry and entry.to_record() for key, entry in changes.items()}}
         self._of(name).write(number, vars(version) | whole | record)
         self._read[name] = (version, index)
         return version, index
-
-    def _write_base(self, file: Path, index: ListIndex) -> tuple[ListIndex, dict[str, int]]:
-        """Write a whole list; return it as it is mapped from there, and what the record of its version says of it."""
-        index = index.compacted() if index.changes else index
-        with written_whole(file) as partial:
-            index.base.write(str(partial))
-        copy = local_copy(file)
-        return ListIndex(open_base(str(copy))), {_WHOLE: crc32_of(copy)}
 
     def forget(self, name: str, needed: int) -> None:
         """Remove the versions that no batch needs any more; `needed` is the oldest that a batch may be run with."""
@@ -194,12 +190,9 @@ class PinnedLists(Mapping[str, ListIndex]):
         return lists_in, (self._versions.checkpoint, dict(self._pinned))
 
 
-@lru_cache(maxsize=8)
-def versions_in(checkpoint: Path) -> ListVersions:
-    """Return the versions of a checkpoint, as this process has read them so far."""
-    return ListVersions(checkpoint)
+_versions_in = lru_cache(maxsize=8)(ListVersions)  # As this process has read them so far
 
 
 def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
     """Return lists of a checkpoint in these versions, as this process reads them."""
-    return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS
+    return PinnedLists(_versions_in(checkpoint), pinned) if pinned else NO_LISTS

@@ -48,13 +48,7 @@ class LostLease(BucketsError):
     """A lease that is not held any more, so that nothing more may be written."""
 
     def __init__(self, checkpoint: Path, reason: str, is_taken: bool) -> None:
-        """Say it.
-
-        Args:
-            checkpoint: of the lease.
-            reason: why it is lost.
-            is_taken: whether another process has it; if not, it may be taken again once the store answers.
-        """
+        """Say why; one that another process has not taken may be taken again once the store answers."""
         self.reason, self.is_taken = f"the lease of checkpoint {checkpoint} is lost: {reason}", is_taken
         super().__init__(
             f"{self.reason}; nothing more is written, and whoever holds the lease goes on with the batch; start the "
@@ -81,7 +75,7 @@ class Lease:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Take the lease; one whose holder has died elsewhere is waited for. Nothing is done where this one holds it.
+        """Take the lease, unless this one holds it; the end of one whose holder has died elsewhere is waited for.
 
         Raises:
             BucketsError: another process holds it.
@@ -179,20 +173,6 @@ class Lease:
         )
 
 
-def check_not_leased(checkpoint: Path) -> None:
-    """Check that nobody holds the lease of a checkpoint, by what its record says; nothing is written.
-
-    Raises:
-        BucketsError: somebody does.
-    """
-    try:
-        there, _ = _read(_object_of(checkpoint))
-    except FileNotFoundError:
-        return
-    if not _is_over(there) and epoch_ms() - there.renewed_ms < VALID_S * 1000:
-        raise _in_use(checkpoint, there)
-
-
 def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
     """Wait until a lease has ended, and return its record with its tag."""
     there, tag = _read(record)
@@ -201,7 +181,7 @@ def _ended(checkpoint: Path, record: StorePath) -> tuple[LeaseRecord, str]:
         time.sleep(_LOOK_S)
         there, tag = _read(record)
         if tag != first_tag and not _is_over(there):
-            raise _in_use(checkpoint, there)
+            raise _in_use(checkpoint, there.process)
     return there, tag
 
 
@@ -240,14 +220,6 @@ def _object_of(checkpoint: Path) -> StorePath:
 def _read(record: StorePath, patience_s: float = PATIENCE_S) -> tuple[LeaseRecord, str]:
     data, tag = record.read_tagged(patience_s)
     return LeaseRecord(**json.loads(data)), tag
-
-
-def _in_use(checkpoint: Path, record: LeaseRecord) -> BucketsError:
-    message = (
-        f"checkpoint {checkpoint} is in use by process {record.process}, and two would write over each other; stop "
-        "that one first, or name another checkpoint"
-    )
-    return BucketsError(message)
 
 
 class FileLock:
@@ -293,19 +265,6 @@ class FileLock:
         self._file.close()
         self._file, self._made = None, []
 
-    def check(self) -> None:
-        """Do nothing: the system takes it from nobody who lives."""
-
-
-def check_file_free(checkpoint: Path) -> None:
-    """Check that no query runs on a checkpoint; nothing is written.
-
-    Raises:
-        BucketsError: one does.
-    """
-    with contextlib.suppress(FileNotFoundError), lock_file(checkpoint).open("r+", encoding="utf-8") as file:
-        _lock(file, checkpoint)
-
 
 def _lock(file: IO[str], checkpoint: Path) -> None:
     """Lock a file until it is closed."""
@@ -313,46 +272,34 @@ def _lock(file: IO[str], checkpoint: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        process = file.read() or "unknown"
-        message = (
-            f"checkpoint {checkpoint} is in use by process {process} of this machine, and two would write over each "
-            "other; stop that one first, or name another checkpoint"
-        )
-        raise BucketsError(message) from None
+        raise _in_use(checkpoint, f"{file.read() or 'unknown'} of this machine") from None
+
+
+def _in_use(checkpoint: Path, process: str) -> BucketsError:
+    message = (
+        f"checkpoint {checkpoint} is in use by process {process}, and two would write over each other; stop that one "
+        "first, or name another checkpoint"
+    )
+    return BucketsError(message)
 
 
 class Lock:
     """The lock of a checkpoint, taken and released any number of times: of a file, or a lease in an object store."""
 
     def __init__(self, checkpoint: Path, on_lost: Callable[[LostLease], None] | None = None) -> None:
-        """Take nothing yet.
-
-        Args:
-            checkpoint: the checkpoint.
-            on_lost: told, from another thread, if a lease is lost; must see that nothing more is written.
-        """
+        """Take nothing yet; `on_lost` is told from another thread that a lease is lost, so nothing may be written."""
         in_store = isinstance(checkpoint, StorePath)
         self._held: FileLock | Lease = Lease(checkpoint, on_lost) if in_store else FileLock(checkpoint)
-
-    def take(self) -> None:
-        """Take the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already.
-
-        Raises:
-            BucketsError: a query runs on it, or begins to, in another process or in this one.
-        """
-        self._held.take()
+        self.take, self.release = self._held.take, self._held.release
 
     def check(self) -> None:
-        """See that it is still held, before anything is written.
+        """See that it is still held, before anything is written; the system takes a file's lock from nobody who lives.
 
         Raises:
             BucketsError: another process may have taken it.
         """
-        self._held.check()
-
-    def release(self) -> None:
-        """Let go, and remove what `take` has made where nothing has come beside it."""
-        self._held.release()
+        if isinstance(self._held, Lease):
+            self._held.check()
 
     def __enter__(self) -> Self:
         """Take it."""
@@ -374,7 +321,11 @@ def check_free(checkpoint: Path) -> None:
     Raises:
         BucketsError: one does.
     """
-    if isinstance(checkpoint, StorePath):
-        check_not_leased(checkpoint)
-    else:
-        check_file_free(checkpoint)
+    with contextlib.suppress(FileNotFoundError):
+        if isinstance(checkpoint, StorePath):
+            there, _ = _read(_object_of(checkpoint))
+            if not _is_over(there) and epoch_ms() - there.renewed_ms < VALID_S * 1000:
+                raise _in_use(checkpoint, there.process)
+        else:
+            with lock_file(checkpoint).open("r+", encoding="utf-8") as file:
+                _lock(file, checkpoint)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.errors import BucketsError, first_line
-from buckets.files import holds_more_than, replace_whole, write_first, write_whole
+from buckets.files import holds_more_than, replace_whole, sizes_in, write_first, write_whole
 from buckets.rules.rule import Rule
 from buckets.stores.location import local_copy
 from buckets.stores.store_path import StoreError
@@ -28,10 +28,11 @@ _MAGIC = b"BUCKETS1"
 OTHER_CHECKSUM = "its checksum is another one"
 
 
-def seal_json(record: Mapping[str, Any], indent: int | None = None, place: str = "") -> bytes:
-    """Return an object as JSON with a checksum; `place` is where alone it may lie, empty for anywhere."""
-    rest = json.dumps(record, indent=indent).encode()[1:]
-    comma = b"" if not record else b", " if indent is None else b","
+def seal_json(record: Any, indent: int | None = None, place: str = "") -> bytes:
+    """Return an object as JSON with a checksum; `place` is the only place where it is valid, empty for anywhere."""
+    plain = msgspec.to_builtins(record, str_keys=True)
+    rest = json.dumps(plain, indent=indent).encode()[1:]
+    comma = b"" if not plain else b", " if indent is None else b","
     return _head(comma + rest, place) + comma + rest
 
 
@@ -49,7 +50,7 @@ def unseal_json(data: bytes, place: str = "") -> Any:
 
 
 def seal_bytes(body: bytes, place: str = "") -> bytes:
-    """Return bytes with a checksum before them, which may lie in a place alone."""
+    """Return bytes with a checksum before them, valid in one place."""
     return _MAGIC + _digest(body, place).encode() + body
 
 
@@ -84,7 +85,7 @@ RESTORE = "restore it from a copy of the checkpoint, or name a new checkpoint an
 
 
 def reader_of(kind: type[_Made]) -> Callable[[Any], _Made]:
-    """Return what makes a value of a type of what is read from JSON; fields that the type has not are ignored."""
+    """Return what converts JSON to a type; fields that the type lacks are ignored."""
     return partial(msgspec.convert, type=kind, str_keys=True)
 
 
@@ -99,15 +100,11 @@ class RecordFiles:
         self.folder = records_folder(checkpoint)
         self._checkpoint, self._remedy = checkpoint, remedy
 
-    def write(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> None:
-        """Write a record as a JSON object."""
+    def write(self, file: Path, record: Any, indent: int | None = None) -> None:
+        """Write a record, a mapping or a dataclass, as a JSON object."""
         write_whole(file, self.sealed(file, record, indent))
 
-    def replace(self, file: Path, record: Mapping[str, Any]) -> None:
-        """Write a record in the place of another one, as `replace_whole` does."""
-        replace_whole(file, self.sealed(file, record))
-
-    def sealed(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    def sealed(self, file: Path, record: Any, indent: int | None = None) -> bytes:
         """Return a record as it is written."""
         return seal_json(record, indent, self._place(file))
 
@@ -115,7 +112,7 @@ class RecordFiles:
         """Read a record; `made_of` makes the result from its JSON, which is never None.
 
         Raises:
-            BucketsError: the file is gone or damaged, or the record is none that this release reads.
+            BucketsError: the file is gone or damaged, or this release does not read it.
         """
         record = self.read_if_there(file, made_of)
         if record is None:
@@ -133,7 +130,7 @@ class RecordFiles:
 
     @contextmanager
     def reading(self, file: Path) -> Iterator[None]:
-        """Say in one line that a file is damaged, where reading it fails as it does then."""
+        """Report in one line that a file is damaged."""
         try:
             yield
         except StoreError:
@@ -145,6 +142,10 @@ class RecordFiles:
     def write_bytes(self, file: Path, body: bytes) -> None:
         """Write a record that is no JSON."""
         write_whole(file, seal_bytes(body, self._place(file)))
+
+    def read_bytes(self, file: Path) -> memoryview:
+        """Return what `write_bytes` was given; within `reading`."""
+        return unseal_bytes(file.read_bytes(), self._place(file))
 
     def map_arrow(self, file: Path) -> pa.Table:
         """Read a record that is a file of Arrow, mapped into memory.
@@ -162,7 +163,7 @@ class RecordFiles:
         return file.relative_to(self._checkpoint).as_posix()
 
     def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
-        """Return the error that says in one line that a record is damaged, and what to do."""
+        """Return the error that reports a damaged record, with what to do."""
         if isinstance(reason, FileNotFoundError):
             reason = MISSING
         shown = reason if isinstance(reason, str) else first_line(reason)
@@ -171,6 +172,53 @@ class RecordFiles:
             f"({shown}); {self._remedy}"
         )
         return BucketsError(message)
+
+
+class NumberedRecords:
+    """The records of a folder that have one ending, in files named by their numbers."""
+
+    def __init__(self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9) -> None:
+        """Write nothing yet; numbers are filled up to `digits` in file names."""
+        self.folder = folder
+        self._files, self._ending, self._digits = files, ending, digits
+
+    def file(self, number: int) -> Path:
+        """Return the file of a record."""
+        return self.folder / f"{number:0{self._digits}d}{self._ending}"
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all records, ascending. Cost: of a listing."""
+        return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
+
+    def sizes(self) -> dict[int, int]:
+        """Return the sizes of all records in bytes, by number."""
+        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
+
+    def newest(self, until: int | None = None) -> int | None:
+        """Return the greatest number, up to `until` if it is given; None where there is no record."""
+        return max((number for number in self.numbers() if until is None or number <= until), default=None)
+
+    def read(self, number: int, made_of: Callable[[Any], _Made]) -> _Made:
+        """Read a record as `RecordFiles.read` does."""
+        return self._files.read(self.file(number), made_of)
+
+    def read_if_there(self, number: int, made_of: Callable[[Any], _Made]) -> _Made | None:
+        """Read a record as `read` does; None where there is none."""
+        return self._files.read_if_there(self.file(number), made_of)
+
+    def write(self, number: int, record: Any, is_durable: bool = True) -> None:
+        """Write a record; one that is not durable may be lost with the machine, in favour of the one before it."""
+        sealed = self._files.sealed(self.file(number), record)
+        (write_whole if is_durable else replace_whole)(self.file(number), sealed)
+
+    def remove(self, *numbers: int) -> None:
+        """Remove records, if they are there."""
+        for number in numbers:
+            self.file(number).unlink(missing_ok=True)
+
+    def missing(self, number: int) -> BucketsError:
+        """Return the error that reports a missing record."""
+        return self._files.damage(self.file(number), MISSING)
 
 
 def crc32_of(file: Path) -> int:
@@ -193,7 +241,8 @@ class UnreadFiles:
         Raises:
             BucketsError: the record is damaged.
         """
-        return self._records.read_if_there(self._file, _numbers) or {}
+        record = self._records.read_if_there(self._file, reader_of(dict[str, dict[str, int]]))
+        return {} if record is None else record["files"]
 
     def note(self, gone: Mapping[str, int], ended: int) -> None:
         """Note what is gone as the job starts.
@@ -206,10 +255,6 @@ class UnreadFiles:
         now = {path: number for path, number in before.items() if number <= ended} | dict(gone)
         if now != before:
             self._records.write(self._file, {"files": now})
-
-
-def _numbers(record: dict[str, Any]) -> dict[str, int]:
-    return {str(path): int(number) for path, number in record["files"].items()}
 
 
 OWNER = "_buckets.json"  # The file is there before any table
@@ -252,27 +297,25 @@ class OwnedFolder:
         """
         # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
         is_somebodys = holds_more_than(self.path, self.owner)
+        fault = None
         if self.owner.exists():
             written = self._written()
             if written["checkpoint"] != identity:
-                message = (
-                    f"{self._setting} {self.path} holds tables of another checkpoint, which this one would mix with "
-                    f"its own; name a new {self._setting}, or go on with the checkpoint that it belongs to"
+                fault = (
+                    "holds tables of another checkpoint, which this one would mix with its own; name a new "
+                    f"{self._setting}, or go on with the checkpoint that it belongs to"
                 )
-                raise BucketsError(message)
-            if written.get("life") != self._life:
-                message = (
-                    f"{self._setting} {self.path} goes on with a checkpoint into which the state of this one, or one "
-                    "before it, was imported; go on with that, or carry its state back with `buckets state export` "
-                    "and `buckets state import`"
+            elif written.get("life") != self._life:
+                fault = (
+                    "goes on with a checkpoint into which the state of this one, or one before it, was imported; go on "
+                    "with that, or carry its state back with `buckets state export` and `buckets state import`"
                 )
-                raise BucketsError(message)
-            return True
-        if is_somebodys:
-            message = (
-                f"{self._setting} {self.path} holds something that this program did not write; name a new folder as "
-                f"{self._setting}"
-            )
+            else:
+                return True
+        elif is_somebodys:
+            fault = f"holds something that this program did not write; name a new folder as {self._setting}"
+        if fault is not None:
+            message = f"{self._setting} {self.path} {fault}"
             raise BucketsError(message)
         return False
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles, reader_of
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles, reader_of
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.rules.group import Group
@@ -49,9 +49,9 @@ _CHANGES = TypeAdapter(list[Change])
 class RuleVersions:
     """The versions of the rules that a checkpoint keeps. Each is written once, and none is ever deleted."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """Write nothing yet."""
-        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
+    def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
+        """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
+        self._records, self._batches = RecordFiles(checkpoint), batches or BatchRecords(checkpoint)
         self._rule_sets = NumberedRecords(self._records, self._records.folder / "rule_sets", digits=6)
         self._position_file = self._records.folder / "rules_position.json"
 
@@ -101,16 +101,7 @@ class RuleVersions:
         origin: str | None = None,
         gone: Mapping[str, int] | None = None,
     ) -> None:
-        """Write a new version of the rules.
-
-        Args:
-            rule_set: the version.
-            made: the changes that led to it.
-            first_batch: the first batch that it evaluates.
-            position: how far the topic of rules has been read with it.
-            origin: where the rules come from.
-            gone: the last version of each rule that was ever deleted.
-        """
+        """Write a new version of the rules, described as in `Version`; `gone` is as `gone_rules` returns it."""
         record: dict[str, Any] = {
             "changes": _CHANGES.dump_python(list(made), by_alias=True, mode="json"),
             "first_batch": first_batch,
@@ -123,7 +114,7 @@ class RuleVersions:
 
     def keep_position(self, position: TopicPosition, origin: str, version: int) -> None:
         """Write how far a topic of rules has been read, where that made no new version; `version` is in force."""
-        self._records.write(self._position_file, vars(_Read(position, origin, version)))
+        self._records.write(self._position_file, _Read(position, origin, version))
 
     def position(self, origin: str) -> TopicPosition | None:
         """Return how far a topic of rules has been read; None where it has not been, or another was followed since."""

@@ -1,4 +1,6 @@
-"""Spark's notes of how far each batch has read the topics of a query; changed where a topic is new or gone.
+"""Spark's part of a checkpoint: how far each batch has read its topics, and where the schema of its state lies.
+
+Offsets are changed where a topic is new or gone, paths where a checkpoint was moved.
 
 CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
 CHECKPOINT/spark/commits/17   written when it has ended
@@ -7,11 +9,12 @@ CHECKPOINT/spark/sources/0/0  where batch 0 begins
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from buckets.errors import BucketsError
 from buckets.files import write_whole
+from buckets.stores.store_path import StorePath
 
 _QUOTED = re.compile(r"[^A-Za-z0-9\u00a1-\U0010ffff_!.~'()*,;:$&+=@/-]")
 """What a path has and its address has in another form, under which Spark's reader of states looks for the path."""
@@ -138,3 +141,54 @@ def _read(file: Path) -> tuple[bytes, TopicOffsets]:
         message = f"Spark's file of offsets {file} has a form that this release does not know; nothing is changed"
         raise BucketsError(message)
     return head + separator, offsets
+
+
+def find_state(checkpoint: Path) -> None:
+    """Let Spark find the schema of the state where a checkpoint lies now; who calls this holds the checkpoint."""
+    for metadata, text in _elsewhere(checkpoint):
+        # Hadoop's checksum of the file as it was; without one nothing is compared.
+        metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)
+        write_whole(metadata, text)
+
+
+def check_found(checkpoint: Path) -> None:
+    """See that Spark finds the schema of the state, before it is read by somebody who may not write.
+
+    Raises:
+        BucketsError: the checkpoint was moved, and no job has been started on it since.
+    """
+    for metadata, _ in _elsewhere(checkpoint):
+        message = (
+            f"checkpoint {checkpoint} was moved or copied here, and {metadata} still names the place before; start the "
+            "job on it once, or export it, and ask again"
+        )
+        raise BucketsError(message)
+
+
+def _elsewhere(checkpoint: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what is said of the state and names files elsewhere that are here, and what is to be said."""
+    state = spark_folder(checkpoint) / "state"
+    operators = [*state.iterdir()] if state.is_dir() else []
+    for folder in (operator / "_metadata" / "v2" for operator in operators):
+        for metadata in [*folder.iterdir()] if folder.is_dir() else []:
+            if metadata.name.isdecimal():
+                version, _, written = metadata.read_text(encoding="utf-8").partition("\n")
+                data = json.loads(written)
+                for store in data["stateStoreInfo"]:
+                    store["stateSchemaFilePaths"] = [
+                        _here(state, path) for path in store.get("stateSchemaFilePaths", [])
+                    ]
+                if data != json.loads(written):
+                    yield metadata, f"{version}\n{json.dumps(data, separators=(',', ':'))}"
+
+
+def _here(state: Path, written: str) -> str:
+    """Return where a file of the state is, as Spark writes it; one that is not in this checkpoint stays as it was."""
+    _, found, within = written.rpartition(f"/{state.parent.name}/{state.name}/")
+    path = state / within
+    if not found or not path.is_file():
+        return written
+    if isinstance(path, StorePath):
+        return str(path)
+    named = Path(written.removeprefix("file:"))
+    return written if named.is_file() and named.samefile(path) else f"file:{path.absolute()}"

@@ -5,7 +5,7 @@
 Offsets begin anew with each generation, so an offset means nothing without the id of its topic.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -58,29 +58,28 @@ class TopicGenerations:
         self._records = RecordFiles(checkpoint)
         self._file = self._records.folder / "topics.json"
 
+    @property
+    def by_topic(self) -> dict[str, tuple[TopicGeneration, ...]]:
+        """The generations of all topics of which an id is known, also of those that are gone, oldest first."""
+        return self._records.read_if_there(self._file, lambda record: _read_topics(record["topics"])) or {}
+
     def of(self, topic: str) -> tuple[TopicGeneration, ...]:
         """Return the generations of a topic, oldest first; empty where it has not been read."""
-        return self._read().get(topic, ())
-
-    def renewed(self, ids: Mapping[str, str]) -> list[str]:
-        """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
-        known = self._read()
-        live = self._live(known)
-        return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
-
-    @property
-    def by_topic(self) -> Mapping[str, tuple[TopicGeneration, ...]]:
-        """The generations of all topics of which an id is known, also of those that are gone, oldest first."""
-        return self._read()
+        return self.by_topic.get(topic, ())
 
     @property
     def live(self) -> list[str]:
         """The topics that are read, as far as an id is known."""
-        return self._live(self._read())
+        return [topic for topic, generations in self.by_topic.items() if not generations[-1].is_gone]
+
+    def renewed(self, ids: Mapping[str, str]) -> list[str]:
+        """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
+        known, live = self.by_topic, self.live
+        return [topic for topic, now in ids.items() if topic in live and is_another(known[topic][-1].topic_id, now)]
 
     def numbers(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the number, from 1, of the generation of each topic that is read next, also of those that are gone."""
-        known = self._read()
+        known = self.by_topic
         every = dict.fromkeys([*topics, *known])
         return {topic: max(1, len(of) + of[-1].is_gone) if (of := known.get(topic)) else 1 for topic in every}
 
@@ -103,8 +102,7 @@ class TopicGenerations:
 
         One that was gone and is there again is another generation, and is read from its beginning.
         """
-        known = self._read()
-        live = self._live(known)
+        known, live = self.by_topic, self.live
         generations = {topic: TopicGeneration(now, first_batch) for topic, now in ids.items() if topic not in live}
         new = {topic: (*known.get(topic, ()), each) for topic, each in generations.items() if each.topic_id}
         if new:
@@ -112,33 +110,25 @@ class TopicGenerations:
 
     def end(self, ends: Mapping[str, Offsets]) -> None:
         """Write how far the last generation of each topic was read, where that has not been written yet."""
-        known = self._read()
+        known = self.by_topic
         for topic, end in ends.items():
             *earlier, last = known[topic]
-            known[topic] = (*earlier, last if last.end is not None else replace(last, end=end))
+            known[topic] = (*earlier, last if last.end is not None else replace(last, end=dict(end)))
         self._write(known)
 
     def let_go(self, topic: str) -> None:
         """Note that a topic is gone, and not read any more; its last generation has its end."""
-        known = self._read()
+        known = self.by_topic
         *earlier, last = known[topic]
         self._write(known | {topic: (*earlier, replace(last, is_gone=True))})
 
     def add(self, topic: str, generation: TopicGeneration) -> None:
         """Begin another generation of a topic; the one before has its end."""
-        known = self._read()
+        known = self.by_topic
         self._write(known | {topic: (*known[topic], generation)})
 
-    @staticmethod
-    def _live(known: Mapping[str, Sequence[TopicGeneration]]) -> list[str]:
-        return [topic for topic, generations in known.items() if not generations[-1].is_gone]
-
-    def _read(self) -> dict[str, tuple[TopicGeneration, ...]]:
-        return self._records.read_if_there(self._file, lambda record: _read_topics(record["topics"])) or {}
-
-    def _write(self, known: Mapping[str, tuple[TopicGeneration, ...]]) -> None:
-        topics = {topic: [vars(generation) for generation in generations] for topic, generations in known.items()}
-        self._records.write(self._file, {"topics": topics}, indent=1)
+    def _write(self, known: dict[str, tuple[TopicGeneration, ...]]) -> None:
+        self._records.write(self._file, {"topics": known}, indent=1)
 
 
 def generation_name(topic: str, number: int) -> str:

@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.batch_records import BatchRecords, NumberedRecords
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.record_files import NumberedRecords, RecordFiles
 from buckets.config.job import Job
 from buckets.events.decoded import WriterSchema
 from buckets.events.messages import PinnedSchemas

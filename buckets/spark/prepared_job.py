@@ -17,9 +17,8 @@ from buckets.checkpoint.batch_ends import ArrivalOrder, Ordering
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.lock import Lock, LostLease, check_free
-from buckets.checkpoint.moved_state import find_state
 from buckets.checkpoint.record_files import OwnedFolder
-from buckets.checkpoint.source_offsets import SourceOffsets, records_folder
+from buckets.checkpoint.source_offsets import SourceOffsets, find_state, records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError, Outage

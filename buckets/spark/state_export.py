@@ -13,7 +13,7 @@ import buckets
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.moved_state import find_state
+from buckets.checkpoint.source_offsets import find_state
 from buckets.clock import epoch_ms
 from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
 from buckets.engine.eviction.shard_clock import ShardClock

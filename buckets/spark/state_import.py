@@ -10,10 +10,10 @@
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -212,7 +212,7 @@ def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
         known.driver.begin(batch_id, carried)
         record = known.batches.record(batch_id)
         if record is not None:
-            known.batches.keep(batch_id, replace(record, driver=batch_id))
+            known.batches.keep(batch_id, msgspec.structs.replace(record, driver=batch_id))
 
 
 def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys: ShardKeys, to: Path) -> None:

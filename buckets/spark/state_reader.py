@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.checkpoint.moved_state import check_found
-from buckets.checkpoint.source_offsets import check_readable, spark_folder
+from buckets.checkpoint.source_offsets import check_found, check_readable, spark_folder
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
     HEADS,

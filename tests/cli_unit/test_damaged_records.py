@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.feeds.lists import ListBook, ListFile

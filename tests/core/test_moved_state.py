@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.checkpoint.moved_state import check_found, find_state
-from buckets.checkpoint.source_offsets import check_readable
+from buckets.checkpoint.source_offsets import check_found, check_readable, find_state
 from buckets.errors import BucketsError
 from buckets.stores.location import location
 

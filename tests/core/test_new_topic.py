@@ -11,9 +11,9 @@ from buckets.checkpoint.topic_generations import (
     TopicGeneration,
     TopicGenerations,
     generation_name,
-    topic_of,
 )
 from buckets.errors import BucketsError
+from buckets.events.messages import topic_of
 
 SETTINGS = '{"batchWatermarkMs":0,"conf":{}}'
 

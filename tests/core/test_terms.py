@@ -60,7 +60,7 @@ def test_a_batch_that_is_run_again_has_the_terms_it_was_begun_with_and_the_next_
 def test_terms_of_a_later_release_are_one_line(checkpoint):
     begun(checkpoint, 0, terms())
     records, file = RecordFiles(checkpoint.path), next((records_folder(checkpoint.path) / "terms").iterdir())
-    records.replace(file, records.read(file, dict) | {"colour": "red"})
+    records.write(file, records.read(file, dict) | {"colour": "red"})
     with pytest.raises(BucketsError, match=r"of another release \(colour: unknown field\)") as refused:
         checkpoint.batches.all_terms()
     assert "\n" not in refused.value.message

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -243,7 +242,7 @@ class RuleBook:
             version = record.ruleset_version
             return self._current if version == self._current.version else self._versions.rule_set(version)
         self._take_changes(batch_id)
-        lists = self._lists.newest()
+        lists = dict(self._lists.newest())
         self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
         return self._current
 
@@ -318,7 +317,7 @@ class RuleBook:
         batch_id: int,
         rule_set: RuleSet,
         arrived: Stretches,
-        fills: Mapping[int, Filled] = MappingProxyType({}),
+        fills: Mapping[int, Filled] | None = None,
         driver: int | None = None,
         intake: Intake | None = None,
     ) -> None:
@@ -334,7 +333,9 @@ class RuleBook:
         """
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
-        done = BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills, driver=driver, intake=intake)
+        done = BatchRecord(
+            rule_set.version, so_far, done=True, lists=lists, fills=dict(fills or {}), driver=driver, intake=intake
+        )
         self._batches.keep(batch_id, done)
 
 
