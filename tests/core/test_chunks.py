@@ -47,7 +47,7 @@ def starts(chunks) -> list[int]:
 def test_chunks_go_on_where_they_end(before, more):
     before, more = ([*chunks, *[[]] * (4 - len(chunks))] for chunks in (before, more))
     keys, noted_ms = columns(more, b"12345678")
-    written = write_chunks(ByteStrings.of(map(text_of, before)), keys, noted_ms, np.array(starts(more)), 8)
+    written = write_chunks(ByteStrings.of([*map(text_of, before)]), keys, noted_ms, np.array(starts(more)), 8)
     together = [[*chunk, *added] for chunk, added in zip(before, more, strict=True)]
     assert written.to_list() == [text_of(chunk) for chunk in together]
 
@@ -56,7 +56,7 @@ def test_chunks_go_on_where_they_end(before, more):
 def test_chunks_are_read_as_the_lists_that_they_are(chunks, data):
     chunks = [chunk for chunk in chunks if chunk]
     prefixes = [data.draw(st.binary(max_size=9)) for _ in chunks]
-    keys, noted_ms, first = read_chunks(ByteStrings.of(map(text_of, chunks)), ByteStrings.of(prefixes))
+    keys, noted_ms, first = read_chunks(ByteStrings.of([*map(text_of, chunks)]), ByteStrings.of(prefixes))
     expected = [columns([chunk], prefix) for chunk, prefix in zip(chunks, prefixes, strict=True)]
     assert keys.to_list() == [key for own_keys, _ in expected for key in own_keys.to_list()]
     assert noted_ms.tolist() == [clock_ms for _, own_ms in expected for clock_ms in own_ms.tolist()]
