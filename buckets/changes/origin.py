@@ -18,7 +18,7 @@ from buckets.config.lists import list_fault
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.feeds.rules.rule_book import COLUMNS, NO_RULES, change_of_row, open_rule_table, read_rule_rows
-from buckets.feeds.rules.topic_feed import RulesTopic
+from buckets.feeds.topics import RulesTopic
 from buckets.kafka.sender import Sender
 from buckets.moment import iso_text
 from buckets.rule_files.flink_rules import ChangeNote, read_change_notes

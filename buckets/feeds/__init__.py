@@ -1,5 +1,4 @@
 """Where a running job gets its rules and its lists: files, tables, topics; and how these become numbered versions.
 
-Files and tables are read whole whenever they have changed (`watched`), and topics message by message (`watched_topic`).
-`rules` and `lists` turn what was read into changes.
+Files and tables are read whole whenever they have changed (`feed`), and topics message by message (`topics`).
 """

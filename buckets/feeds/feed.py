@@ -1,11 +1,10 @@
 """Where rules and lists come from while a job runs: a feed for each file, table or topic."""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.errors import BucketsError
@@ -43,16 +42,19 @@ class ListRead(Read):
     faults: list[str] = field(default_factory=list)  # what could not be read, each in one line; the list stays as it is
 
 
-class Feed(Protocol):
+R = TypeVar("R", bound=Read)
+
+
+class Feed(Generic[R]):
     """Follows the rules or a list in a file, a folder, a table or a topic."""
 
-    @property
-    def origin(self) -> str:
-        """What is followed, in words; a position counts for this origin only."""
+    origin: str  # What is followed, in words; a position counts for this origin only
+    _fault: str | None = None
 
     @property
     def fault(self) -> str | None:
         """Why the origin cannot be followed at the moment, in one line; None while it is followed."""
+        return self._fault
 
     def start(self, position: TopicPosition | None) -> None:
         """Begin to follow, from the position up to which it has been read; None: from the beginning.
@@ -61,39 +63,29 @@ class Feed(Protocol):
             BucketsError: the origin cannot be read, or holds no valid rules or list before the first batch.
         """
 
-    def stop(self) -> None:
-        """Stop following."""
-
-
-class RuleFeed(Feed, Protocol):
-    """Follows rules."""
-
-    def read(self, in_force: Sequence[Rule]) -> RuleRead:
-        """Return what is new, at once; what is not valid is among the refused.
+    def read(self, in_force: Sequence[Rule] = ()) -> R:
+        """Return at once what is new, of rules given those in force; what is not valid is among the refused or faults.
 
         Raises:
             BucketsError: the origin could not be followed for longer than the patience allows.
         """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop following."""
+
+
+class RuleFeed(Feed[RuleRead]):
+    """Follows rules."""
 
     def follow_schema(self, schema: EventSchema) -> None:
         """Check rules against another event schema from now on; what is read whole is read again."""
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """Publish that changes are refused, and why, where people can see it."""
+        """Publish that changes are refused, and why, where the feed has somewhere to publish it."""
 
     def export(self, rule_set: RuleSet) -> None:
         """Publish the rules in force, where the feed has somewhere to publish them."""
-
-
-class ListFeed(Feed, Protocol):
-    """Follows a list."""
-
-    def read(self) -> ListRead:
-        """Return what is new; the first time, the whole list or what has changed since the position.
-
-        Raises:
-            BucketsError: the list could not be followed for longer than the patience allows.
-        """
 
 
 T = TypeVar("T")
@@ -104,17 +96,35 @@ Fingerprint = tuple[tuple[str, int, int, int, int], ...]
 """Of each file: name, modification time, size, inode, and time of the last change of owner or mode (times in ns)."""
 
 
-class Watched(ABC, Generic[T]):
-    """What a feed reads whole."""
+class WatchedFiles(Generic[T]):
+    """Files that are read whole, when they have changed and settled."""
 
-    def __init__(self, load: Callable[[], T]) -> None:
-        """Read with `load`."""
-        self._load = load
+    def __init__(
+        self,
+        path: Path,
+        load: Callable[[], T],
+        files: Callable[[Path], Sequence[Path]] = lambda path: [path],
+        is_log: bool = False,
+    ) -> None:
+        """Read when files have changed.
+
+        Args:
+            path: the file, or the folder of the files.
+            load: reads them.
+            files: returns the files of the path; an error of it means no files.
+            is_log: whether files are whole as soon as they are there, and `load` reads as of one of them.
+        """
+        self._path, self._load, self._files, self._is_log = path, load, files, is_log
+        self._every_s = LOOK_EVERY_S if is_log or isinstance(path, StorePath) else 0.0
         self._first: T | None = None
-        self._taken: object = None
-        """Identifies what was read."""
-        self._seen: object = None
-        """Identifies what was there at the last look."""
+        self._taken: Fingerprint = ()  # What was read
+        self._seen: Fingerprint | None = None  # What was there at the last look
+        self._seen_s = self._looked_s = 0.0
+
+    @property
+    def changed_ms(self) -> int:
+        """When the files that were read were last changed, in ms since the epoch; 0 if there are none."""
+        return _last_changed_ns(self._taken) // 1_000_000
 
     def start(self) -> None:
         """Read what the first batch takes, whatever becomes of it until then.
@@ -134,65 +144,30 @@ class Watched(ABC, Generic[T]):
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        if not self._has_new():
+        if time.monotonic() - self._looked_s < self._every_s:
+            return None
+        self._looked_s = time.monotonic()
+        now = self._mark()
+        if now == self._taken or not self._is_settled(now):
             return None
         try:
             whole = self._load()
         except BucketsError:
-            if self._take():
+            if self._take(now):
                 raise
             return None
-        return whole if self._take() else None
+        return whole if self._take(now) else None
 
     def read_again(self) -> None:
         """Have `read` return all that is there once more, though nothing has changed."""
         self._taken = ()
 
-    def _take(self) -> bool:
+    def _take(self, seen: Fingerprint) -> bool:
         """Note that what was seen has been read; False if it changed meanwhile, and is to be read again."""
-        if not self._is_still_seen():
-            return False
-        self._taken = self._seen
-        return True
-
-    @abstractmethod
-    def _mark(self) -> object:
-        """Return what identifies what is there now."""
-
-    @abstractmethod
-    def _has_new(self) -> bool:
-        """Look, and return whether something is there that was not read, and may be read now."""
-
-    def _is_still_seen(self) -> bool:
-        """Return whether what was read is what was seen; a table is read as of one commit, and so always."""
-        return True
-
-
-class WatchedFiles(Watched[T]):
-    """Files, which are read when they have settled."""
-
-    _taken: Fingerprint
-
-    def __init__(
-        self, path: Path, load: Callable[[], T], files: Callable[[Path], Sequence[Path]] = lambda path: [path]
-    ) -> None:
-        """Read when files have changed.
-
-        Args:
-            path: the file, or the folder of the files.
-            load: reads them.
-            files: returns the files of the path; an error of it means no files.
-        """
-        super().__init__(load)
-        self._path, self._files = path, files
-        self._every_s = LOOK_EVERY_S if isinstance(path, StorePath) else 0.0
-        self._seen_s = 0.0
-        self._looked_s = 0.0
-
-    @property
-    def changed_ms(self) -> int:
-        """When the files that were read were last changed, in ms since the epoch; 0 if there are none."""
-        return _last_changed_ns(self._taken) // 1_000_000
+        if self._is_log or self._mark() == seen:
+            self._taken = seen
+            return True
+        return False
 
     def _mark(self) -> Fingerprint:
         try:
@@ -201,50 +176,19 @@ class WatchedFiles(Watched[T]):
             return ()
         return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns) for name, stat in stats)
 
-    def _has_new(self) -> bool:
-        if time.monotonic() - self._looked_s < self._every_s:
-            return False
-        self._looked_s = time.monotonic()
-        now = self._mark()
-        return now != self._taken and self._is_settled(now)
-
     def _is_settled(self, now: Fingerprint) -> bool:
         """Return whether the files have not changed for long enough, by their own times or by our clock."""
         if now != self._seen:
             self._seen, self._seen_s = now, time.monotonic()
         age_s = time.time() - _last_changed_ns(now) / 1e9
         gone = len(now) < len(self._taken)
-        return time.monotonic() - self._seen_s >= SETTLED_S or (age_s >= SETTLED_S and not gone)
-
-    def _is_still_seen(self) -> bool:
-        return self._mark() == self._seen
+        return self._is_log or time.monotonic() - self._seen_s >= SETTLED_S or (age_s >= SETTLED_S and not gone)
 
 
 def _last_changed_ns(files: Fingerprint) -> int:
     return max((modified_ns for _, modified_ns, *_ in files), default=0)
 
 
-class WatchedTable(Watched[T]):
-    """A Delta table, which is looked at every second and read after each commit."""
-
-    def __init__(self, table: Path, load: Callable[[], T]) -> None:
-        """Read with `load` when the table has another commit."""
-        super().__init__(load)
-        self._log = table / "_delta_log"
-        self._looked_s = 0.0
-
-    def _mark(self) -> tuple[str, int] | None:
-        """Return the newest commit; a table that was recreated has another one, whatever its number."""
-        try:
-            commits = sorted(self._log.glob("*.json"))
-            return (commits[-1].name, commits[-1].stat().st_mtime_ns) if commits else None
-        except OSError:
-            return None
-
-    def _has_new(self) -> bool:
-        now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_EVERY_S:
-            return False
-        self._looked_s = now_s
-        self._seen = self._mark()
-        return self._seen != self._taken
+def watched_table(table: Path, load: Callable[[], T]) -> WatchedFiles[T]:
+    """Return a Delta table that is looked at every second and read after each commit."""
+    return WatchedFiles(table, load, lambda path: sorted((path / "_delta_log").glob("*.json"))[-1:], is_log=True)

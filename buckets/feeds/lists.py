@@ -1,22 +1,19 @@
 """Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait."""
 
-import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.delta.whole_table import open_named, query
-from buckets.errors import BucketsError, first_line, kind_and_line
-from buckets.feeds.feed import ListFeed, ListRead, Watched, WatchedFiles, WatchedTable
-from buckets.feeds.watched_topic import WatchedTopic
-from buckets.kafka.follower import TopicMessage
-from buckets.lists.base import Changes, Entry, ListBase
+from buckets.errors import BucketsError, kind_and_line
+from buckets.feeds.feed import Feed, ListRead, WatchedFiles, watched_table
+from buckets.lists.base import Changes, ListBase
 from buckets.lists.index import ListIndex, difference
-from buckets.lists.list_file import LONGEST_KEY, base_of, read_list, read_moment_ms
+from buckets.lists.list_file import base_of, read_list
+from buckets.rules.rule import Rule
 
 LOOK_EVERY_S = 0.2
 
@@ -27,18 +24,11 @@ class ListBook:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        feeds: Mapping[str, ListFeed],
+        feeds: Mapping[str, Feed[ListRead]],
         say: Callable[[str], None] = lambda line: None,
         keep_all: bool = False,
     ) -> None:
-        """Keep a book.
-
-        Args:
-            checkpoint: where versions are kept.
-            feeds: by name, where each list comes from.
-            say: told a line for each fault of a list, which stays as it is then.
-            keep_all: whether versions are kept that no batch can be run again with.
-        """
+        """Keep a book of lists by name; `keep_all` also keeps versions that no batch can be run again with."""
         self.names = frozenset(feeds)
         self._versions, self._batches = checkpoint.lists, checkpoint.batches
         self._feeds = dict(feeds)
@@ -132,18 +122,15 @@ class ListBook:
                 pairs = zip(different.items(), known, strict=True)
                 different = {key: entry for (key, entry), there in pairs if entry != there}
             index, changes, changed = before.with_changes(different), different, len(different)
-        if changed or name not in self._newest:
-            self._keep(name, index, changes, changed, read.position)
-
-    def _keep(
-        self, name: str, index: ListIndex, changes: Changes | None, changed: int, position: TopicPosition | None
-    ) -> None:
+        last = self._newest.get(name)
+        if not changed and last is not None:
+            return
         origin = self._feeds[name].origin
-        version, index = self._versions.keep(name, index, changes, origin, position, changed)
-        before, self._indices[name], self._newest[name] = self._newest.get(name), index, version
-        if version.base == version.number and before is not None and not self._keep_all:
-            needed = self._batches.oldest_lists().get(name, before.number)
-            self._versions.forget(name, min(needed, before.number))
+        version, index = self._versions.keep(name, index, changes, origin, read.position, changed)
+        self._indices[name], self._newest[name] = index, version
+        if version.base == version.number and last is not None and not self._keep_all:
+            needed = self._batches.oldest_lists().get(name, last.number)
+            self._versions.forget(name, min(needed, last.number))
 
     def _report(self, name: str, fault: str) -> None:
         """Say a fault, unless it was the last thing that was said of the list."""
@@ -159,49 +146,33 @@ class ListBook:
             self._versions.keep_faults(faults)
 
 
-class WholeList:
-    """A feed of a file or a table, which is read again after each change."""
+class WholeList(Feed[ListRead]):
+    """A feed of the entries in a file or a table, which is read again after each change; column `key` has the keys."""
 
-    def __init__(self, path: Path, watched: Watched[ListBase]) -> None:
+    def __init__(self, path: Path, key: str = "key", is_table: bool = False) -> None:
         """Follow what is at `path`."""
         self.origin = str(path)
-        self.fault: str | None = None
-        self._watched = watched
+        self._watched: WatchedFiles[ListBase] = (
+            watched_table(path, lambda: read_list_table(path, key))
+            if is_table
+            else WatchedFiles(path, lambda: read_list(path, key))
+        )
 
     def start(self, position: TopicPosition | None) -> None:
         """Read the list that the first batch sees."""
         self._watched.start()
-        self.fault = None
+        self._fault = None
 
-    def read(self) -> ListRead:
+    def read(self, in_force: Sequence[Rule] = ()) -> ListRead:
         """Return the whole list, once after each change."""
         try:
             whole = self._watched.read()
         except BucketsError as error:
-            self.fault = error.message
+            self._fault = error.message
             return ListRead(faults=[error.message])
         if whole is not None:
-            self.fault = None
+            self._fault = None
         return ListRead(whole=whole)
-
-    def stop(self) -> None:
-        """Do nothing: nothing runs."""
-
-
-class ListFile(WholeList):
-    """A feed of the entries in a file."""
-
-    def __init__(self, path: Path, key: str = "key") -> None:
-        """Watch a file, whose column `key` holds the keys."""
-        super().__init__(path, WatchedFiles(path, lambda: read_list(path, key)))
-
-
-class ListTable(WholeList):
-    """A feed of the rows of a table, which is looked at every second."""
-
-    def __init__(self, path: Path, key: str = "key") -> None:
-        """Look at a table, whose column `key` holds the keys."""
-        super().__init__(path, WatchedTable(path, lambda: read_list_table(path, key)))
 
 
 def read_list_table(path: Path, key: str) -> ListBase:
@@ -213,81 +184,3 @@ def read_list_table(path: Path, key: str) -> ListBase:
     table = open_named(path, lambda why: f"list {path}: is not a Delta table ({why}); make one, or correct the path")
     rows = query(table, "select * from rows", f"list {path}", "restore a version")
     return base_of(rows, key, f"list {path}")
-
-
-MOST_FAULTS = 20  # So many messages that are not valid are reported one by one between two looks
-
-
-class ListTopic(WatchedTopic[ListRead]):
-    """A feed of the changes in a topic."""
-
-    blank = ListRead
-    what = "a list"
-    # A topic of a million entries is read in less, also on a busy machine.
-    caught_up_within_s = 600.0
-
-    def _take(self, read: ListRead, message: TopicMessage, place: str) -> None:
-        key, entry = read_message(message.key, message.value)
-        read.changes[key] = entry
-
-    def _refuse(self, read: ListRead, message: TopicMessage, place: str, reason: str) -> None:
-        if len(read.faults) < MOST_FAULTS:
-            read.faults.append(f"{place}: {reason}")
-
-    def _lose(self, read: ListRead, first: int, end: int) -> None:
-        read.faults.append(
-            f"the messages from offset {first} to {end - 1} were removed from topic {self._topic} before they were "
-            "read, and what they changed is unknown; send those entries again, and keep the topic compacted"
-        )
-
-
-def read_message(key: bytes | None, value: bytes | None) -> tuple[str, Entry | None]:
-    """Return a message as a key and its entry; None where it removes the entry.
-
-    Raises:
-        ValueError: it is neither; says why.
-    """
-    name = _text(key, "the key")
-    if not name or len(name) > LONGEST_KEY:
-        message = f"the key must have 1 to {LONGEST_KEY:,} characters, and has {len(name):,}"
-        raise ValueError(message)
-    if value is None:
-        return name, None
-    try:
-        fields = json.loads(_text(value, "the value"))
-    except json.JSONDecodeError as error:
-        message = f"the value of {name!r} is no JSON ({first_line(error)}); send an object, or nothing to remove it"
-        raise ValueError(message) from None
-    if fields is None:
-        return name, None
-    if not isinstance(fields, Mapping):
-        message = f"the value of {name!r} must be a JSON object such as {{}}, or nothing to remove it"
-        raise ValueError(message)
-    return name, entry_of(name, fields)
-
-
-def entry_of(name: str, fields: Mapping[str, Any]) -> Entry:
-    """Return an entry from the fields of a message.
-
-    Raises:
-        ValueError: one of them is no text, number or truth.
-    """
-    texts: dict[str, str] = {}
-    for field, value in fields.items():
-        if isinstance(value, Mapping | list):
-            message = f"{field} of {name!r} must be a text, a number, true, false or null"
-            raise ValueError(message)
-        if value is not None and field != "key":
-            texts[field] = value if isinstance(value, str) else json.dumps(value)
-    until, author, reason = (texts.pop(name, "") for name in ("until", "author", "reason"))
-    until_ms = read_moment_ms(until) if until else None
-    kept: dict[str, Any] = {"until_ms": until_ms, "author": author, "reason": reason}
-    return Entry(texts, **kept) if texts else Entry(**kept)  # entries without values share an empty mapping
-
-
-def _text(raw: bytes | None, what: str) -> str:
-    try:
-        return (raw or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        message = f"{what} is not UTF-8"
-        raise ValueError(message) from None

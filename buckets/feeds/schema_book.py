@@ -14,10 +14,10 @@ from buckets.config.job import Job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.events.decoded import PinnedProtobuf
-from buckets.feeds.feed import ListFeed, RuleFeed, WatchedFiles
-from buckets.feeds.lists import ListBook, ListFile, ListTable, ListTopic
+from buckets.feeds.feed import Feed, ListRead, RuleFeed, WatchedFiles
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook, RuleFiles, RuleTable
-from buckets.feeds.rules.topic_feed import RulesTopic
+from buckets.feeds.topics import ListTopic, RulesTopic
 from buckets.kafka.topics import KnownSchemas, pinned_fields
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
@@ -40,14 +40,14 @@ class SchemaBook:
         say: Callable[[str], None] = lambda line: None,
         check: Callable[[Job], None] = lambda job: None,
     ) -> None:
-        """Begin with the event schema of a start.
+        """Begin with the event schema and the terms of a start.
 
         Args:
             job: the job.
             terms: of batches, as they are at the start.
             book: its rules.
             say: told a line when a change is taken that a start would name, and when one is not taken.
-            check: what else a start sees of a job with an event schema; raises a BucketsError.
+            check: what else a start checks in a job with an event schema; raises a BucketsError.
         """
         self.job, self.terms = job, terms
         self.fault: str | None = None
@@ -115,16 +115,8 @@ class SchemaBook:
         return {"name": schema.name, "version": schema.version, "fault": self.fault}
 
 
-_LISTS = {"file": ListFile, "delta": ListTable}  # The feeds of lists that have a path, by their kind
-
-
 def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None) -> RuleFeed:
-    """Return the feed of a job's rules, not yet started.
-
-    Args:
-        job: the job.
-        on_remark: called with a line when the feed cannot be followed, for each reason, and when it can again.
-    """
+    """Return the feed of a job's rules, not yet started; `on_remark` is told of each reason why it is not followed."""
     rules, schema = job.settings.rules, job.event_schema
     if rules.topic is not None:
         assert job.settings.kafka is not None
@@ -136,27 +128,17 @@ def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None)
 
 
 def open_lists(job: Job, checkpoint: Checkpoint, on_remark: Callable[[str], None]) -> ListBook:
-    """Return the lists of a job, not yet followed.
-
-    Args:
-        job: the job.
-        checkpoint: its checkpoint.
-        on_remark: called with a line when a list cannot be read or followed, and when it can again.
-    """
+    """Return the lists of a job, not yet followed; `on_remark` is told of each reason why one cannot be followed."""
     settings = job.settings
     feeds = {name: open_list(job, of_list, on_remark) for name, of_list in settings.lists.items()}
     return ListBook(checkpoint, feeds, on_remark, keep_all=settings.archive is not None)
 
 
-def open_list(job: Job, settings: ListSettings, on_remark: Callable[[str], None] = lambda remark: None) -> ListFeed:
-    """Return the feed of a list, not yet started.
-
-    Args:
-        job: the job.
-        settings: where the list is.
-        on_remark: as for `open_lists`.
-    """
+def open_list(
+    job: Job, settings: ListSettings, on_remark: Callable[[str], None] = lambda remark: None
+) -> Feed[ListRead]:
+    """Return the feed of a list, not yet started; as `open_lists`."""
     if settings.topic is not None:
         assert job.settings.kafka is not None
         return ListTopic(job.settings.kafka, settings.topic, on_remark)
-    return _LISTS[settings.kind](location(settings.path), settings.key)
+    return WholeList(location(settings.path), settings.key, is_table=settings.kind == "delta")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.feeds.lists import ListBook, ListFile
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.monitor.live import LiveStatus
 from buckets.rules.rule_set import RuleSet
 from tests.cli_unit.archived_conf import archived_conf
@@ -57,7 +57,7 @@ def conf(tmp_path_factory) -> Iterator[Path]:
         (folder / "checkpoint" / "spark" / "commits").mkdir()
         (folder / "checkpoint" / "spark" / "commits" / "1").touch()
         known = Checkpoint(folder / "checkpoint")
-        ListBook(known, {"blocked": ListFile(folder / "blocked.csv")}).start_reading()
+        ListBook(known, {"blocked": WholeList(folder / "blocked.csv")}).start_reading()
         record = known.batches.record(1)
         assert record is not None
         known.batches.keep(1, replace(record, driver=-1))

@@ -7,7 +7,7 @@ import pytest
 
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.exit_codes import MISUSED
-from buckets.feeds.lists import ListBook, ListFile
+from buckets.feeds.lists import ListBook, WholeList
 from tests.cli_unit.ran import one_line
 
 CONF = """\
@@ -49,7 +49,7 @@ def conf(tmp_path) -> Path:
 
 def test_show_says_what_the_latest_batches_see(buckets, conf):
     assert "not read yet" in buckets("lists", "show", "--conf", str(conf)).out
-    lists = ListBook(Checkpoint(conf.parent / "checkpoint"), {"payroll": ListFile(conf.parent / "payroll.csv")})
+    lists = ListBook(Checkpoint(conf.parent / "checkpoint"), {"payroll": WholeList(conf.parent / "payroll.csv")})
     lists.start_reading()
     shown = buckets("lists", "show", "--conf", str(conf))
     assert shown.code == 0

@@ -16,7 +16,7 @@ from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
-from buckets.feeds.lists import ListBook, ListFile
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.monitor.live import LiveStatus
 from buckets.outputs.recorded_outputs import read_rows
 from buckets.printable import unseen_character
@@ -88,7 +88,7 @@ class EvilJob:
         job.history()
         self.alert = read_rows(self.tables, "alerts", ["alert_id"])[0]["alert_id"]
         self.event = rows[0]["id"]
-        lists = ListBook(job.checkpoint, {"vips": ListFile(self.root / "vips.csv")})
+        lists = ListBook(job.checkpoint, {"vips": WholeList(self.root / "vips.csv")})
         lists.start_reading()
         alerts = [DeltaTable(self.tables / "alerts").to_pyarrow_table()]
         with LiveStatus(job.checkpoint.path, lambda: job.pipeline.rule_set, rules_fault=lambda: EVIL) as live:

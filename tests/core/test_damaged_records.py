@@ -32,7 +32,7 @@ from buckets.checkpoint.record_files import (
 from buckets.checkpoint.topic_generations import TopicGenerations, TopicPosition
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.feeds.lists import ListBook, ListFile
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from buckets.monitor.live import LiveStatus, live_path, read_live
@@ -344,7 +344,7 @@ def test_the_newest_files_that_a_batch_is_recorded_with_may_not_be_missing(tmp_p
     write_driver(tmp_path)
     known = Checkpoint(tmp_path)
     known.batches.keep(2, BatchRecord(2, (), done=True, lists={"l": 2}, driver=known.driver.newest(2)))
-    feed = ListFile(tmp_path / "l.csv")
+    feed = WholeList(tmp_path / "l.csv")
     (tmp_path / "l.csv").write_text("key\na\n")
     starts: dict[str, Callable[[], Any]] = {
         "driver/000000002.changes": lambda: known.driver.read(2),

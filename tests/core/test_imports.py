@@ -97,7 +97,7 @@ def is_private(name: str) -> bool:
         "from buckets.kernel import kernel\nkernel._test",
         "import buckets.kernel.kernel as k\nk._test",
         "import buckets.kernel.kernel\nbuckets.kernel.kernel._test",
-        "from buckets.feeds.rules.topic_feed import RulesTopic\nRulesTopic._take",
+        "from buckets.feeds.topics import RulesTopic\nRulesTopic._take",
     ],
 )
 def test_a_private_name_of_another_module_is_noticed(text):

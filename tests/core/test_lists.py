@@ -29,7 +29,7 @@ from buckets.expressions.number_functions import numbers
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.wording import in_words
 from buckets.feeds.feed import ListRead
-from buckets.feeds.lists import ListBook, ListFile, ListTable
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.lists import base as base_module
 from buckets.lists.base import Entry, ListBase, open_base, table_of
@@ -510,7 +510,7 @@ def write(path: Path, text: str, modified_s: int) -> None:
 def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(checkpoint, tmp_path, as_worded):
     path, said = tmp_path / "l.csv", []
     write(path, "key,until,author,reason,category\na,1970-01-01T00:00:01Z,ann,because,casino\nb,,,,\n", 1)
-    lists = ListBook(checkpoint, {"l": ListFile(path)}, said.append)
+    lists = ListBook(checkpoint, {"l": WholeList(path)}, said.append)
     lists.start_reading()
     index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
     assert index.get("a") == Entry({"category": "casino"}, 1_000, "ann", "because")
@@ -546,7 +546,7 @@ def test_a_yaml_file_holds_keys_or_mappings(tmp_path):
 def test_a_file_that_has_not_changed_is_no_new_version_at_the_next_start(checkpoint, tmp_path, name, text):
     write(tmp_path / name, text, 1)
     for _ in range(3):
-        lists = ListBook(Checkpoint(checkpoint.path), {"l": ListFile(tmp_path / name)})
+        lists = ListBook(Checkpoint(checkpoint.path), {"l": WholeList(tmp_path / name)})
         lists.start_reading()
         assert lists.newest() == {"l": 1}
 
@@ -588,7 +588,7 @@ def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch)
     path = tmp_path / "table"
     until = pa.array([1_500_500, None], pa.timestamp("us", "UTC"))
     write_deltalake(path, pa.table({"merchant": [7, 8], "until": until, "category": ["casino", None]}))
-    lists = ListBook(checkpoint, {"l": ListTable(path, "merchant")})
+    lists = ListBook(checkpoint, {"l": WholeList(path, "merchant", is_table=True)})
     lists.start_reading()
     index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
     assert [index.get("7"), index.get("8")] == [Entry({"category": "casino"}, 1_501), Entry()]

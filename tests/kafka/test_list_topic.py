@@ -13,7 +13,8 @@ import yaml
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.errors import BucketsError
-from buckets.feeds.lists import ListBook, ListTopic
+from buckets.feeds.lists import ListBook
+from buckets.feeds.topics import ListTopic
 from buckets.lists.base import Entry
 from buckets.lists.index import ListIndex
 from tests.console.served import serving

@@ -20,7 +20,7 @@ from buckets.errors import BucketsError, Outage
 from buckets.feeds import watched_topic
 from buckets.feeds.rules import topic_feed
 from buckets.feeds.rules.rule_book import RuleBook
-from buckets.feeds.rules.topic_feed import LARGEST_REJECTED, RulesTopic
+from buckets.feeds.topics import LARGEST_REJECTED, RulesTopic
 from buckets.kafka import follower
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange, key_of, parse_change

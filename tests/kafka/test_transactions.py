@@ -12,7 +12,8 @@ from buckets.archive.archiving import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import load_job
-from buckets.feeds.lists import ListBook, ListTopic
+from buckets.feeds.lists import ListBook
+from buckets.feeds.topics import ListTopic
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
 from buckets.kafka.local_broker import TopicReader

@@ -24,7 +24,7 @@ from buckets.events.event_file import ROW_NUMBER, EventFile, numbered_lines
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import line_reader
-from buckets.feeds.lists import ListBook, ListFile
+from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.files import partial_of, write_whole
 from buckets.outputs.messages import OUTPUTS, JsonLines
@@ -106,7 +106,7 @@ def evaluation_query(
         staging.rename(parts)
     checkpoint = Checkpoint(work / "checkpoint")
     checkpoint.job.open(CheckpointIdentity(str(evaluation.file.path), evaluation.schema, evaluation.engine))
-    lists = ListBook(checkpoint, {name: ListFile(path) for name, path in evaluation.lists.items()})
+    lists = ListBook(checkpoint, {name: WholeList(path) for name, path in evaluation.lists.items()})
     sink, bounds = JsonSink(work / "results"), StateSettings()
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts),

@@ -26,20 +26,20 @@ AGAIN_AFTER_S = 10.0  # How long after a failed write the next one is tried
 _REMEDY = "the checkpoint has all changes"
 _TIME = pa.timestamp("us", "UTC")
 COLUMNS = pa.schema(
-    [
-        pa.field("ruleset_version", pa.int64()),
-        pa.field("first_batch", pa.int64()),
-        pa.field("change", pa.string()),
-        pa.field("rule_id", pa.string()),
-        pa.field("rule_version", pa.int32()),
-        pa.field("author", pa.string()),
-        pa.field("reason", pa.string()),
-        pa.field("asked_at", _TIME),
-        pa.field("in_force_at", _TIME),
-        pa.field("place", pa.string()),
-        pa.field("rule_before", pa.string()),
-        pa.field("rule_after", pa.string()),
-    ]
+    {
+        "ruleset_version": pa.int64(),
+        "first_batch": pa.int64(),
+        "change": pa.string(),
+        "rule_id": pa.string(),
+        "rule_version": pa.int32(),
+        "author": pa.string(),
+        "reason": pa.string(),
+        "asked_at": _TIME,
+        "in_force_at": _TIME,
+        "place": pa.string(),
+        "rule_before": pa.string(),
+        "rule_after": pa.string(),
+    }
 )
 
 
@@ -121,11 +121,8 @@ class RuleHistory:
             on_fault: called once for each fault that keeps the table from being written; the write is tried again.
             owner: a file that must exist before the table is made; beside the tables of an audit, the audit writes it.
         """
-        self._versions = versions
-        self._path = path
-        self._application = f"{identity}-{TABLE}"
-        self._on_fault = on_fault
-        self._owner = owner
+        self._versions, self._path, self._application = versions, path, f"{identity}-{TABLE}"
+        self._on_fault, self._owner = on_fault, owner
         self._fault = ""
         self._asked = threading.Event()
         self._closing = False
@@ -157,8 +154,11 @@ class RuleHistory:
             try:
                 waiting_s = None if self._write() else AGAIN_AFTER_S
             except Exception as error:
-                waiting_s = AGAIN_AFTER_S
-                self._say(_fault(self._path, error))
+                waiting_s, fault = AGAIN_AFTER_S, first_line(error)
+                if fault != self._fault:
+                    message = f"history {self._path}: the table cannot be written ({fault}); {_REMEDY}"
+                    self._on_fault(BucketsError(message))
+                self._fault = fault
             else:
                 self._fault = ""
             if last:
@@ -176,12 +176,3 @@ class RuleHistory:
         versions = self._versions.history(after=last or 0)
         rows = rows_of(versions)
         return (versions[-1].version, pa.Table.from_pylist(rows, schema=COLUMNS)) if rows else None
-
-    def _say(self, fault: BucketsError) -> None:
-        if fault.message != self._fault:
-            self._fault = fault.message
-            self._on_fault(fault)
-
-
-def _fault(path: Path, error: Exception) -> BucketsError:
-    return BucketsError(f"history {path}: the table cannot be written ({first_line(error)}); {_REMEDY}")

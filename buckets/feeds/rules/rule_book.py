@@ -5,6 +5,7 @@ together with how far the feed has been read. If the process dies in between, no
 gives the same.
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +24,7 @@ from buckets.config.lists import list_fault
 from buckets.delta.whole_table import open_named, query
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.feeds.feed import RuleFeed, RuleRead, Watched, WatchedFiles, WatchedTable
+from buckets.feeds.feed import RuleFeed, RuleRead, WatchedFiles, watched_table
 from buckets.feeds.lists import ListBook
 from buckets.feeds.rules.history import RuleHistory
 from buckets.rule_files.flink_rules import ChangeNote, read_change_notes
@@ -48,23 +49,18 @@ class RefusedRules(BucketsError):
         self.refused = list(refused)
 
 
-class WholeRules(ABC, Generic[T]):
-    """A feed of files or a table, which are read again after each change."""
+class WholeRules(ABC, RuleFeed, Generic[T]):
+    """A feed of files or a table, which are read again after each change; its book reports what is refused."""
 
-    fault = None
-
-    def __init__(self, path: Path, watched: Watched[T], schema: EventSchema) -> None:
+    def __init__(self, path: Path, watched: WatchedFiles[T], schema: EventSchema) -> None:
         """Follow what is at `path`; rules are checked against `schema`."""
-        self.origin = str(path)
-        self._path = path
-        self._watched = watched
-        self._schema = schema
+        self.origin, self._path, self._watched, self._schema = str(path), path, watched, schema
 
     def start(self, position: TopicPosition | None) -> None:
         """Read the rules that the first batch takes."""
         self._watched.start()
 
-    def read(self, in_force: Sequence[Rule]) -> RuleRead:
+    def read(self, in_force: Sequence[Rule] = ()) -> RuleRead:
         """Return what differs from the rules in force, once after each change; rules that are broken change nothing."""
         try:
             there = self._watched.read()
@@ -83,45 +79,26 @@ class WholeRules(ABC, Generic[T]):
     def _changes(self, in_force: Sequence[Rule], there: T) -> list[RuleChange]:
         """Return how what is there differs from the rules in force."""
 
-    def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """Leave it to the book to say it."""
-
-    def export(self, rule_set: RuleSet) -> None:
-        """Do nothing: what is followed is the export."""
-
-    def stop(self) -> None:
-        """Do nothing: nothing runs."""
-
 
 class RuleFiles(WholeRules[tuple[Rule, ...]]):
     """A feed of the rules in a file or folder."""
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Watch `path`; rules are checked against `schema`."""
-        self._files = WatchedFiles(path, lambda: load_rule_files(path, self._schema), rule_files)
-        super().__init__(path, self._files, schema)
+        files = WatchedFiles(path, lambda: load_rule_files(path, self._schema), rule_files)
+        super().__init__(path, files, schema)
 
     def _changes(self, in_force: Sequence[Rule], there: tuple[Rule, ...]) -> list[RuleChange]:
-        reason = f"{self._path.name} was changed"
-        by_whom = {"author": self._owner(), "reason": reason, "time": self._files.changed_ms}
-        asked = changes_between(in_force, there, **by_whom, origin=self.origin)
-        notes = self._notes()
+        owner, notes = "", dict[str, ChangeNote]()
+        with contextlib.suppress(OSError, KeyError):
+            owner = self._path.owner()
+        with contextlib.suppress(BucketsError):  # the folder has gone in the meantime, and the notes with it
+            notes = read_change_notes(rule_files(self._path))
+        by_whom = {"author": owner, "reason": f"{self._path.name} was changed", "time": self._watched.changed_ms}
         return [
             change.model_copy(update=asdict(notes[subject])) if (subject := change.subject) in notes else change
-            for change in asked
+            for change in changes_between(in_force, there, **by_whom, origin=self.origin)
         ]
-
-    def _notes(self) -> dict[str, ChangeNote]:
-        try:
-            return read_change_notes(rule_files(self._path))
-        except BucketsError:  # the folder has gone in the meantime, and the notes with it
-            return {}
-
-    def _owner(self) -> str:
-        try:
-            return self._path.owner()
-        except (OSError, KeyError):
-            return ""
 
 
 NO_RULES = RuleSet(0, (), (), {})
@@ -160,28 +137,14 @@ class RuleBook:
         lists: ListBook | None = None,
         backfills: BackfillSource | None = None,
     ) -> None:
-        """Keep a book.
-
-        Args:
-            checkpoint: where versions and batches are recorded.
-            feed: where rules come from.
-            schema: the event schema.
-            engine: the settings of the job: lateness, and for how long events are kept raw.
-            on_refused: called with changes that are not made.
-            history: told when there is a new version.
-            lists: those of the job, into which rules may look.
-            backfills: where it is asked that rules get their history.
+        """Keep a book of the rules that come from a feed; `on_refused` is called with changes that are not made.
 
         Raises:
             BucketsError: a version of the rules with which a batch is recorded is gone.
         """
-        self._versions = checkpoint.versions
-        self._batches = checkpoint.batches
-        self._feed = feed
-        self._schema = schema
-        self._engine = engine
-        self._on_refused = on_refused
-        self._history = history
+        self._versions, self._batches = checkpoint.versions, checkpoint.batches
+        self._feed, self._schema, self._engine = feed, schema, engine
+        self._on_refused, self._history = on_refused, history
         self._lists = ListBook(checkpoint, {}) if lists is None else lists
         self._backfills = BackfillSource() if backfills is None else backfills
         self._current = self._versions.latest_rule_set() or NO_RULES
@@ -249,7 +212,9 @@ class RuleBook:
     def _take_changes(self, batch_id: int) -> None:
         """Make a new version of what the feed says, if it says anything."""
         read = self._untaken = self._untaken or self._feed.read(self._current.rules)
-        backfill = Backfill.of(self._current, self._done_fills(batch_id), self._backfills.can_fill)
+        record = self._batches.record(batch_id - 1) if self._current.fills else None
+        done = set() if record is None else {number for number, filled in record.fills.items() if filled.done}
+        backfill = Backfill.of(self._current, done, self._backfills.can_fill)
         revision = self._revise(read, backfill.rule_set, batch_id)
         revision = backfill.go_on(revision, self._backfills.wanted(), batch_id, self._schema)
         refused = [*read.refused, *revision.refused]
@@ -278,26 +243,16 @@ class RuleBook:
         elif position is not None:
             self._versions.keep_position(position, origin, rule_set.version)
 
-    def _done_fills(self, batch_id: int) -> set[int]:
-        """Return the fills that were complete when the batch before a batch had run."""
-        record = self._batches.record(batch_id - 1) if self._current.fills else None
-        return set() if record is None else {number for number, filled in record.fills.items() if filled.done}
-
     def _revise(self, read: RuleRead, before: RuleSet, batch_id: int) -> Revision:
         """Return the rule set with the changes that a feed has found; the one before if a batch could not carry it."""
         if not read.asked:
             return Revision(before)
-        arrived = self._arrived(batch_id - 1)
-        schema, engine = self._schema, self._engine
-        revision = revise(
-            before,
-            read.asked,
-            schema,
-            arrived,
-            engine.allowed_lateness,
-            self._gone,
-            lambda rule: list_fault(rule, self._lists.names) or raw_window_fault(rule, engine, schema),
-        )
+        schema, engine, arrived = self._schema, self._engine, self._arrived(batch_id - 1)
+
+        def fault(rule: Rule) -> str | None:
+            return list_fault(rule, self._lists.names) or raw_window_fault(rule, engine, schema)
+
+        revision = revise(before, read.asked, schema, arrived, engine.allowed_lateness, self._gone, fault)
         try:
             encode_rule_set(revision.rule_set)
         except BucketsError as error:
@@ -321,16 +276,7 @@ class RuleBook:
         driver: int | None = None,
         intake: Intake | None = None,
     ) -> None:
-        """Record that a batch has run.
-
-        Args:
-            batch_id: the batch.
-            rule_set: its rules.
-            arrived: what event times arrived with it.
-            fills: how far its fills are.
-            driver: as in `BatchRecord`.
-            intake: what it has taken from its source.
-        """
+        """Record that a batch has run with its rules: what event times arrived with it, and what `BatchRecord` says."""
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
         done = BatchRecord(
@@ -377,7 +323,7 @@ class RuleTable(WholeRules[RuleRows]):
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Look at the table at `path`; rules are checked against `schema`."""
-        super().__init__(path, WatchedTable(path, lambda: _load(path, self._schema)), schema)
+        super().__init__(path, watched_table(path, lambda: _load(path, self._schema)), schema)
 
     def _changes(self, in_force: Sequence[Rule], there: RuleRows) -> list[RuleChange]:
         (origin, rows), old = there, {rule.rule_id: rule for rule in in_force}

@@ -1,0 +1,265 @@
+"""Rules and lists from compacted topics of one partition that are followed in the driver.
+
+How far a topic has been read is stored with the version that resulted, so that a restart goes on there. Keys and values
+of rules are as `buckets.rules.change` describes them. A topic of rules that is read from its beginning says which rules
+there are; requests to clear or export in it are history, and are not carried out again. Rules in force that the topic
+does not name stay in force until it does.
+"""
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from buckets.checkpoint.topic_generations import TopicPosition
+from buckets.config.kafka import KafkaSettings
+from buckets.errors import BucketsError, first_line
+from buckets.feeds.feed import Feed, ListRead, Read, RuleFeed, RuleRead
+from buckets.kafka.faults import Broker
+from buckets.kafka.follower import CAUGHT_UP_WITHIN_S, Follower, TopicMessage
+from buckets.kafka.sender import Sender
+from buckets.lists.base import Entry
+from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
+from buckets.rules.change import parse_change
+from buckets.rules.revision import Refusal
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+
+R = TypeVar("R", bound=Read)
+
+
+class WatchedTopic(ABC, Feed[R]):
+    """Collects what the messages of a topic say until it is asked for."""
+
+    blank: type[R]  # Nothing new, to which messages add what they say
+    what: str  # What the topic changes
+    setting = ""  # What an error about the topic begins with
+    caught_up_within_s = CAUGHT_UP_WITHIN_S  # How long a start waits until the end of the topic is reached
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        on_remark: Callable[[str], None] = lambda remark: None,
+        others: Sequence[str] = (),
+    ) -> None:
+        """Follow `topic`.
+
+        Args:
+            kafka: how Kafka is reached.
+            topic: the topic of changes.
+            on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
+            others: topics that must exist too.
+        """
+        self.origin = f"topic {topic}"
+        self._kafka, self._topic, self._others = kafka, topic, others
+        self._lock = threading.Lock()
+        self._read = self.blank()
+        self._follower = Follower(kafka, topic, self._on_message, self._on_lost, on_remark, self.caught_up_within_s)
+
+    @abstractmethod
+    def _take(self, read: R, message: TopicMessage, place: str) -> None:
+        """Add what a message says; one for which this raises an error is refused."""
+
+    @abstractmethod
+    def _refuse(self, read: R, message: TopicMessage, place: str, reason: str) -> None:
+        """Add that a message is not valid."""
+
+    @abstractmethod
+    def _lose(self, read: R, first: int, end: int) -> None:
+        """Add that the messages from one offset up to before another were gone before they were read."""
+
+    def start(self, position: TopicPosition | None) -> None:
+        """Begin to follow, and read what is there already.
+
+        Raises:
+            BucketsError: a topic is missing, or that of changes has several partitions.
+            Outage: Kafka does not answer.
+        """
+        partitions = Broker(self._kafka).check_topics([self._topic, *self._others])[self._topic]
+        if partitions != 1:
+            message = (
+                f"{self.setting}topic {self._topic!r} has {partitions} partitions, and changes of {self.what} need "
+                "one order; name a topic of one partition"
+            )
+            raise BucketsError(message)
+        self._follower.start(position)
+        with self._lock:
+            # Known even if there is no message at all: what comes after this start is not history.
+            self._read.position = self._follower.position
+
+    @property
+    def fault(self) -> str | None:
+        """Why the topic is not followed at the moment, in one line; None where it is."""
+        fault = self._follower.fault
+        return None if fault is None else fault.text
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._follower.stop()
+
+    def read(self, in_force: Sequence[Rule] = ()) -> R:
+        """Return what has been written since the last time, whatever is in force.
+
+        Raises:
+            BucketsError: the topic has not been followed for longer than the patience allows.
+        """
+        fault = self._follower.fault
+        if fault is not None:
+            fault.check(self._kafka.outage_patience, self.what)
+        with self._lock:
+            read, self._read = self._read, self.blank()
+        return read
+
+    def _on_message(self, message: TopicMessage) -> None:
+        place = f"{self._topic}@{message.offset}"
+        with self._lock:
+            try:
+                self._take(self._read, message, place)
+            except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.
+                self._refuse(self._read, message, place, first_line(error))
+            self._read.position = message.after
+
+    def _on_lost(self, first: int, end: int) -> None:
+        with self._lock:
+            self._lose(self._read, first, end)
+
+
+LARGEST_REJECTED = 100_000
+"""Characters of a rejected message that are sent to the topic for them: messages in a topic are limited in size."""
+_OF_RUNNING_JOBS = ("clear_state", "clear_all_state", "export")
+
+
+class RulesTopic(WatchedTopic[RuleRead], RuleFeed):
+    """A feed of the changes of rules in a topic. Messages are checked when they are taken."""
+
+    blank = RuleRead
+    what = "rules"
+    setting = "rules.topic: "
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        rejected: str,
+        exported: str,
+        on_remark: Callable[[str], None] = lambda remark: None,
+    ) -> None:
+        """Follow `topic`; `rejected` gets messages that are not a valid change, and `exported` the rules in force."""
+        super().__init__(kafka, topic, on_remark, others=(rejected, exported))
+        self._rejected, self._exported = rejected, exported
+        self._sender: Sender | None = None
+
+    def _take(self, read: RuleRead, message: TopicMessage, place: str) -> None:
+        change = parse_change(_shown(message.key), _shown(message.value), place, message.time_ms)
+        if change is not None and not (message.is_history and change.change in _OF_RUNNING_JOBS):
+            read.asked.append(change)
+
+    def _refuse(self, read: RuleRead, message: TopicMessage, place: str, reason: str) -> None:
+        read.refused.append(Refusal(place, reason, _shown(message.value) or ""))
+
+    def _lose(self, read: RuleRead, first: int, end: int) -> None:
+        reason = (
+            f"the messages from offset {first} to {end - 1} were removed from the topic before they were read, and "
+            "what they changed is unknown; apply the rules again, and keep the topic compacted (cleanup.policy=compact)"
+        )
+        read.refused.append(Refusal(f"{self._topic}@{first}", reason, ""))
+
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        """Send what is refused to the topic for it, with the reason."""
+        for refusal in refusals:
+            raw, size = refusal.raw[:LARGEST_REJECTED], len(refusal.raw)
+            reason = refusal.reason[:LARGEST_REJECTED]
+            value = {"place": refusal.origin, "reason": reason, "message": raw, "characters": size}
+            self._send(self._rejected, refusal.origin, value)
+        self._opened().flush()
+
+    def export(self, rule_set: RuleSet) -> None:
+        """Send the rules in force, each with the version of the rule set."""
+        for rule in rule_set.rules:
+            value = {"ruleset_version": rule_set.version, "rule": rule.model_dump(by_alias=True, mode="json")}
+            self._send(self._exported, rule.rule_id, value)
+        self._opened().flush()
+
+    def _send(self, topic: str, key: str, value: dict[str, Any]) -> None:
+        self._opened().send(topic, key, json.dumps(value, ensure_ascii=False), {})
+
+    def _opened(self) -> Sender:
+        """Return the one sender, kept because the first message of a sender takes a second and a batch waits for it."""
+        self._sender = self._sender or Sender(self._kafka)
+        return self._sender
+
+
+def _shown(value: bytes | None) -> str | None:
+    """Return bytes of a message as text; those that are not UTF-8 are shown with backslashes, which is not JSON."""
+    return None if value is None else value.decode("utf-8", errors="backslashreplace")
+
+
+MOST_FAULTS = 20  # So many messages that are not valid are reported one by one between two looks
+
+
+class ListTopic(WatchedTopic[ListRead]):
+    """A feed of the changes of a list in a topic."""
+
+    blank = ListRead
+    what = "a list"
+    # A topic of a million entries is read in less, also on a busy machine.
+    caught_up_within_s = 600.0
+
+    def _take(self, read: ListRead, message: TopicMessage, place: str) -> None:
+        key, entry = read_entry(message.key, message.value)
+        read.changes[key] = entry
+
+    def _refuse(self, read: ListRead, message: TopicMessage, place: str, reason: str) -> None:
+        if len(read.faults) < MOST_FAULTS:
+            read.faults.append(f"{place}: {reason}")
+
+    def _lose(self, read: ListRead, first: int, end: int) -> None:
+        read.faults.append(
+            f"the messages from offset {first} to {end - 1} were removed from topic {self._topic} before they were "
+            "read, and what they changed is unknown; send those entries again, and keep the topic compacted"
+        )
+
+
+def read_entry(key: bytes | None, value: bytes | None) -> tuple[str, Entry | None]:
+    """Return a message as a key and its entry; None where it removes the entry.
+
+    Raises:
+        ValueError: it is neither; says why.
+    """
+    name = _text(key, "the key")
+    if not name or len(name) > LONGEST_KEY:
+        message = f"the key must have 1 to {LONGEST_KEY:,} characters, and has {len(name):,}"
+        raise ValueError(message)
+    if value is None:
+        return name, None
+    try:
+        fields = json.loads(_text(value, "the value"))
+    except json.JSONDecodeError as error:
+        message = f"the value of {name!r} is no JSON ({first_line(error)}); send an object, or nothing to remove it"
+        raise ValueError(message) from None
+    if fields is None:
+        return name, None
+    if not isinstance(fields, Mapping):
+        message = f"the value of {name!r} must be a JSON object such as {{}}, or nothing to remove it"
+        raise ValueError(message)
+    texts: dict[str, str] = {}
+    for field, given in fields.items():
+        if isinstance(given, Mapping | list):
+            message = f"{field} of {name!r} must be a text, a number, true, false or null"
+            raise ValueError(message)
+        if given is not None and field != "key":
+            texts[field] = given if isinstance(given, str) else json.dumps(given)
+    until, author, reason = (texts.pop(known, "") for known in ("until", "author", "reason"))
+    until_ms = read_moment_ms(until) if until else None
+    kept: dict[str, Any] = {"until_ms": until_ms, "author": author, "reason": reason}
+    return name, Entry(texts, **kept) if texts else Entry(**kept)  # entries without values share an empty mapping
+
+
+def _text(raw: bytes | None, what: str) -> str:
+    try:
+        return (raw or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        message = f"{what} is not UTF-8"
+        raise ValueError(message) from None
