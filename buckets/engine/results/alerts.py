@@ -45,6 +45,9 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     table, fired = results.table, results.fired
     events = fired.events[chosen]
     taken, keys, times_ms = table.take(events), table.key_column(events, results.key_order), table.times_ms(events)
+    # At an event many rules may have fired.
+    different, event = np.unique(events, return_inverse=True)
+    texts = pa.array(table.event_texts(table.take(different)), pa.string())
     numbers, index = np.unique(fired.rule[chosen], return_inverse=True)
     rules = [fired.rules[number] for number in numbers.tolist()]
     of_events = (keys.to_pylist(), taken["event_id"].to_pylist(), times_ms.tolist())
@@ -63,7 +66,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         **results.columns(chosen),
         "window_start": pa.array(times_ms - lengths_ms).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
-        "event": pa.array(table.event_texts(taken), pa.string()),
+        "event": texts.take(pa.array(event)),
         **decided.columns(chosen),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],

@@ -88,22 +88,25 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-def fired_conditions(judged: Iterable[Judged]) -> Iterator[FiredRules]:
-    """Yield rules of one group at the events at which they fired, those together that name a key's fields in one order.
+def fired_rules(judged: Iterable[Judged]) -> Iterator[FiredRules]:
+    """Yield rules of one group at the events at which they fired.
 
-    Nothing comes of a rule that fired at no event.
+    Rules are together that name a key's fields in one order and whose alerts have the same columns. Nothing comes of a
+    rule that fired at no event.
     """
-    orders: dict[tuple[str, ...], list[_FiredRows]] = {}
+    alike: dict[tuple[bool, tuple[str, ...]], list[_FiredRows]] = {}
     for of_rule in judged:
         rows = np.flatnonzero(of_rule.fired)
         if len(rows):
-            orders.setdefault(of_rule.rule.group_by, []).append(_FiredRows(of_rule, rows))
-    for order, rules in orders.items():
+            # The short form names the fields of keys as the group does.
+            key_order = () if of_rule.rule.is_short else of_rule.rule.group_by
+            alike.setdefault((of_rule.rule.is_short, key_order), []).append(_FiredRows(of_rule, rows))
+    for (_, key_order), rules in alike.items():
         numbers = np.repeat(np.arange(len(rules)), [len(of.rows) for of in rules])
         events = np.concatenate([of.judged.events[of.rows] for of in rules])
         warm = np.concatenate([all_warm(of.judged, of.rows) for of in rules])
         fired = Fired([of.judged.rule for of in rules], numbers, events, warm)
-        yield FiredRules(rules[0].judged.table, fired, partial(_columns, rules, numbers), order)
+        yield FiredRules(rules[0].judged.table, fired, partial(_columns, rules, numbers), key_order)
 
 
 class _FiredRows(NamedTuple):
@@ -123,27 +126,53 @@ def all_exact(judged: Judged, rows: Int64s) -> Flags:
     return np.all([of.values.exact[rows] for of in judged.features.values()], axis=0)
 
 
-def term_texts(judged: Judged, rows: Int64s, texts: RuleTexts) -> pa.Array:
+def term_texts(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
     """Return the features at some of the events, as JSON text: a list of objects, in the order of the rule."""
     of_features = zip(texts.term_starts, judged.features.values(), strict=True)
     terms = [_terms(start, of, rows) for start, of in of_features]
-    return pa.array([f"[{', '.join(of_event)}]" for of_event in zip(*terms, strict=True)], pa.string())
+    return [f"[{', '.join(of_event)}]" for of_event in zip(*terms, strict=True)]
 
 
 def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> dict[str, pa.Array]:
     """Return what alerts say of some rows, which are in order; for each of all rows there is the number of its rule."""
-    starts, pieces = np.searchsorted(numbers, np.arange(len(rules))), []
-    for number in np.unique(numbers[chosen]).tolist():
-        judged, of_rule = rules[number].judged, chosen[numbers[chosen] == number]
-        rows = rules[number].rows[of_rule - starts[number]]
-        exact, certain = pa.array(all_exact(judged, rows)), pa.array(_certain(judged, rows))
-        texts = RuleTexts.of(judged.rule)
-        named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
+    of_rules, begin = np.unique(numbers[chosen], return_index=True)
+    pieces = [
+        _FiredRows(rules[number].judged, rules[number].rows[of_rule - first])
+        for number, first, of_rule in zip(
+            of_rules.tolist(), np.searchsorted(numbers, of_rules).tolist(), np.split(chosen, begin[1:]), strict=True
+        )
+    ]
+    texts = [RuleTexts.of(of.judged.rule) for of in pieces]
+    known = list(zip(pieces, texts, strict=True))
+    return {
+        "exact": pa.array(np.concatenate([all_exact(*of) for of in pieces])),
+        "certain": pa.array(np.concatenate([_certain(*of) for of in pieces])),
+        "terms": pa.array([terms for of, texts in known for terms in term_texts(*of, texts)], pa.string()),
+        "condition": pa.array([filled for of, texts in known for filled in _filled(*of, texts)], pa.string()),
+        **(_limit_columns(pieces) if pieces[0].judged.rule.is_short else {}),
+    }
+
+
+def _filled(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
+    """Return the condition with the values of some events."""
+    named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
+    if len(named) < len(texts.names):
         named |= {name: [_shown_field(value) for value in values] for name, values in _fields(judged, rows).items()}
-        filled = [texts.condition({name: of[row] for name, of in named.items()}) for row in range(len(rows))]
-        pieces.append((exact, certain, term_texts(judged, rows, texts), pa.array(filled, pa.string())))
-    columns = (pa.concat_arrays(of_rules) for of_rules in zip(*pieces, strict=True))
-    return dict(zip(("exact", "certain", "terms", "condition"), columns, strict=True))
+    return [texts.condition({name: of[row] for name, of in named.items()}) for row in range(len(rows))]
+
+
+def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
+    """Return the columns that only alerts of the short form have."""
+    limits = [(of.judged.rule.limit, len(of.rows)) for of in pieces]
+    of_rules = [chosen_rows(of.judged.compared, of.rows) for of in pieces if of.judged.compared is not None]
+    compared = Rows(*map(np.concatenate, zip(*of_rules, strict=True)))
+    scales = [of.judged.features[VALUE].values.scale - extra_digits(of.judged.rule) for of in pieces]
+    schema = pieces[0].judged.table.schema
+    return {
+        **number_columns(np.repeat(scales, [len(of.rows) for of in pieces]), schema, row_columns(compared)),
+        "operator": pa.array([limit.operator for limit, size in limits if limit for _ in range(size)]),
+        "limit": pa.array([format(limit.value, "f") for limit, size in limits if limit for _ in range(size)]),
+    }
 
 
 def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
@@ -177,6 +206,8 @@ def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
 
 def _certain(judged: Judged, rows: Int64s) -> Flags:
     """Return at which of some events the condition is true whatever lies between the bounds of its features."""
+    if judged.compared is not None:
+        return judged.compared.certain[rows]
     certain = all_exact(judged, rows)
     unsure = np.flatnonzero(~certain)
     if len(unsure):
@@ -237,7 +268,7 @@ def condition_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
         "exact": pa.array(all_exact(judged, rows)),
         "warm": pa.array(all_warm(judged, rows)),
         "fired": pa.array(judged.fired),
-        "terms": term_texts(judged, rows, RuleTexts.of(judged.rule)),
+        "terms": pa.array(term_texts(judged, rows, RuleTexts.of(judged.rule)), pa.string()),
     }
     return _table(columns, table.schema, taken)
 
@@ -295,6 +326,7 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
     flat = {name: pc.list_flatten(values) for name, values in lists.items()}
     events, rules = pc.list_parent_indices(lists["rule"]), flat["rule"].to_numpy()
     rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in ROW_COLUMNS}
+    scales = np.array(plan.value_scales, np.int64) - [extra_digits(rule) for rule in plan.rules]
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])
     versions = pa.array([rule.version for rule in plan.rules], pa.int32())
     columns = {
@@ -304,89 +336,8 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
         "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
         "key": compact["key"].cast(pa.string()).take(events),
         "event_time": compact["time_ms"].cast(TIME).take(events),
-        **number_columns(plan, schema, rules, rows),
+        **number_columns(scales[rules], schema, rows),
         "warm": flat["warm"],
         "fired": flat["fired"],
     }
     return _table(columns, schema, compact.select(["source", "source_order", "position"]).take(events))
-
-
-def fired_limits(group: ScoredGroup) -> Iterator[FiredRules]:
-    """Yield the rules whose limits the kernel has compared, at the events at which they fired.
-
-    Those in one form that name the fields of a key in one order are together; the short form names them as the group
-    does.
-    """
-    fired_at = np.flatnonzero(group.scored.rows.fired)
-    if not len(fired_at):
-        return
-    rows = chosen_rows(group.scored.rows, fired_at)
-    rules, alike = group.plan.rules, dict[tuple[bool, tuple[str, ...]], list[int]]()
-    for number in np.unique(rows.rule).tolist():
-        rule = rules[number]
-        alike.setdefault((rule.is_short, () if rule.is_short else rule.group_by), []).append(number)
-    for (_, key_order), numbers in alike.items():
-        of_rules = rows if len(alike) == 1 else chosen_rows(rows, np.flatnonzero(np.isin(rows.rule, numbers)))
-        fired = Fired(rules, of_rules.rule, of_rules.event, group.warm(of_rules.event, of_rules.rule))
-        yield FiredRules(group.table, fired, partial(_limit_results_columns, group, of_rules, fired), key_order)
-
-
-def _limit_results_columns(group: ScoredGroup, fired_rows: Rows, fired: Fired, chosen: Int64s) -> dict[str, pa.Array]:
-    """Return what alerts say of values, in the columns of the form in which their rules are written."""
-    plan, rows = group.plan, chosen_rows(fired_rows, chosen)
-    of_rule = {number: _OfRule.of(plan, number) for number in np.unique(rows.rule).tolist()}
-    of_rows = [of_rule[number] for number in rows.rule.tolist()]
-    values, is_short = _texts(of_rows, rows.whole, rows.micro), of_rows[0].rule.is_short
-    shown = [f'"{value}"' for value in values]
-    # The short form has never said whether a value may be NULL.
-    may_be_null = np.zeros(len(of_rows), np.bool_) if is_short else rows.count_lower == 0
-    counts, warm = rows.event_count.tolist(), fired.warm[chosen].tolist()
-    known = zip(of_rows, shown, _bounds(of_rows, rows), may_be_null.tolist(), counts, warm, strict=True)
-    named = zip(of_rows, values, strict=True)
-    found = {
-        "certain": pa.array(rows.certain),
-        "terms": pa.array([f"[{of.texts.term_starts[0]}{term_end(*rest)}]" for of, *rest in known]),
-        "condition": pa.array([of.texts.condition({of.feature: readable(value)}) for of, value in named]),
-    }
-    if not is_short:
-        return found | {"exact": pa.array(rows.exact)}
-    limits = [of.rule.limit for of in of_rows if of.rule.limit is not None]
-    return {
-        **found,
-        **number_columns(plan, group.table.schema, rows.rule, row_columns(rows)),
-        "operator": pa.array([limit.operator for limit in limits]),
-        "limit": pa.array([format(limit.value, "f") for limit in limits]),
-    }
-
-
-def _bounds(of_rows: Sequence["_OfRule"], rows: Rows) -> list[tuple[str, str] | None]:
-    """Return the bounds of values as texts, None of those that are exact."""
-    if rows.exact.all():
-        return [None] * len(of_rows)
-    lower = _texts(of_rows, rows.lower_whole, rows.lower_micro)
-    upper = _texts(of_rows, rows.upper_whole, rows.upper_micro)
-    ends = zip(rows.exact.tolist(), lower, upper, strict=True)
-    return [None if is_exact else (f'"{least}"', f'"{most}"') for is_exact, least, most in ends]
-
-
-def _texts(of_rows: Sequence["_OfRule"], whole: Int64s, micro: npt.NDArray[np.int32]) -> list[str]:
-    """Return values as decimals with the digits of their rules."""
-    numbers = zip(of_rows, whole.tolist(), micro.tolist(), strict=True)
-    return [format_scaled(one * of.factor + part, of.scale) for of, one, part in numbers]
-
-
-class _OfRule(NamedTuple):
-    """What all alerts of a rule share."""
-
-    rule: Rule  # the rule
-    feature: str  # the name of its feature
-    texts: RuleTexts  # what they say alike
-    factor: int  # how many of the last digits of a value make one unit of what the kernel gives
-    scale: int  # the digits of a value after the point
-
-    @classmethod
-    def of(cls, plan: GroupPlan, number: int) -> "_OfRule":
-        """Return that of a rule of a plan."""
-        rule = plan.rules[number]
-        (name,) = rule.features
-        return cls(rule, name, RuleTexts.of(rule), 10 ** extra_digits(rule), plan.value_scales[number])

@@ -32,8 +32,7 @@ from buckets.engine.results.condition_results import (
     compact_evaluations,
     condition_evaluations,
     expand_evaluations,
-    fired_conditions,
-    fired_limits,
+    fired_rules,
 )
 from buckets.engine.stages.accounting import evicted_count
 from buckets.engine.stages.cross_group import (
@@ -184,7 +183,7 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        fired = (*fired_conditions(judged), *fired_limits(of_group))
+        fired = fired_rules((*judged, *judged_limits(of_group, every=False)))
         decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
             share.eviction.schedule.remembered.add(group.state_id)
@@ -323,7 +322,7 @@ def cross_group_outputs(
     met: list[tuple[Judged, list[tuple[FiredRules, Decided]]]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
-        fired = fired_conditions([judged])
+        fired = fired_rules([judged])
         met.append((judged, [(of, of_group.decide(of.fired, clocks_of(judged.table))) for of in fired]))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)

@@ -52,6 +52,7 @@ class Judged:
     events: Int64s  # int64, indices into that table
     features: dict[str, FeatureValues]  # by name, at these events
     fired: Flags  # bool, at which of them the condition is true
+    compared: Rows | None = None  # at these events, of a rule whose limit the kernel has compared
 
 
 PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]  # Parts by the fields of their group
@@ -209,18 +210,19 @@ def _column(feature: FeatureValues) -> FeatureColumn:
     return Numbers(values.scaled, values.scale, largest, values.valid)
 
 
-def judged_limits(group: ScoredGroup) -> Iterator[Judged]:
-    """Return the rules with limits of a group, each at the events at which it was evaluated."""
+def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
+    """Yield the rules with limits of a group, each at the events at which it was evaluated, or only where it fired."""
     rows, plan = group.scored.rows, group.plan
+    if not every:
+        rows = chosen_rows(rows, np.flatnonzero(rows.fired))
     order = np.argsort(rows.rule, kind="stable")
-    starts = np.searchsorted(rows.rule[order], np.arange(len(plan.rules) + 1)).tolist()
-    for rule, scale, (start, end) in zip(plan.rules, plan.value_scales, pairwise(starts), strict=True):
-        if start < end:
-            chosen, (named,) = chosen_rows(rows, order[start:end]), rule.named_features()
-            values = _values(chosen, scale, extra_digits(rule))
-            warm = group.warm(chosen.event, chosen.rule)
-            features = {named.name: FeatureValues(named, values, chosen.event_count, warm)}
-            yield Judged(rule, group.table, chosen.event, features, chosen.fired)
+    numbers, starts = np.unique(rows.rule[order], return_index=True)
+    for number, (start, end) in zip(numbers.tolist(), pairwise([*starts.tolist(), len(order)]), strict=True):
+        rule, chosen = plan.rules[number], chosen_rows(rows, order[start:end])
+        (named,) = rule.named_features()
+        values = _values(chosen, plan.value_scales[number], extra_digits(rule))
+        features = {named.name: FeatureValues(named, values, chosen.event_count, group.warm(chosen.event, chosen.rule))}
+        yield Judged(rule, group.table, chosen.event, features, chosen.fired, chosen)
 
 
 def _values(rows: Rows, scale: int, digits: int) -> Values:

@@ -14,7 +14,6 @@ from buckets.aggregates.component import ColumnKind
 from buckets.engine.batch.fan_out import EventFields
 from buckets.engine.values.group_parts import ScoredGroup
 from buckets.events.schema import EventSchema
-from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import INT64_MAX, format_scaled
 from buckets.numbers.wide_sum import decimals
@@ -234,18 +233,18 @@ def row_columns(rows: Rows) -> RowColumns:
     return {name: getattr(rows, name) for name in (_VALUES if is_known else ROW_COLUMNS)}
 
 
-def number_columns(
-    plan: GroupPlan, schema: EventSchema, rules: npt.NDArray[np.int32], rows: RowColumns
-) -> dict[str, pa.Array]:
-    """Return value, bounds and counts as outputs have them; a value of no events is NULL."""
+def number_columns(scales: Int64s, schema: EventSchema, rows: RowColumns) -> dict[str, pa.Array]:
+    """Return value, bounds and counts as outputs have them; a value of no events is NULL.
+
+    `scales` are the digits after the point of what each row is of.
+    """
     kind = value_type(schema.largest_scale)
-    scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
     # How many of the last digits of a decimal make one unit of a rule's values: of small ones more than 64 bits say.
-    digits = np.array([kind.scale - scale for scale in scales], np.int64)[rules]
+    digits = kind.scale - scales
     beyond, factors = _powers(digits - _MOST_OF_FACTOR), _powers(np.minimum(digits, _MOST_OF_FACTOR))
     count = count_lower = count_upper = rows["event_count"]
     value = lower = upper = decimals(_times(rows["whole"], beyond), rows["micro"], factors, kind)
-    exact = np.ones(len(rules), np.bool_)
+    exact = np.ones(len(count), np.bool_)
     if "exact" in rows:
         count_lower, count_upper, exact = rows["count_lower"], rows["count_upper"], rows["exact"]
         lower = decimals(_times(rows["lower_whole"], beyond), rows["lower_micro"], factors, kind)
