@@ -1,5 +1,6 @@
 """The one error that people see: a sentence that says what is wrong, where, the limit, and what to do."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from buckets.exit_codes import FAILED, MISUSED
@@ -33,6 +34,20 @@ class ConfigurationError(BucketsError):
 
 class Outage(BucketsError):
     """Kafka or an object store does not answer, which may be temporary."""
+
+
+Fault = str | BucketsError  # What is wrong, as its text or as what was raised
+
+
+def as_errors(faults: Iterable[Fault]) -> list[BucketsError]:
+    """Return faults as they are raised."""
+    return [fault if isinstance(fault, BucketsError) else BucketsError(fault) for fault in faults]
+
+
+def refuse(faults: Iterable[Fault]) -> None:
+    """Raise the first of some faults as a BucketsError; nothing where there are none."""
+    for fault in faults:
+        raise as_errors([fault])[0]
 
 
 def first_line(error: BaseException) -> str:

@@ -13,14 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.config.engine import EngineSettings, check_raw_windows
-from buckets.config.job import check_precision_groups
-from buckets.config.lists import check_lists
+from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
+from buckets.config.lists import list_faults
 from buckets.engine.results.feature_table import FeatureTable, numbered
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, refuse
 from buckets.events.parquet_rows import SOURCE_NAME, table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
@@ -103,12 +102,12 @@ class Evaluator:
         """
         settings = EngineSettings() if engine is None else engine
         rules = _checked_kinds(rules, schema, settings)
-        check_precision_groups("engine settings", settings, rules, schema)
+        refuse(precision_faults("engine settings", rules, settings, schema))
         self._schema = schema
         check_rules(rules, schema)
         self._rule_set = first_version(rules, schema, settings)
-        check_raw_windows("engine settings", rules, settings, schema)
-        check_lists("lists", rules, lists)
+        refuse(raw_window_faults("engine settings", rules, settings, schema))
+        refuse(list_faults("lists", rules, lists))
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True, lists=lists))
         self._tables = 0

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Any, Final, get_args
+from typing import Any, Final, Self, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from buckets.printable import short_line
 
@@ -26,6 +26,22 @@ _KINDS = {
     "model_type": "must be a mapping of fields",
 }
 """What a value must be, where pydantic says it in Python's terms."""
+
+
+class Checked(BaseModel):
+    """Values that are checked against one another, and never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def _faults(self) -> Iterator[str]:
+        """Yield what does not fit together; the first is refused."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
 
 
 def first_fault(

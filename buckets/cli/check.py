@@ -10,8 +10,8 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson
+from buckets.config.job import Answer, check_configuration
 from buckets.exit_codes import DONE, FAILED
-from buckets.preflight.configuration import Answer, check_configuration
 from buckets.preflight.connections import check_connections
 from buckets.printable import counted
 

@@ -14,10 +14,10 @@ from buckets.cli.options import ListOption, SchemaOption, event_schema, given_li
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS, raw_window_fault
 from buckets.config.job import load_engine_settings
-from buckets.config.lists import check_lists
+from buckets.config.lists import list_faults
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, refuse
 from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
@@ -64,7 +64,7 @@ def evaluate(
     known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
         rule_list = load_rule_files(rules, of_events)
-        check_lists("--list", rule_list, known_lists)
+        refuse(list_faults("--list", rule_list, known_lists))
         engine = load_engine_settings(conf) if conf else engine
         file = open_event_file(events, of_events)
     if shards is not None:

@@ -12,10 +12,10 @@ from buckets.archive.delta_source import open_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists
 from buckets.cli.progress import progress_bar
-from buckets.config.engine import EngineSettings, check_raw_windows
-from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
-from buckets.config.lists import check_lists
-from buckets.errors import BucketsError
+from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
+from buckets.config.job import Job, load_engine_settings, load_job
+from buckets.config.lists import list_faults
+from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
 from buckets.history.features import Arrivals, FeatureRun, archived_arrivals, check_output, read_ids, write_features
@@ -132,7 +132,7 @@ def _of_events(
     known = given_lists(lists)
     with event_schema(schema_path) as (schema, _):
         rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
-    check_lists("--list", rule_set.rules, known)
+    refuse(list_faults("--list", rule_set.rules, known))
     run = FeatureRun(rule_set, schema, engine, None, flags)
     opened = open_events(events, schema, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
     return run, ((known, piece) for piece in opened), None
@@ -146,7 +146,7 @@ def _of_archive(
         history = History.open(job)
     terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
     rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}")
-    check_lists(f"configuration {conf}", rule_set.rules, job.settings.lists)
+    refuse(list_faults(f"configuration {conf}", rule_set.rules, job.settings.lists))
     ids = None if events is None else read_ids(events, terms.event_schema.event_id)
     run = FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags)
     return run, archived_arrivals(history, terms.event_schema), history.archive.end()
@@ -160,6 +160,6 @@ def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: s
     if len(rules) < len(everything):
         left_out = names(rule.rule_id for rule in everything if rule.on == "alerts")
         echo(f"features are of events, so rules over alerts are left out: {left_out}", err=True)
-    check_precision_groups(origin, engine, rules, schema)
-    check_raw_windows(origin, rules, engine, schema)
+    refuse(precision_faults(origin, rules, engine, schema))
+    refuse(raw_window_faults(origin, rules, engine, schema))
     return first_version(rules, schema, engine)

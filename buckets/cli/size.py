@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +9,11 @@ import typer
 
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson, JobConf, read_option
-from buckets.config.job import Job, group_checks, load_job, of_configuration, rule_checks
+from buckets.config.engine import precision_faults
+from buckets.config.job import Job, load_job, of_configuration, rules_faults
 from buckets.config.settings import RuleSettings
 from buckets.duration import SECOND_MS, spoken_duration
+from buckets.errors import refuse
 from buckets.numbers.fixed_point import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, read_constants
@@ -85,8 +86,8 @@ def _with_rules(conf: Path, job: Job, path: Path) -> Job:
     """Return a job whose rules are those of a file or a folder."""
     schema, rules = job.event_schema, load_rule_files(path, job.event_schema)
     settings = job.settings.model_copy(update={"rules": RuleSettings(path=str(path))})
-    for check in chain(group_checks(conf, settings, schema, rules), rule_checks(conf, settings, schema, rules)):
-        check()
+    refuse(precision_faults(f"configuration {conf}", rules, settings.engine, schema))
+    refuse(rules_faults(conf, settings, schema, rules))
     return job.model_copy(update={"settings": settings, "rules": rules})
 
 

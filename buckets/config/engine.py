@@ -1,6 +1,6 @@
 """The settings that decide results: shards, precision of windows, and what happens to events that break the order."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from pydantic import (
@@ -14,7 +14,6 @@ from pydantic import (
 
 from buckets.config.environment import Settings
 from buckets.duration import DAY_MS, MINUTE_MS, DurationMs, format_duration, parse_duration_ms
-from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.filter import FilterField
 from buckets.rules.group import canonical_group_id, group_id, group_name
@@ -67,32 +66,27 @@ class Precision(Settings):
     def _write_tail(self, value: int | None) -> str:
         return ALL if value is None else format_duration(value)
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> "Precision":
+    def _faults(self) -> Iterator[str]:
         if self.tail is None:
             if self.tiers:
-                message = "tiers: with `tail: all` there are no buckets; give the tail a duration, or write `tiers: []`"
-                raise ValueError(message)
-            return self
+                yield "tiers: with `tail: all` there are no buckets; give the tail a duration, or write `tiers: []`"
+            return
         after_ms, width_ms, before = self.tail, self.resolution, "resolution"
-        _check_width("resolution", width_ms)
+        yield from _width_faults("resolution", width_ms)
         for number, tier in enumerate(self.tiers, 1):
             location = f"tiers[{number}]"
             if tier.after <= after_ms:
-                message = (
+                yield (
                     f"{location}.after: {format_duration(tier.after)} is not further back than the "
                     f"{format_duration(after_ms)} before it; list tiers from the youngest to the oldest, after the tail"
                 )
-                raise ValueError(message)
-            _check_width(f"{location}.resolution", tier.resolution)
+            yield from _width_faults(f"{location}.resolution", tier.resolution)
             if tier.resolution <= width_ms or tier.resolution % width_ms:
-                message = (
+                yield (
                     f"{location}.resolution: {format_duration(tier.resolution)} is not a multiple of the "
                     f"{format_duration(width_ms)} of {before}, whose buckets it combines"
                 )
-                raise ValueError(message)
             after_ms, width_ms, before = tier.after, tier.resolution, location
-        return self
 
     def describe(self) -> str:
         """Return the setting in words."""
@@ -153,14 +147,12 @@ class JobPrecision(Precision):
 
         return written | {"groups": [merged(group) for group in written["groups"]]}
 
-    @model_validator(mode="after")
-    def _groups_once(self) -> "JobPrecision":
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         identities = [group.group_id() for group in self.groups]
         for number, identity in enumerate(identities, 1):
             if identity in identities[: number - 1]:
-                message = f"groups[{number}]: the same group is given twice"
-                raise ValueError(message)
-        return self
+                yield f"groups[{number}]: the same group is given twice"
 
     def descriptions(self) -> dict[str, str]:
         """Return the precision of the job and of the groups that differ, in words."""
@@ -171,10 +163,9 @@ class JobPrecision(Precision):
         return next((group for group in self.groups if group.group_id(schema) == identity), self)
 
 
-def _check_width(location: str, width_ms: int) -> None:
+def _width_faults(location: str, width_ms: int) -> Iterator[str]:
     if not 1 <= width_ms <= WIDEST_MS:
-        message = f"{location}: {format_duration(width_ms)} is no width of a bucket; it may be 1ms to 7d"
-        raise ValueError(message)
+        yield f"{location}: {format_duration(width_ms)} is no width of a bucket; it may be 1ms to 7d"
 
 
 DuplicatesBy = Literal["time", "id"]
@@ -198,17 +189,11 @@ class DuplicateSettings(Settings):
     by: DuplicatesBy = "time"
     within: DurationMs | None = None
 
-    @model_validator(mode="after")
-    def _within_goes_with_id(self) -> "DuplicateSettings":
+    def _faults(self) -> Iterator[str]:
         if self.by == "id" and not self.within:
-            message = "`by: id` needs `within`: how far apart in time two events of one id may be, as in 7d"
-            raise ValueError(message)
+            yield "`by: id` needs `within`: how far apart in time two events of one id may be, as in 7d"
         if self.by == "time" and self.within is not None:
-            message = (
-                "within: goes with `by: id`; with `by: time` two events of one id have the same time. Leave it out"
-            )
-            raise ValueError(message)
-        return self
+            yield "within: goes with `by: id`; with `by: time` two events of one id have the same time. Leave it out"
 
     def describe(self) -> str:
         """Return the setting in words."""
@@ -249,33 +234,23 @@ class EngineSettings(Settings):
         """Return the fields without which an event is malformed, of those that rules group by or aggregate."""
         return needed if self.nulls == "strict" else frozenset()
 
-    @model_validator(mode="after")
-    def _ids_for_so_long(self) -> "EngineSettings":
+    def _faults(self) -> Iterator[str]:
         within = self.duplicates.within
-        for precision in (self.precision, *self.precision.groups):
-            if within is not None and precision.tail is not None and precision.tail < within:
-                message = (
-                    f"precision.tail: {format_duration(precision.tail)} is shorter than duplicates.within "
+        policy = "late: evaluate" if self.late == "evaluate" else f"collision: {self.collision}"
+        needs_raw = self.late == "evaluate" or self.collision != "keep"
+        for tail in (precision.tail for precision in (self.precision, *self.precision.groups)):
+            if tail is not None and within is not None and tail < within:
+                yield (
+                    f"precision.tail: {format_duration(tail)} is shorter than duplicates.within "
                     f"{format_duration(within)}, and older events have no ids any more; make the tail at least as "
                     "long, or `within` shorter"
                 )
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _raw_where_a_policy_needs_it(self) -> "EngineSettings":
-        policy = "late: evaluate" if self.late == "evaluate" else f"collision: {self.collision}"
-        if self.late != "evaluate" and self.collision == "keep":
-            return self
-        for precision in (self.precision, *self.precision.groups):
-            if precision.tail is not None and precision.tail < self.allowed_lateness:
-                message = (
-                    f"precision.tail: {format_duration(precision.tail)} is shorter than allowed_lateness "
+            if tail is not None and needs_raw and tail < self.allowed_lateness:
+                yield (
+                    f"precision.tail: {format_duration(tail)} is shorter than allowed_lateness "
                     f"{format_duration(self.allowed_lateness)}, and `{policy}` needs raw events for so long; "
                     "make the tail at least as long, or choose another policy"
                 )
-                raise ValueError(message)
-        return self
 
 
 def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) -> str | None:
@@ -298,14 +273,23 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
     return None
 
 
-def check_raw_windows(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> None:
-    """See that no rule looks further back than events are kept raw.
-
-    Raises:
-        BucketsError: one does.
-    """
+def raw_window_faults(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> Iterator[str]:
+    """Yield the rules that look further back than events are kept raw."""
     for rule in rules:
         fault = raw_window_fault(rule, engine, schema)
         if fault is not None:
-            message = f"{origin}: rule {rule.rule_id!r}: {fault}"
-            raise BucketsError(message)
+            yield f"{origin}: rule {rule.rule_id!r}: {fault}"
+
+
+def precision_faults(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> Iterator[str]:
+    """Yield the precisions of groups that no rule has, or that have one already."""
+    groupings = [grouping for rule in rules if rule.on == "events" for grouping in rule.groupings()]
+    known = {canonical_group_id(fields, where, schema): group_name(fields, where) for fields, where in groupings}
+    identities = [group.group_id(schema) for group in engine.precision.groups]
+    for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
+        location = f"{origin}: engine.precision.groups[{index + 1}]"
+        if identity in identities[:index]:
+            yield f"{location}: the same group is given twice"
+        elif identity not in known:
+            groups = "; ".join(sorted(set(known.values())))
+            yield f"{location}: no rule has the group {group.name!r}; groups of the rules: {groups}"

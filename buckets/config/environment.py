@@ -5,15 +5,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
+from pydantic import SecretStr, ValidationInfo, field_validator
 
-from buckets.validation import VARIABLE, models_in, types_in
+from buckets.validation import VARIABLE, Checked, models_in, types_in
 
 _SECRET_NAME: Final = re.compile(r"secret|password|token|access[._]?key|account[._]?key", re.IGNORECASE)
 """What the name of a setting of Spark has in it where its value is a secret."""
 
 
-class Settings(BaseModel):
+class Settings(Checked):
     """A part of a configuration.
 
     In each text `${NAME}` is replaced by that environment variable. A secret is a field of type `SecretStr`, or a
@@ -21,7 +21,6 @@ class Settings(BaseModel):
     the secret itself would let everybody in who has read the configuration.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     takes_variables: ClassVar[bool] = True  # That a fault of a value may be one of a variable's
 
     @field_validator("*", mode="before")

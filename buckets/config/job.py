@@ -3,34 +3,34 @@
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, combinations
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from buckets.config.engine import EngineSettings, check_raw_windows
-from buckets.config.environment import Settings
+from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
+from buckets.config.environment import Settings, from_environment
 from buckets.config.kafka import KafkaSettings, RegistrySettings
-from buckets.config.lists import check_lists
+from buckets.config.lists import list_faults
 from buckets.config.settings import JobSettings
-from buckets.config.source import CsvSource, KeyFormat, SourceSettings
-from buckets.errors import BucketsError, ConfigurationError, Outage
+from buckets.config.source import CsvSource, KeyFormat
+from buckets.errors import BucketsError, ConfigurationError, Fault, Outage, as_errors, refuse
 from buckets.events.decoded import AVRO, PROTOBUF, PinnedProtobuf, SchemaError, WriterSchema
 from buckets.events.schema import KEY, OF_ENVELOPE, OF_KEY, ROW_IDS, EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.extras import check_format
-from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.rules.group import canonical_group_id, group_name
+from buckets.printable import counted
+from buckets.rule_files.yaml_rules import read_rules
 from buckets.rules.rule import Rule
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
-from buckets.yaml_file import load_model, read_content, read_text
+from buckets.yaml_file import first_of, load_mapping, load_model, read_content, read_model, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
-WHAT = "configuration"
+WHAT, RULES = "configuration", "rules"
 AVRO_SCHEMA, PROTOBUF_SCHEMA = "Avro schema", "Protobuf schema"
 _PATHS = {
     "source": ["path", "schema_file"],
@@ -41,7 +41,6 @@ _PATHS = {
     "archive": ["path"],
 }
 """The paths in the parts of a configuration, beside those of lists."""
-Check = Callable[[], None]
 
 
 class Job(BaseModel):
@@ -110,12 +109,26 @@ class Job(BaseModel):
         """
         assert self.path is not None
         schema, protobuf, file = load_event_schema(self.schema_path), self.protobuf, self.protobuf_path
-        for check in schema_checks(self.path, self.settings, schema):
-            check()
+        refuse(schema_faults(self.path, self.settings, schema))
         if file is not None:
-            _check_protobuf(self.settings.source.message, file)
+            refuse(_protobuf_faults(self.settings.source.message, file))
             protobuf = _pinned(file, self.settings.source.message)
         return self.model_copy(update={"event_schema": schema, "protobuf": protobuf})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found of one thing."""
+
+    thing: str  # what was looked at, as `topic transactions`
+    where: str = ""  # its file, folder or table; empty for none
+    note: str = ""  # what is there, where nothing is wrong
+    faults: tuple[str, ...] = ()  # what is wrong with it, a line each
+
+    @property
+    def is_ok(self) -> bool:
+        """Return whether nothing is wrong."""
+        return not self.faults
 
 
 @contextlib.contextmanager
@@ -141,18 +154,73 @@ def load_job(path: Path) -> Job:
     Raises:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
-    settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT))
-    schema = load_event_schema(_schema_path(path, settings.event_schema))
-    rules = () if settings.rules.path is None else load_rule_files(location(settings.rules.path), schema)
-    checks = (
-        settings_checks(path, settings),
-        schema_checks(path, settings, schema),
-        group_checks(path, settings, schema, rules),
-        rule_checks(path, settings, schema, rules),
-    )
-    for check in chain(*checks):
-        check()
-    return Job.of(path, settings, schema, rules)
+    job, found = _read_job(path)
+    errors = next((errors for _, _, _, errors in found if errors), None)
+    if job is None:
+        assert errors is not None
+        raise errors[0] if isinstance(errors[0], Outage) else first_of(errors)
+    return job
+
+
+def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
+    """Check a configuration with its event schema and its rules; nothing is connected to.
+
+    Returns:
+        The job, None where something is wrong; and an answer for each file.
+    """
+    job, found = _read_job(path)
+    answers = []
+    for thing, file, note, errors in found:
+        faults = tuple(dict.fromkeys(error.message for error in errors))
+        answers.append(Answer(thing, str(file), "" if faults else note, faults))
+    return job, answers
+
+
+def _read_job(path: Path) -> tuple[Job | None, list[tuple[str, Path, str, list[BucketsError]]]]:
+    """Return a job, None where something is wrong, and of each file what it is, what is there and what is wrong."""
+    settings, faults = read_model(path, JobSettings, WHAT)
+    try:
+        settings = None if settings is None else with_absolute_paths(path, settings)
+    except BucketsError as error:
+        settings, faults = None, [error]
+    faults += [] if settings is None else as_errors(settings_faults(path, settings))
+    schema_path, rules_path = _named_files(path)
+    found = [(WHAT, path, "valid", faults)]
+    schema: EventSchema | None = None
+    rules: tuple[Rule, ...] = ()
+    if schema_path is not None:
+        schema, errors = read_model(schema_path, EventSchema, "event schema")
+        note = ""
+        if schema is not None:
+            note = f"{schema.name}, version {schema.version}: {len(schema.field_names):,} fields"
+            faults += [] if settings is None else as_errors(schema_faults(path, settings, schema))
+        found.append(("event schema", schema_path, note, errors))
+    if rules_path is not None:
+        rules, errors = read_rules(rules_path, schema)
+        if not errors and settings is not None and schema is not None:
+            faults += as_errors(precision_faults(f"configuration {path}", rules, settings.engine, schema))
+            errors += as_errors(rules_faults(path, settings, schema, rules))
+        found.append(
+            (RULES, rules_path, f"{counted(len(rules), 'rule')} {'is' if len(rules) == 1 else 'are'} valid", errors)
+        )
+    if settings is None or schema is None or any(errors for _, _, _, errors in found):
+        return None, found
+    return Job.of(path, settings, schema, rules), found
+
+
+def _named_files(path: Path) -> tuple[Path | None, Path | None]:
+    """Return the event schema and the rules that a configuration names, also one that is not valid; None for none."""
+    try:
+        data, _ = load_mapping(path, WHAT)
+        rules = data.get("rules")
+        names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
+        schema_path, rules_path = (
+            location(from_environment(name), path.resolve().parent) if isinstance(name, str) and name else None
+            for name in names
+        )
+    except (BucketsError, ValueError):
+        return None, None
+    return schema_path, rules_path
 
 
 def _schema_path(path: Path, given: str) -> Path:
@@ -198,16 +266,19 @@ def _placed(origin: str, given: str, base: Path) -> Path:
         raise BucketsError(message) from None
 
 
-def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
-    """Return what is to be checked of settings beyond their form; each raises a BucketsError."""
-    for written_in in dict.fromkeys((settings.source.format, settings.source.key_format, settings.output.format)):
-        yield partial(_check_format, path, written_in)
-    if settings.source.schema_file is not None:
-        file = location(settings.source.schema_file)
-        check = _check_avro if settings.source.format == "avro" else partial(_check_protobuf, settings.source.message)
-        yield partial(check, file)
+def settings_faults(path: Path, settings: JobSettings) -> Iterator[Fault]:
+    """Yield what is wrong with settings beyond their form."""
+    origin, source, base = f"configuration {path}", settings.source, path.resolve().parent
+    for written_in in dict.fromkeys((source.format, source.key_format, settings.output.format)):
+        try:
+            check_format(written_in)
+        except BucketsError as error:
+            yield f"{origin}: {error.message}"
+    if source.schema_file is not None:
+        file = location(source.schema_file)
+        yield from _avro_faults(file) if source.format == "avro" else _protobuf_faults(source.message, file)
     given = {
-        "checkpoint": location(settings.checkpoint, path.resolve().parent),
+        "checkpoint": location(settings.checkpoint, base),
         "output.path": settings.output.folder,
         "verdicts.table": settings.verdicts.table,
         "archive.path": None if settings.archive is None else settings.archive.path,
@@ -215,95 +286,64 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         "audit.checkpoint": None if settings.audit is None else settings.audit.checkpoint,
     }
     written = {name: location(str(folder)) for name, folder in given.items() if folder is not None}
-    yield partial(_check_not_the_same, path, written)
-    source = settings.source.folder
-    if source is None:
+    for (name, folder), (other, there) in combinations(written.items(), 2):
+        if folder.resolve() == there.resolve():
+            yield f"{origin}: {name} and {other} are the same folder, {folder}; give each its own"
+    if source.folder is None:
         return
-    yield partial(_check_no_pattern, path, source)
+    marks = [mark for mark in _PATTERN_MARKS if mark in str(source.folder)]
+    if marks:
+        yield (
+            f"{origin}: source.path: {source.folder} holds {marks[0]}, so Spark would take it for a pattern of many "
+            "paths; rename the folder"
+        )
+    below = source.folder.resolve()
     for name, folder in written.items():
-        yield partial(_check_apart, path, source, name, folder)
-
-
-def schema_checks(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[Check]:
-    """Return what is to be checked of an event schema under the settings of a job; each raises a BucketsError."""
-    yield partial(_check_rows_have_numbers, path, settings.source, schema)
-    if isinstance(settings.source, CsvSource):
-        yield partial(_check_encoding, path, schema)
-    yield partial(_check_records, path, settings.source, schema)
-    if not settings.source.has_topics:
-        yield partial(_check_all_in_values, path, settings.source, schema)
-        return
-    if settings.source.envelope is None:
-        yield partial(_check_no_envelope, path, schema)
-    yield partial(_check_keys, path, settings.source, schema)
-
-
-def _check_rows_have_numbers(path: Path, source: SourceSettings, schema: EventSchema) -> None:
-    if schema.identity.row and source.folder is None:
-        message = f"configuration {path}: {source.place} has no rows that keep their number, and {ROW_IDS}"
-        raise BucketsError(message)
-
-
-def _check_encoding(path: Path, schema: EventSchema) -> None:
-    if not schema.csv.is_by_line:
-        message = (
-            f"configuration {path}: event schema {schema.name!r} has csv.encoding {schema.csv.encoding}, in which a "
-            "job does not see where lines end; let files be written as utf-8, or as cp1252 and the like"
-        )
-        raise BucketsError(message)
-
-
-def _check_all_in_values(path: Path, source: SourceSettings, schema: EventSchema) -> None:
-    for name, origin in schema.beside_value.items():
-        message = (
-            f"configuration {path}: event schema {schema.name!r} takes {name} from {origin} of a message, and a source "
-            f"of kind {source.kind} has none; leave it out of `origins` or `event_time` there"
-        )
-        raise BucketsError(message)
-
-
-def _check_records(path: Path, source: SourceSettings, schema: EventSchema) -> None:
-    if schema.records is not None and source.kind != "json":
-        message = (
-            f"configuration {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is "
-            f"for JSON files, and the source is of kind {source.kind}; leave `records` out"
-        )
-        raise BucketsError(message)
-
-
-def _check_no_envelope(path: Path, schema: EventSchema) -> None:
-    for name, origin in schema.origins.items():
-        if origin.startswith(OF_ENVELOPE):
-            message = (
-                f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}, and the source has no "
-                "envelope; name it as source.envelope, or correct `origins`"
+        resolved = folder.resolve()
+        if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
+            yield (
+                f"{origin}: {name}: {folder} lies in source.path, where Spark would take its files for new ones of "
+                "the source; move it elsewhere, with all that is in it"
             )
-            raise BucketsError(message)
 
 
-def _check_keys(path: Path, source: SourceSettings, schema: EventSchema) -> None:
-    for name, origin in schema.origins.items():
-        takes = f"configuration {path}: event schema {schema.name!r} takes {name} from {origin}"
-        if origin.startswith(OF_KEY) and source.key_format == "text":
-            message = f"{takes}, and keys are text; say as source.key_format how they are written, or correct `origins`"
-            raise BucketsError(message)
-        if origin == KEY and source.key_format == "protobuf":
-            message = f"{takes}, and a key in Protobuf is a message; name a field of it, as in {OF_KEY}{name}"
-            raise BucketsError(message)
+def schema_faults(path: Path, settings: JobSettings, schema: EventSchema) -> Iterator[str]:
+    """Yield what is wrong with an event schema under the settings of a job."""
+    origin, source = f"configuration {path}", settings.source
+    named = f"{origin}: event schema {schema.name!r}"
+    if schema.identity.row and source.folder is None:
+        yield f"{origin}: {source.place} has no rows that keep their number, and {ROW_IDS}"
+    if isinstance(source, CsvSource) and not schema.csv.is_by_line:
+        yield (
+            f"{named} has csv.encoding {schema.csv.encoding}, in which a job does not see where lines end; let files "
+            "be written as utf-8, or as cp1252 and the like"
+        )
+    if schema.records is not None and source.kind != "json":
+        yield (
+            f"{named} has `records: {json.dumps(schema.records)}`, which is for JSON files, and the source is of kind "
+            f"{source.kind}; leave `records` out"
+        )
+    if not source.has_topics:
+        for name, of_message in schema.beside_value.items():
+            yield (
+                f"{named} takes {name} from {of_message} of a message, and a source of kind {source.kind} has none; "
+                "leave it out of `origins` or `event_time` there"
+            )
+        return
+    for name, of_message in schema.origins.items():
+        takes = f"{named} takes {name} from {of_message}"
+        if of_message.startswith(OF_ENVELOPE) and source.envelope is None:
+            yield f"{takes}, and the source has no envelope; name it as source.envelope, or correct `origins`"
+        if of_message.startswith(OF_KEY) and source.key_format == "text":
+            yield f"{takes}, and keys are text; say as source.key_format how they are written, or correct `origins`"
+        if of_message == KEY and source.key_format == "protobuf":
+            yield f"{takes}, and a key in Protobuf is a message; name a field of it, as in {OF_KEY}{name}"
 
 
-def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
-    """Return what is to be checked of settings for groups of rules of a file; each raises a BucketsError."""
-    if settings.rules.path is not None:
-        yield partial(check_precision_groups, f"configuration {path}", settings.engine, rules, schema)
-
-
-def rule_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
-    """Return what is to be checked of rules of a file under the settings of a job; each raises a BucketsError."""
-    origin = f"configuration {path}"
-    for rule in rules:
-        yield partial(check_raw_windows, origin, (rule,), settings.engine, schema)
-        yield partial(check_lists, origin, (rule,), settings.lists)
+def rules_faults(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[str]:
+    """Yield what is wrong with rules of a file under the settings of a job."""
+    yield from raw_window_faults(f"configuration {path}", rules, settings.engine, schema)
+    yield from list_faults(f"configuration {path}", rules, settings.lists)
 
 
 def results_folder(job: Job) -> Path:
@@ -340,33 +380,26 @@ def check_source(path: Path, job: Job) -> None:
         raise BucketsError(message)
 
 
-def _check_format(path: Path, written_in: str) -> None:
-    try:
-        check_format(written_in)
-    except BucketsError as error:
-        message = f"configuration {path}: {error.message}"
-        raise BucketsError(message) from None
-
-
-def _check_avro(path: Path) -> None:
+def _avro_faults(path: Path) -> Iterator[Fault]:
     from buckets.events.avro.avro_events import record_type
 
     try:
         record_type(WriterSchema(AVRO, read_text(path, AVRO_SCHEMA)))
     except SchemaError as error:
-        message = f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
-        raise BucketsError(message) from None
+        yield f"{AVRO_SCHEMA} {path}: {error}; it must be the schema of a record"
+    except BucketsError as error:
+        yield error
 
 
-def _check_protobuf(name: str | None, path: Path) -> None:
+def _protobuf_faults(name: str | None, path: Path) -> Iterator[Fault]:
     from buckets.events.protobuf.proto_schema import message_named, read_schema
 
-    text = protobuf_text(path)
     try:
-        message_named(read_schema(WriterSchema(PROTOBUF, text)), name)
+        message_named(read_schema(WriterSchema(PROTOBUF, protobuf_text(path))), name)
     except SchemaError as error:
-        message = f"{PROTOBUF_SCHEMA} {path}: {error}; it must have the message that source.message names"
-        raise BucketsError(message) from None
+        yield f"{PROTOBUF_SCHEMA} {path}: {error}; it must have the message that source.message names"
+    except BucketsError as error:
+        yield error
 
 
 def _pinned(path: Path, message: str | None) -> PinnedProtobuf:
@@ -390,55 +423,6 @@ def protobuf_text(path: Path) -> str:
             f"{PROTOBUF_SCHEMA} {path}: {error}; correct it, or name a set of descriptors with all that it imports"
         )
         raise BucketsError(message) from None
-
-
-def _check_no_pattern(path: Path, folder: Path) -> None:
-    marks = [mark for mark in _PATTERN_MARKS if mark in str(folder)]
-    if marks:
-        message = (
-            f"configuration {path}: source.path: {folder} holds {marks[0]}, so Spark would take it for a pattern of "
-            "many paths; rename the folder"
-        )
-        raise BucketsError(message)
-
-
-def _check_not_the_same(path: Path, written: Mapping[str, Path]) -> None:
-    """See that nothing that a job writes lies in the very folder of something else."""
-    for (name, folder), (other, there) in combinations(written.items(), 2):
-        if folder.resolve() == there.resolve():
-            message = f"configuration {path}: {name} and {other} are the same folder, {folder}; give each its own"
-            raise BucketsError(message)
-
-
-def _check_apart(path: Path, source: Path, name: str, folder: Path) -> None:
-    """See that a job does not write into its own source; Spark does not look into hidden folders."""
-    below, resolved = source.resolve(), folder.resolve()
-    if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
-        message = (
-            f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "
-            "new ones of the source; move it elsewhere, with all that is in it"
-        )
-        raise BucketsError(message)
-
-
-def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:
-    """Check that each precision for a group is for a group of the rules, and the only one for it.
-
-    Raises:
-        BucketsError: no rule has the group, or it is given twice.
-    """
-    groupings = [grouping for rule in rules if rule.on == "events" for grouping in rule.groupings()]
-    known = {canonical_group_id(fields, where, schema): group_name(fields, where) for fields, where in groupings}
-    identities = [group.group_id(schema) for group in engine.precision.groups]
-    for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
-        location = f"{origin}: engine.precision.groups[{index + 1}]"
-        if identity in identities[:index]:
-            message = f"{location}: the same group is given twice"
-            raise BucketsError(message)
-        if identity not in known:
-            groups = "; ".join(sorted(set(known.values())))
-            message = f"{location}: no rule has the group {group.name!r}; groups of the rules: {groups}"
-            raise BucketsError(message)
 
 
 @of_configuration()

@@ -1,22 +1,19 @@
 """How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka."""
 
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from buckets.config.environment import Settings
 from buckets.duration import DAY_MS, DurationMs, format_duration
 from buckets.web_address import is_address
 
 
-def visible(value: str | SecretStr | None) -> str | SecretStr | None:
-    """Return a text as it is, also None.
-
-    Raises:
-        ValueError: it is there and empty, as an environment variable may be, or ends with its line as that of a file.
-    """
+def visible(value: Any) -> Any:
+    """Refuse a text that is empty, as an environment variable may be, or ends with its line as that of a file."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if text is not None and not text.strip():
         message = "is empty; write a value, or set the environment variable that stands there, or leave it out"
@@ -27,47 +24,34 @@ def visible(value: str | SecretStr | None) -> str | SecretStr | None:
     return value
 
 
-def check_authorities(ca_file: str | None) -> None:
-    """See that a file has certificates of authorities; nothing where there is none.
-
-    Raises:
-        ValueError: it has none, or cannot be read.
-    """
+def authority_faults(ca_file: str | None) -> Iterator[str]:
+    """Say why a file has no certificates of authorities; nothing where there is no file."""
     if ca_file is not None:
-        _check_file(ca_file)
+        yield from _missing(ca_file)
         try:
             ssl.create_default_context(cafile=ca_file)
         except OSError as error:
-            message = f"{ca_file}: holds no certificates in PEM ({_reason(error)}); name a file that does"
-            raise ValueError(message) from None
+            yield f"{ca_file}: holds no certificates in PEM ({_reason(error)}); name a file that does"
 
 
-def check_certificate(certificate_file: str | None, key_file: str | None, key_password: SecretStr | None) -> None:
-    """See that a client's certificate and its key can be read and go together; nothing where there are none.
-
-    Raises:
-        ValueError: they do not, or the password is another one.
-    """
-    if certificate_file is None or key_file is None:
-        return
-    for path in (certificate_file, key_file):
-        _check_file(path)
+def _certificate_faults(certificate_file: str, key_file: str, key_password: SecretStr | None) -> Iterator[str]:
+    """Say why a client's certificate and its key cannot be read or do not go together."""
+    yield from _missing(certificate_file)
+    yield from _missing(key_file)
     # Without any password OpenSSL would ask for one on the terminal.
-    password = "" if key_password is None else key_password.get_secret_value()
+    password = _plain(key_password) or ""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate_file, key_file, lambda: password)
     except (OSError, ValueError) as error:
-        message = (
+        yield (
             f"{certificate_file} and {key_file} are no certificate and its key in PEM ({_reason(error)}); see both, "
             "and key_password"
         )
-        raise ValueError(message) from None
 
 
-def _check_file(path: str) -> None:
+def _missing(path: str) -> Iterator[str]:
     if not Path(path).is_file():
-        message = f"{path}: no such file"
-        raise ValueError(message)
+        yield f"{path}: no such file"
 
 
 def _reason(error: Exception) -> str:
@@ -110,27 +94,29 @@ class SecuritySettings(Settings):
     key_file: str | None = None
     key_password: SecretStr | None = None
 
-    @field_validator("username", "password", "ca_file", "certificate_file", "key_file", "key_password")
-    @classmethod
-    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
-        return visible(value)
+    _visible = field_validator("username", "password", "ca_file", "certificate_file", "key_file", "key_password")(
+        visible
+    )
 
-    @model_validator(mode="after")
-    def _whole(self) -> "SecuritySettings":
+    def _faults(self) -> Iterator[str]:
         login = {"mechanism": self.mechanism, "username": self.username, "password": self.password}
         missing = [name for name, value in login.items() if value is None]
         if self.protocol.startswith("SASL") and missing:
-            message = f"protocol {self.protocol} needs {', '.join(missing)}"
-            raise ValueError(message)
+            yield f"protocol {self.protocol} needs {', '.join(missing)}"
         if not self.protocol.startswith("SASL") and len(missing) < len(login):
-            message = f"protocol {self.protocol} has no login: choose SASL_SSL or SASL_PLAINTEXT, or leave it out"
-            raise ValueError(message)
+            yield f"protocol {self.protocol} has no login: choose SASL_SSL or SASL_PLAINTEXT, or leave it out"
         if (self.certificate_file is None) != (self.key_file is None):
-            message = "certificate_file and key_file go together"
-            raise ValueError(message)
-        check_authorities(self.ca_file)
-        check_certificate(self.certificate_file, self.key_file, self.key_password)
-        return self
+            yield "certificate_file and key_file go together"
+        yield from authority_faults(self.ca_file)
+        if self.certificate_file is not None and self.key_file is not None:
+            yield from _certificate_faults(self.certificate_file, self.key_file, self.key_password)
+
+
+def _address(value: str) -> str:
+    if not is_address(value):
+        message = f"{value!r} is no address, as in http://localhost:8081; a login goes into username and password"
+        raise ValueError(message)
+    return value.rstrip("/")
 
 
 class RegistrySettings(Settings):
@@ -148,26 +134,32 @@ class RegistrySettings(Settings):
     password: SecretStr | None = None
     ca_file: str | None = None
 
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        if not is_address(value):
-            message = f"{value!r} is no address, as in http://localhost:8081; a login goes into username and password"
-            raise ValueError(message)
-        return value.rstrip("/")
+    _url = field_validator("url")(_address)
+    _visible = field_validator("username", "password", "ca_file")(visible)
 
-    @field_validator("username", "password", "ca_file")
-    @classmethod
-    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
-        return visible(value)
-
-    @model_validator(mode="after")
-    def _whole(self) -> "RegistrySettings":
+    def _faults(self) -> Iterator[str]:
         if (self.username is None) != (self.password is None):
-            message = "username and password go together"
+            yield "username and password go together"
+        yield from authority_faults(self.ca_file)
+
+
+def _hosts_and_ports(value: str) -> str:
+    for server in value.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            message = f"{server.strip()!r} is no host:port, as in localhost:9092"
             raise ValueError(message)
-        check_authorities(self.ca_file)
-        return self
+    return value
+
+
+def _delivery_ms(value: int) -> int:
+    # A producer's first message takes most of a second.
+    limit = min(max(value, SHORTEST_DELIVERY_MS), LONGEST_DELIVERY_MS)
+    if value != limit:
+        than = f"{'shorter' if value < limit else 'longer'} than the limit of {format_duration(limit)}"
+        message = f"{format_duration(value)} is {than}"
+        raise ValueError(message)
+    return value
 
 
 class KafkaSettings(Settings):
@@ -191,27 +183,8 @@ class KafkaSettings(Settings):
     delivery_timeout: DurationMs = 30_000
     isolation: Isolation = "read_committed"
 
-    @field_validator("bootstrap_servers")
-    @classmethod
-    def _hosts_and_ports(cls, value: str) -> str:
-        for server in value.split(","):
-            host, _, port = server.strip().rpartition(":")
-            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-                message = f"{server.strip()!r} is no host:port, as in localhost:9092"
-                raise ValueError(message)
-        return value
-
-    @field_validator("delivery_timeout")
-    @classmethod
-    def _is_within_limits(cls, value: int) -> int:
-        # A producer's first message takes most of a second.
-        if value < SHORTEST_DELIVERY_MS:
-            message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
-            raise ValueError(message)
-        if value > LONGEST_DELIVERY_MS:
-            message = f"{format_duration(value)} is longer than the limit of {format_duration(LONGEST_DELIVERY_MS)}"
-            raise ValueError(message)
-        return value
+    _servers = field_validator("bootstrap_servers")(_hosts_and_ports)
+    _timeout = field_validator("delivery_timeout")(_delivery_ms)
 
     def librdkafka(self) -> dict[str, str | int]:
         """Return settings of librdkafka."""

@@ -1,13 +1,12 @@
 """The lists of a job: where each comes from, and a check that the lists of rules are there."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from buckets.config.environment import Settings
 from buckets.config.kafka import TopicName
-from buckets.errors import BucketsError
 from buckets.rules.rule import Rule
 from buckets.validation import did_you_mean
 
@@ -34,17 +33,12 @@ class ListSettings(Settings):
         """Where it is, in words."""
         return self.path if self.topic is None else f"topic {self.topic}"
 
-    @model_validator(mode="after")
-    def _fields_of_its_kind(self) -> "ListSettings":
+    def _faults(self) -> Iterator[str]:
         needed, wrong = ("topic", {"path", "key"}) if self.kind == "kafka" else ("path", {"topic"})
         if not getattr(self, needed):
-            message = f"a list of kind {self.kind} needs `{needed}`"
-            raise ValueError(message)
-        misplaced = sorted(self.model_fields_set & wrong)
-        if misplaced:
-            message = f"{misplaced[0]}: a list of kind {self.kind} has no such field"
-            raise ValueError(message)
-        return self
+            yield f"a list of kind {self.kind} needs `{needed}`"
+        for name in sorted(self.model_fields_set & wrong):
+            yield f"{name}: a list of kind {self.kind} has no such field"
 
 
 def list_fault(rule: Rule, known: Collection[str]) -> str | None:
@@ -57,14 +51,9 @@ def list_fault(rule: Rule, known: Collection[str]) -> str | None:
     return f"there is no list {unknown[0]!r}; lists there: {there}{what_to_do}"
 
 
-def check_lists(origin: str, rules: Iterable[Rule], known: Collection[str]) -> None:
-    """See that rules look into no list that there is not.
-
-    Raises:
-        BucketsError: one does.
-    """
+def list_faults(origin: str, rules: Iterable[Rule], known: Collection[str]) -> Iterator[str]:
+    """Yield the rules that look into a list that there is not."""
     for rule in rules:
         fault = list_fault(rule, known)
         if fault is not None:
-            message = f"{origin}: rule {rule.rule_id!r}: {fault}"
-            raise BucketsError(message)
+            yield f"{origin}: rule {rule.rule_id!r}: {fault}"

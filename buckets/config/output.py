@@ -2,13 +2,14 @@
 
 import base64
 import binascii
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from buckets.config.environment import Settings
-from buckets.config.kafka import TopicName, check_authorities, visible
+from buckets.config.kafka import TopicName, authority_faults, visible
 from buckets.duration import DAY_MS, HOUR_MS, DurationMs, format_duration
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 from buckets.stores.location import location
@@ -17,6 +18,21 @@ from buckets.web_address import is_address
 SECRET_PREFIX = "whsec_"
 _LEAST_BYTES = 24
 _LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 100, HOUR_MS
+
+
+def _address(value: str) -> str:
+    if not is_address(value, may_have_query=True):
+        message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
+        raise ValueError(message)
+    return value
+
+
+def _timeout_ms(value: int) -> int:
+    if not _LEAST_TIMEOUT_MS <= value <= _MOST_TIMEOUT_MS:
+        limits = f"{format_duration(_LEAST_TIMEOUT_MS)} to {format_duration(_MOST_TIMEOUT_MS)}"
+        message = f"{format_duration(value)} is not within the limits of {limits}"
+        raise ValueError(message)
+    return value
 
 
 class WebhookSettings(Settings):
@@ -41,35 +57,14 @@ class WebhookSettings(Settings):
     give_up_after: DurationMs = DAY_MS
     ca_file: str | None = None
 
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        if not is_address(value, may_have_query=True):
-            message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
-            raise ValueError(message)
-        return value
+    _url = field_validator("url")(_address)
+    _limits = field_validator("timeout")(_timeout_ms)
+    _visible = field_validator("secret", "ca_file")(visible)
 
-    @field_validator("timeout")
-    @classmethod
-    def _is_within_limits(cls, value: int) -> int:
-        if not _LEAST_TIMEOUT_MS <= value <= _MOST_TIMEOUT_MS:
-            limits = f"{format_duration(_LEAST_TIMEOUT_MS)} to {format_duration(_MOST_TIMEOUT_MS)}"
-            message = f"{format_duration(value)} is not within the limits of {limits}"
-            raise ValueError(message)
-        return value
-
-    @field_validator("secret", "ca_file")
-    @classmethod
-    def _is_visible(cls, value: str | SecretStr | None) -> str | SecretStr | None:
-        return visible(value)
-
-    @model_validator(mode="after")
-    def _secret_is_a_key(self) -> "WebhookSettings":
+    def _faults(self) -> Iterator[str]:
         if self.secret is not None and len(self.key or b"") < _LEAST_BYTES:
-            message = f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
-            raise ValueError(message)
-        check_authorities(self.ca_file)
-        return self
+            yield f"secret: is not {SECRET_PREFIX} followed by at least {_LEAST_BYTES} bytes in base64"
+        yield from authority_faults(self.ca_file)
 
     @property
     def place(self) -> str:
@@ -103,16 +98,12 @@ class TableSettings(Settings):
     compact: bool = True
     keep_versions: DurationMs | None = None
 
-    @model_validator(mode="after")
-    def _kept_for_long_enough(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if self.keep_versions is not None and self.keep_versions < LEAST_KEPT_MS:
             given, least = format_duration(self.keep_versions), format_duration(LEAST_KEPT_MS)
-            message = f"keep_versions: {given} is less than {least}, which a large write can take; keep them longer"
-            raise ValueError(message)
+            yield f"keep_versions: {given} is less than {least}, which a large write can take; keep them longer"
         if not self.compact and self.keep_versions is not None:
-            message = "keep_versions: goes with `compact: true`; leave one of them out"
-            raise ValueError(message)
-        return self
+            yield "keep_versions: goes with `compact: true`; leave one of them out"
 
 
 class OutputSettings(TableSettings):
@@ -134,33 +125,18 @@ class OutputSettings(TableSettings):
     format: Literal["json", "avro", "protobuf"] = "json"
     webhook: WebhookSettings | None = None
 
-    @model_validator(mode="after")
-    def _tables_are_kept(self) -> "OutputSettings":
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         if self.kind == "kafka" and self.model_fields_set & set(TableSettings.model_fields):
-            message = "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _format_of_messages(self) -> "OutputSettings":
+            yield "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
         if self.format != "json" and self.kind != "kafka":
-            message = f"format: {self.format} is one of messages, and goes with `kind: kafka`; leave it out"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _path_or_topics(self) -> "OutputSettings":
+            yield f"format: {self.format} is one of messages, and goes with `kind: kafka`; leave it out"
         if self.kind == "delta" and (not self.path or self.topics):
-            message = "outputs in Delta need `path`, a folder, and no `topics`; for topics write `kind: kafka`"
-            raise ValueError(message)
+            yield "outputs in Delta need `path`, a folder, and no `topics`; for topics write `kind: kafka`"
         if self.kind == "kafka" and self.path:
-            message = "outputs in Kafka have `topics`, and no `path`; tables of them are written by `buckets audit`"
-            raise ValueError(message)
-        unknown = sorted(set(self.topics) - set(TOPICS))
-        if unknown:
-            message = f"topics.{unknown[0]}: no such output; there are {', '.join(TOPICS)}"
-            raise ValueError(message)
-        return self
+            yield "outputs in Kafka have `topics`, and no `path`; tables of them are written by `buckets audit`"
+        for unknown in sorted(set(self.topics) - set(TOPICS)):
+            yield f"topics.{unknown}: no such output; there are {', '.join(TOPICS)}"
 
     @property
     def folder(self) -> Path | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from buckets.config.engine import EngineSettings
 from buckets.config.environment import Settings
@@ -26,12 +26,9 @@ class VerdictSettings(Settings):
     table: str | None = Field(default=None, min_length=1)
     topic: TopicName | None = None
 
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "VerdictSettings":
+    def _faults(self) -> Iterator[str]:
         if self.table is not None and self.topic is not None:
-            message = "give one of `table` and `topic`"
-            raise ValueError(message)
-        return self
+            yield "give one of `table` and `topic`"
 
 
 BYTES_PER_UNIT = {
@@ -103,6 +100,13 @@ DEFAULT_PORT = 8484
 _SHORTEST_TOKEN = 16
 
 
+def _long_token(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and len(value.get_secret_value()) < _SHORTEST_TOKEN:
+        message = f"is shorter than {_SHORTEST_TOKEN} characters; make one with `openssl rand -hex 16`"
+        raise ValueError(message)
+    return value
+
+
 class ConsoleSettings(Settings):
     """How the console of a job is reached.
 
@@ -124,26 +128,16 @@ class ConsoleSettings(Settings):
     roles: dict[str, Role] = Field(default_factory=dict)
     role: Role | None = None
 
-    @field_validator("token")
-    @classmethod
-    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value()) < _SHORTEST_TOKEN:
-            message = f"is shorter than {_SHORTEST_TOKEN} characters; make one with `openssl rand -hex 16`"
-            raise ValueError(message)
-        return value
+    _token = field_validator("token")(_long_token)
 
-    @model_validator(mode="after")
-    def _somebody_is_known(self) -> "ConsoleSettings":
+    def _faults(self) -> Iterator[str]:
         if self.host not in LOOPBACK_NAMES and self.token is None:
-            message = (
+            yield (
                 f"host {self.host} can be reached from elsewhere, and nothing says who may come in; add a token, or "
                 "leave host out to listen on this machine only"
             )
-            raise ValueError(message)
         if self.roles and self.trusted_user_header is None:
-            message = "roles go by the names that a proxy passes on; add trusted_user_header, or write role for all"
-            raise ValueError(message)
-        return self
+            yield "roles go by the names that a proxy passes on; add trusted_user_header, or write role for all"
 
     def role_of(self, name: str) -> Role:
         """Return what a person may do."""
@@ -194,12 +188,9 @@ class TriggerSettings(Settings):
     available_now: bool = False
     interval: DurationMs | None = None
 
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "TriggerSettings":
+    def _faults(self) -> Iterator[str]:
         if self.available_now == (self.interval is not None):
-            message = "give either `available_now: true` or `interval: 5s`"
-            raise ValueError(message)
-        return self
+            yield "give either `available_now: true` or `interval: 5s`"
 
 
 class RuleSettings(Settings):
@@ -219,16 +210,11 @@ class RuleSettings(Settings):
     rejected_topic: TopicName | None = None
     export_topic: TopicName | None = None
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> "RuleSettings":
-        origins = [name for name in ("path", "table", "topic") if getattr(self, name)]
-        if len(origins) != 1:
-            message = "give one of `path`, `table` and `topic`"
-            raise ValueError(message)
+    def _faults(self) -> Iterator[str]:
+        if len([origin for origin in (self.path, self.table, self.topic) if origin]) != 1:
+            yield "give one of `path`, `table` and `topic`"
         if self.topic is None and (self.rejected_topic or self.export_topic):
-            message = "rejected_topic and export_topic go with `topic`"
-            raise ValueError(message)
-        return self
+            yield "rejected_topic and export_topic go with `topic`"
 
     @property
     def rejected(self) -> str:
@@ -267,6 +253,23 @@ class ArchiveSettings(Settings):
 
     path: str = Field(min_length=1)
     cluster_by: str | None = None
+
+
+def _names_apart(value: dict[str, ListSettings]) -> dict[str, ListSettings]:
+    names: dict[str, str] = {}
+    for name in value:
+        other = names.setdefault(name.lower(), name)
+        if other != name:
+            message = f"{other} and {name} differ in upper and lower case alone; rename one of them"
+            raise ValueError(message)
+    return value
+
+
+def _stall_ms(value: int) -> int:
+    if value < SHORTEST_STALL_MS:
+        message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_STALL_MS)}"
+        raise ValueError(message)
+    return value
 
 
 class JobSettings(Settings):
@@ -322,32 +325,21 @@ class JobSettings(Settings):
     state: StateSettings = StateSettings()
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
 
+    _lists = field_validator("lists")(_names_apart)
+    _stall = field_validator("stall_patience")(_stall_ms)
+
     @field_validator("rules", mode="before")
     @classmethod
     def _rules_may_be_a_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
 
-    @field_validator("lists")
-    @classmethod
-    def _names_apart(cls, value: dict[str, ListSettings]) -> dict[str, ListSettings]:
-        names: dict[str, str] = {}
-        for name in value:
-            other = names.setdefault(name.lower(), name)
-            if other != name:
-                message = f"{other} and {name} differ in upper and lower case alone; rename one of them"
-                raise ValueError(message)
-        return value
+    def _faults(self) -> Iterator[str]:
+        faults = list(self._faults_of_parts())
+        if faults:
+            yield "; ".join(faults)
 
-    @field_validator("stall_patience")
-    @classmethod
-    def _not_at_once(cls, value: int) -> int:
-        if value < SHORTEST_STALL_MS:
-            message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_STALL_MS)}"
-            raise ValueError(message)
-        return value
-
-    @model_validator(mode="after")
-    def _kafka_where_it_is_used(self) -> "JobSettings":
+    def _faults_of_parts(self) -> Iterator[str]:
+        """Yield what one part needs of another."""
         uses = {
             "source.kind": self.source.has_topics,
             "output.kind": not self.output.path,
@@ -355,29 +347,25 @@ class JobSettings(Settings):
             "verdicts.topic": self.verdicts.topic is not None,
             **{f"lists.{name}.topic": each.topic is not None for name, each in self.lists.items()},
         }
-        faults = []
         if self.kafka is None and any(uses.values()):
             user = next(name for name, used in uses.items() if used)
-            faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
+            yield f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`"
         for part, written_in in self.source.registered.items():
             if self.kafka is not None and self.kafka.registry is None:
                 setting, way_out = _OF_SCHEMAS[part]
-                faults.append(f"{setting}: {written_in} needs schemas: add {_REGISTRY} to `kafka`{way_out}")
+                yield f"{setting}: {written_in} needs schemas: add {_REGISTRY} to `kafka`{way_out}"
         if self.output.format != "json" and self.kafka is not None and self.kafka.registry is None:
-            faults.append(f"output.format: {self.output.format} needs a registry: add {_REGISTRY} to `kafka`")
+            yield f"output.format: {self.output.format} needs a registry: add {_REGISTRY} to `kafka`"
         if self.partitions is not None and self.partitions > self.engine.shards:
-            faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
+            yield f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}"
         if self.audit is not None and not self.source.has_topics:
-            faults.append("audit: keeps topics as tables, and needs a source of `kind: kafka`")
+            yield "audit: keeps topics as tables, and needs a source of `kind: kafka`"
         if self.verdicts.topic is not None and self.audit is None:
-            faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
+            yield "verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`"
         if self.metrics and self.audit and self.audit.metrics and self.metrics.place == self.audit.metrics.place:
-            faults.append(f"audit.metrics.port: {self.metrics.port} is that of the job; choose another one")
+            yield f"audit.metrics.port: {self.metrics.port} is that of the job; choose another one"
         if self.kafka is not None:
-            faults += self._topic_faults()
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
+            yield from self._topic_faults()
 
     def _topic_faults(self) -> Iterator[str]:
         """Return each topic that has two roles."""

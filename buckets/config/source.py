@@ -224,8 +224,8 @@ class SourceSettings(Settings):
         """Whether it is said where the events are."""
         return bool(getattr(self, self.needs))
 
-    def own_faults(self) -> Iterator[str]:
-        """Return what a kind finds wrong with fields that it has."""
+    def _own_faults(self) -> Iterator[str]:
+        """Yield what a kind finds wrong with fields that it has."""
         yield from ()
 
     @model_validator(mode="wrap")
@@ -235,18 +235,12 @@ class SourceSettings(Settings):
         kind = KINDS.get(name) if isinstance(name, str) else None
         return read(value) if kind in (None, cls) else kind.model_validate(value)
 
-    @model_validator(mode="after")
-    def _fits_the_kind(self) -> Self:
-        for fault in self._faults():
-            raise ValueError(fault)
-        return self
-
     def _faults(self) -> Iterator[str]:
         if not self._is_placed:
             yield f"a source of kind {self.kind} needs `{self.needs}`"
         for name in sorted(self.model_fields_set & self.lacks):
             yield f"{name}: a source of kind {self.kind} has no such field"
-        yield from self.own_faults()
+        yield from self._own_faults()
         if self.arrival is None and "out_of_order" in self.model_fields_set:
             yield "out_of_order: goes with `arrival`, the column that has the order; leave it out"
 
@@ -269,8 +263,7 @@ class FileSource(SourceSettings):
 class TextSource(FileSource):
     """Files of lines, which are read in their order."""
 
-    def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: no column of theirs gives an order."""
+    def _own_faults(self) -> Iterator[str]:
         if self.arrival is not None:
             yield f"arrival: {self.kind} files are taken in the order of their lines; leave it out"
 
@@ -296,8 +289,7 @@ class ParquetSource(FileSource):
 class DeltaSource(SourceSettings):
     """A Delta table."""
 
-    def own_faults(self) -> Iterator[str]:
-        """Return what is wrong: a table knows its files, and needs a column that gives the order."""
+    def _own_faults(self) -> Iterator[str]:
         if self.subfolders:
             yield "subfolders: a Delta table knows its files; leave it out"
         if self.arrival is None:
@@ -315,8 +307,7 @@ class KafkaSource(SourceSettings):
     def _is_placed(self) -> bool:
         return self.has_topics
 
-    def own_faults(self) -> Iterator[str]:
-        """Return what is wrong with how values are read, and with topics."""
+    def _own_faults(self) -> Iterator[str]:
         if self.topic is not None and self.topics:
             yield "topics: goes without `topic`; leave one of them out"
         if self.topic is not None and self.topic_pattern is not None:

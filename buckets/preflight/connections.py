@@ -14,7 +14,7 @@ from buckets.checkpoint.identity import CheckpointIdentity
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.checkpoint.writer_schemas import newest_pinned
-from buckets.config.job import Job, check_source
+from buckets.config.job import Answer, Job, check_source
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import ListSettings
 from buckets.config.source import DeltaSource, FileSource, PartOfMessage, TopicSelection
@@ -38,7 +38,6 @@ from buckets.kafka.faults import Broker
 from buckets.kafka.registry import NO_SUBJECT, Registry, check_compatible
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import fields_in, topics_now, wanted_topics
-from buckets.preflight.configuration import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
 from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
@@ -161,6 +160,16 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
     return [field.name for field in fields_of_rows(fields)]
 
 
+def _ask(thing: str, where: str, look: Callable[[], str]) -> Answer:
+    """Look at a thing."""
+    try:
+        return Answer(thing, where, look())
+    except BucketsError as error:
+        return Answer(thing, where, faults=(error.message,))
+    except OSError as error:
+        return Answer(thing, where, faults=(f"{where}: cannot be read ({error.strerror}); see who may",))
+
+
 _ROWS_LOOKED_AT = 1000  # Rows of a source of which times are looked at
 ANSWER_WITHIN_S = 5.0  # How long brokers may take to answer
 _FILES_LOOKED_AT = 5
@@ -170,12 +179,12 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
     """Look at all that a valid configuration names."""
     for thing, where, look in _looks(path, job):
         on_thing(thing)
-        yield ask(thing, where, look)
+        yield _ask(thing, where, look)
     if job.settings.kafka is not None:
         yield from _kafka(job, on_thing)
         if job.settings.kafka.registry is not None:
             on_thing("registry")
-            yield ask(
+            yield _ask(
                 "registry", job.settings.kafka.registry.url, partial(check_registry, job, job.settings.kafka.registry)
             )
 
@@ -377,16 +386,16 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
         return "answers"
 
     on_thing("kafka")
-    answer = ask("kafka", kafka.bootstrap_servers, reach)
+    answer = _ask("kafka", kafka.bootstrap_servers, reach)
     yield answer
     if answer.is_ok:
         changes = [job.settings.rules.topic, *(settings.topic for settings in job.settings.lists.values())]
         for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
             look = partial(_topic, topic, there, topic in changes, _guards(job, kafka, topic))
-            yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
+            yield _ask(f"topic {topic}", kafka.bootstrap_servers, look)
         pattern = job.settings.source.topic_pattern
         if pattern is not None:
-            yield ask(f"topics like {pattern}", kafka.bootstrap_servers, partial(_topics_found, job, kafka))
+            yield _ask(f"topics like {pattern}", kafka.bootstrap_servers, partial(_topics_found, job, kafka))
 
 
 def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from buckets.config.environment import secrets_of
+from buckets.config.job import check_configuration
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
-from buckets.preflight.configuration import check_configuration
 from buckets.yaml_file import load_model
 
 CONF = {

@@ -18,10 +18,10 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.config.engine import EngineSettings
-from buckets.config.lists import ListSettings, check_lists
+from buckets.config.lists import ListSettings, list_faults
 from buckets.engine.stages.in_memory import InMemoryJob, OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, refuse
 from buckets.expressions.certainty import possible_truths
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import normalise, to_sql
@@ -259,7 +259,7 @@ def test_a_rule_names_the_lists_that_it_looks_into(as_worded):
     named = features_rule("payments > 1 AND lookup(shops, kind, 'a') = 'b'", where="payer NOT IN LIST payroll")
     assert named.lists == {"shops", "payroll"}
     with pytest.raises(BucketsError, check=as_worded):
-        check_lists("conf", [named], {"payroll"})
+        refuse(list_faults("conf", [named], {"payroll"}))
 
 
 # Events

@@ -18,9 +18,9 @@ from buckets.archive.archiving import archived, arrivals_of
 from buckets.archive.delta_source import open_events
 from buckets.archive.recorded_batches import renamed_schema
 from buckets.checkpoint.identity import fixed_settings
-from buckets.config.job import load_job, schema_checks
+from buckets.config.job import load_job, schema_faults
 from buckets.config.settings import JobSettings
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, refuse
 from buckets.events.arrivals import parse
 from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
@@ -350,8 +350,7 @@ def checks_of(source: dict[str, Any], schema: EventSchema) -> None:
             "kafka": {"bootstrap_servers": "b:1"},
         }
     )
-    for check in schema_checks(Path("conf.yaml"), settings, schema):
-        check()
+    refuse(schema_faults(Path("conf.yaml"), settings, schema))
 
 
 def test_a_job_over_a_topic_or_a_delta_table_refuses_ids_of_rows(as_worded):

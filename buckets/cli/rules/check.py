@@ -13,15 +13,15 @@ from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import SchemaOption, event_schema, given_lists
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
-from buckets.config.lists import check_lists
-from buckets.errors import BucketsError
+from buckets.config.job import RULES, check_configuration
+from buckets.config.lists import list_faults
+from buckets.errors import BucketsError, refuse
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
 from buckets.lint.lint import Report, codes, look, page
 from buckets.lint.subject import EventSummary, Finding, Subject
 from buckets.lists.index import Lists
-from buckets.preflight.configuration import faults_beside_rules
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rules.group import canonical_group_id
@@ -78,7 +78,8 @@ def check(
         message = "Missing argument 'file'."
         raise typer.TyperException(message)
     if conf is not None:
-        faults = faults_beside_rules(conf)
+        _, answers = check_configuration(conf)
+        faults = [fault for answer in answers if answer.thing != RULES for fault in answer.faults]
         for fault in faults:
             echo(f"error: {fault}", err=True)
         if faults:
@@ -89,7 +90,7 @@ def check(
     live = tuple(rule for rule in rules if rule.state != "DELETE")
     known = given_lists(lists)
     if lists:
-        check_lists("--list", live, known)
+        refuse(list_faults("--list", live, known))
     summary = None if events is None else _summary(events, live, of_events, engine, known)
     if not as_json:
         echo(_validity(file, rules, of_events))

@@ -26,10 +26,10 @@ from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
 from buckets.archive.archiving import History, archived_and_rounded
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import Terms
-from buckets.config.engine import EngineSettings, check_raw_windows, raw_window_fault
+from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
 from buckets.delta.whole_table import is_between, moments_ms, open_table
 from buckets.duration import DAY_MS, format_duration
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
@@ -199,7 +199,7 @@ class Backtest:
             BucketsError: it cannot be.
         """
         check_rules(self.rules, self.schema)
-        check_raw_windows("backtest", self.rules, self.engine, self.schema)
+        refuse(raw_window_faults("backtest", self.rules, self.engine, self.schema))
         for variant in self.swept.rules:
             fault = check_against_schema(variant, self.schema)
             reason = fault[1] if fault is not None else raw_window_fault(variant, self.engine, self.schema)
