@@ -27,8 +27,7 @@ from report import Report
 from steady import Steady, write_steady
 
 from buckets.config.job import load_job
-from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import LocalBroker, free_port
 from buckets.kafka.topics import create_topics
 from buckets.spark.session import start_session
 

@@ -31,8 +31,8 @@ from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.kafka.local_broker import TopicReader
-from buckets.kafka.server_properties import HOST, free_port
+from buckets.kafka.follower import TopicReader
+from buckets.kafka.local_broker import HOST, free_port
 
 WARM_UP_S = 60.0
 OPTIONS = {

@@ -24,9 +24,8 @@ from measure import HERE, ROOT
 
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings
-from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.local_broker import LocalBroker, free_port
 from buckets.kafka.sender import paced_produce
-from buckets.kafka.server_properties import free_port
 from buckets.kafka.topics import create_topics
 
 KEYS = 10_000

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from report import Report
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.kafka.local_broker import TopicReader
+from buckets.kafka.follower import TopicReader
 from buckets.kafka.sender import Sender
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule

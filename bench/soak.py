@@ -40,9 +40,8 @@ from rich.table import Table
 from soak_samples import Change, Sample, changes, take_sample
 
 from buckets.config.job import load_job
-from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.local_broker import LocalBroker, free_port
 from buckets.kafka.sender import paced_produce
-from buckets.kafka.server_properties import free_port
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import read_live
 

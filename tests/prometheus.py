@@ -18,7 +18,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 
 GIVE_UP_S = 120.0
 POLL_S = 0.2

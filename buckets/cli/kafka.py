@@ -18,8 +18,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import DeadLetter
 from buckets.events.schema import OF_HEADERS
 from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.sender import FASTEST, paced_produce
-from buckets.kafka.server_properties import event_messages
+from buckets.kafka.sender import FASTEST, event_messages, paced_produce
 from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
 from buckets.stores.location import in_file_system
 

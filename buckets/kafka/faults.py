@@ -176,39 +176,38 @@ def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicParti
         BucketsError: the topic does not exist, or may not be read.
         Outage: no broker answers.
     """
-    given_up_s = time.monotonic() + ANSWER_WITHIN_S
 
-    def ask() -> tuple[int, int]:
-        wait_s = max(given_up_s - time.monotonic(), ATTEMPT_S)
-        first, end = consumer.get_watermark_offsets(partition, timeout=wait_s)
+    def ask(left_s: float) -> tuple[int, int]:
+        first, end = consumer.get_watermark_offsets(partition, timeout=max(left_s, ATTEMPT_S))
         return first, end
 
-    return _answered(
-        ask, given_up_s, lambda fault: fault, lambda fault: explain(fault, kafka, f"reading topic {partition.topic}")
-    )
+    return _answered(ask, ANSWER_WITHIN_S, kafka, f"reading topic {partition.topic}")
 
 
 def _answered(
-    ask: Callable[[], _T],
-    given_up_s: float,
-    cause_of: Callable[[KafkaError], KafkaError],
-    explained: Callable[[KafkaError], BucketsError],
+    ask: Callable[[float], _T],
+    within_s: float,
+    kafka: KafkaSettings,
+    doing: str,
+    cause_of: Callable[[KafkaError], KafkaError] = lambda fault: fault,
 ) -> _T:
-    """Ask until there is an answer.
+    """Ask until there is an answer, which may take a while after the brokers have started.
 
     Args:
-        ask: raises a KafkaException where there is none.
-        given_up_s: until when, by the steady clock.
+        ask: is given the seconds that are left; raises a KafkaException where there is no answer.
+        within_s: for how long it is asked.
+        kafka: how Kafka is reached.
+        doing: what is tried, as `explain` takes it.
         cause_of: the fault that lies under the one that was met.
-        explained: a fault as it is raised.
     """
+    given_up_s = time.monotonic() + within_s
     while True:
         try:
-            return ask()
+            return ask(given_up_s - time.monotonic())
         except KafkaException as error:
             fault = cause_of(error.args[0])
             if time.monotonic() > given_up_s or not may_pass(fault):
-                raise explained(fault) from None
+                raise explain(fault, kafka, doing) from None
             time.sleep(AGAIN_AFTER_S)
 
 
@@ -234,7 +233,7 @@ class Broker:
             Outage: no broker answers.
         """
 
-        def ask() -> dict[str, int]:
+        def ask(_: float) -> dict[str, int]:
             topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
             return {name: len(topic.partitions) for name, topic in topics.items()}
 
@@ -252,23 +251,34 @@ class Broker:
             Outage: no broker answers.
         """
 
-        def ask() -> dict[str, str]:
+        def ask(_: float) -> dict[str, str]:
             described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ATTEMPT_S)
             ids = {topic: str(future.result().topic_id) for topic, future in described.items()}
             return {topic: "" if topic_id == _NO_ID else topic_id for topic, topic_id in ids.items()}
 
         return self._answer(ask, f"asking for topic {', '.join(topics)}", within_s)
 
-    def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
-        """Ask until there is an answer, which may take a while after the brokers have started."""
+    def _answer(self, ask: Callable[[float], _T], doing: str, within_s: float) -> _T:
+        """Ask until there is an answer; what the client has reported since says more than the fault that is met."""
         self._fault = None
-        given_up_s = time.monotonic() + within_s
-        return _answered(ask, given_up_s, self._noted, lambda fault: explain(fault, self._kafka, doing))
 
-    def _noted(self, met: KafkaError) -> KafkaError:
-        """Return the fault that the client has reported since it was asked, or else the one that was met."""
-        self._admin.poll(0)
-        return self._fault or met
+        def cause_of(met: KafkaError) -> KafkaError:
+            self._admin.poll(0)
+            return self._fault or met
+
+        return _answered(ask, within_s, self._kafka, doing, cause_of)
+
+    def offsets(self, topic: str, partitions: int) -> list[tuple[int, int]]:
+        """Return of each partition of a topic the first offset and the one after its last message.
+
+        Raises as `read_offsets`.
+        """
+        consumer = opened(Consumer, self._kafka, {**consumer_settings(self._kafka), "group.id": "buckets-offsets"})
+        try:
+            pairs = [TopicPartition(topic, number) for number in range(partitions)]
+            return [read_offsets(self._kafka, consumer, pair) for pair in pairs]
+        finally:
+            consumer.close()
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """Check that topics exist.

@@ -1,4 +1,4 @@
-"""Follows a topic of one partition in a thread, whatever happens to the topic, the brokers or the thread.
+"""Reads topics: `Follower` one of one partition in a thread, whatever happens to it, `TopicReader` several at once.
 
 A fault ends a consumer, and is kept for whoever asks. Every second a new consumer is tried, which goes on after the
 last message that was taken. The fault is over when the new consumer has reached the end of the topic.
@@ -10,11 +10,20 @@ still the same. A topic that was recreated is read from its beginning.
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from buckets.checkpoint.topic_generations import TopicPosition, is_another
 from buckets.config.kafka import KafkaSettings
@@ -72,18 +81,13 @@ class Fault:
     since_s: float  # since when, by the steady clock
     text: str  # reason, topic and time of day, in one line
 
-    @property
-    def lasts_s(self) -> float:
-        """How long it has lasted."""
-        return time.monotonic() - self.since_s
-
     def check(self, patience_ms: int, what: str) -> None:
         """See that it has not lasted too long.
 
         Raises:
             BucketsError: it has.
         """
-        if self.lasts_s > patience_ms / 1000:
+        if time.monotonic() - self.since_s > patience_ms / 1000:
             patience = format_duration(patience_ms)
             message = (
                 f"{self.text}; it lasts longer than kafka.outage_patience, {patience}, and {what} may have changed"
@@ -179,12 +183,13 @@ class Follower:
         try:
             partition = TopicPartition(self._topic, 0)
             first, self._end = read_offsets(self._kafka, consumer, partition)
-            offset = self._offset_in(topic_id)
-            if offset is None:
-                offset, self._history_ends = first, self._end
-            elif offset < first:
-                self._on_lost(offset, first)
-                offset = first
+            position, offset = self.position, first
+            if position is None or position.offset > self._end or is_another(position.topic_id, topic_id):
+                self._history_ends = self._end
+            elif position.offset < first:
+                self._on_lost(position.offset, first)
+            else:
+                offset = position.offset
             self.position = TopicPosition(offset, topic_id)
             consumer.assign([TopicPartition(self._topic, 0, offset)])
         except KafkaException as error:
@@ -194,13 +199,6 @@ class Follower:
             consumer.close()
             raise
         return consumer
-
-    def _offset_in(self, topic_id: str) -> int | None:
-        """Return where to go on in the topic; None for at its beginning."""
-        position = self.position
-        if position is None or position.offset > self._end or is_another(position.topic_id, topic_id):
-            return None
-        return position.offset
 
     def _read(self, consumer: Consumer) -> None:
         """Read until told to stop."""
@@ -216,33 +214,26 @@ class Follower:
 
     def _on_message(self, message: Message) -> None:
         error, offset = message.error(), message.offset() or 0
+        assert self.position is not None
         if error is None:
-            self._take_message(message, offset)
+            kind, time_ms = message.timestamp()
+            time = None if kind == TIMESTAMP_NOT_AVAILABLE else time_ms
+            after = TopicPosition(offset + 1, self.position.topic_id)
+            is_history = offset < self._history_ends
+            self._take(TopicMessage(offset, message.key(), message.value(), time, is_history, after))
+            self.position = after
         elif error.code() == _END:
-            assert self.position is not None
             self.position = self.position._replace(offset=max(offset, self.position.offset))
         elif may_pass(error):
             return
         else:
             raise explain(error, self._kafka, f"reading topic {self._topic}")
         if error is not None or offset + 1 >= self._end:
-            self._on_end()
-
-    def _take_message(self, message: Message, offset: int) -> None:
-        assert self.position is not None
-        kind, time_ms = message.timestamp()
-        time = None if kind == TIMESTAMP_NOT_AVAILABLE else time_ms
-        after = TopicPosition(offset + 1, self.position.topic_id)
-        is_history = offset < self._history_ends
-        self._take(TopicMessage(offset, message.key(), message.value(), time, is_history, after))
-        self.position = after
-
-    def _on_end(self) -> None:
-        """Note that everything in the topic is taken, and that it is followed from here on."""
-        self._caught_up.set()
-        if self.fault is not None:
-            self.fault = None
-            self._on_remark(f"topic {self._topic} is followed again")
+            # Everything in the topic is taken, and it is followed from here on.
+            self._caught_up.set()
+            if self.fault is not None:
+                self.fault = None
+                self._on_remark(f"topic {self._topic} is followed again")
 
     def _look(self) -> None:
         assert self.position is not None
@@ -259,3 +250,99 @@ class Follower:
         text = f"topic {self._topic} is not followed: {reason}"
         self.fault = Fault(reason, since_s, text)
         self._on_remark(text)
+
+
+_MOST_AT_ONCE = 10_000
+_READER: dict[str, str | int | bool] = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    # The broker answers as soon as there is a message, and a reader that was idle does not wait to ask again.
+    "fetch.min.bytes": 1,
+    "fetch.error.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+_PASSING = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+)
+"""What librdkafka waits out itself."""
+
+
+class TopicReader:
+    """Reads all partitions of some topics; also a context manager."""
+
+    def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
+        """Begin to read.
+
+        Args:
+            kafka: how Kafka is reached.
+            topics: the topics, which must exist.
+            from_end: only what is written from now on; otherwise from the beginning.
+
+        Raises:
+            BucketsError: a topic does not exist, or may not be read.
+            Outage: no broker answers.
+        """
+        self._kafka = kafka
+        self._topics = ", ".join(topics)
+        settings = {**consumer_settings(kafka), **_READER, "group.id": f"buckets-reader-{uuid.uuid4()}"}
+        self._consumer = opened(Consumer, kafka, settings)
+        try:
+            self._consumer.assign(self._starts(topics, from_end))
+        except KafkaException as error:
+            self._consumer.close()
+            raise explain(error.args[0], kafka, f"reading {self._topics}") from None
+        except BucketsError:
+            self._consumer.close()
+            raise
+
+    def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
+        there = Broker(self._kafka).check_topics(topics)
+        starts = []
+        for topic in topics:
+            for partition in range(there[topic]):
+                start = TopicPartition(topic, partition, OFFSET_BEGINNING)
+                if from_end:
+                    # The end as it is now: what is written before the first poll is read too.
+                    _, start.offset = read_offsets(self._kafka, self._consumer, start)
+                starts.append(start)
+        return starts
+
+    def __enter__(self) -> Self:
+        """Return the reader."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop reading."""
+        self.close()
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`.
+
+        Raises:
+            BucketsError: it may not be read any more. A broker that is away is waited for.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            first = self._consumer.poll(max(until_s - time.monotonic(), 0))
+            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
+            good = [message for message in messages if self._is_good(message)]
+            if good or time.monotonic() >= until_s:
+                return good
+
+    def _is_good(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() in _PASSING or error.retriable():
+            return False
+        raise explain(error, self._kafka, f"reading {self._topics}")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()

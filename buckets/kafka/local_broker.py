@@ -5,41 +5,31 @@ It is both broker and controller (KRaft). Everything it has is in one folder: th
 """
 
 import base64
+import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from pydantic import SecretStr
 
 from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError
 from buckets.java.jars import broker_jar_paths
 from buckets.java.java import find_java, run_java
-from buckets.kafka.faults import Broker, client_settings, consumer_settings, explain, opened, read_offsets
-from buckets.kafka.server_properties import (
-    HOST,
-    BrokerProcess,
-    Keystore,
-    check_port,
-    client_address,
-    client_protocol,
-    controller_port,
-    free_port,
-    read_properties,
-    server_properties,
-    why_taken,
-    write_properties,
-)
+from buckets.kafka.faults import client_settings, opened
 
+HOST = "127.0.0.1"  # Where a local broker listens: on this machine only
+STOP_WITHIN_S = 30.0
+KILL_WITHIN_S = 10.0
+POLL_S = 0.05
 START_WITHIN_S = 120.0
 FORMAT_WITHIN_S = 120.0
 # Runs a command in the background, with its output in $1, its pid in $2.
@@ -54,6 +44,54 @@ _JAVA_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "CLIENTS",
+    # Relative to the folder, where it runs: this is a list with commas, and a folder's name may contain some.
+    "log.dirs": "data",
+    # Topics are created on purpose, with the partitions that they need.
+    "auto.create.topics.enable": "false",
+    # One node: internal topics have one replica, and need not many partitions.
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    # A consumer begins at once, and a broker that was killed comes back sooner.
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Nothing is removed because it is old: event times are often in the past.
+    "log.retention.ms": "-1",
+    # The default takes half of the heap.
+    "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
+}
+
+
+def _why_taken(port: int) -> str | None:
+    """Return why nobody can listen at a port now; None if somebody can."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+            listener.listen()
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def free_port() -> int:
+    """Return a port where nobody listens now."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+    return port
 
 
 @dataclass(frozen=True)
@@ -76,41 +114,31 @@ class LocalBroker:
         self,
         folder: Path,
         port: int = 9092,
-        users: Mapping[str, str] | None = None,
-        keystore: Keystore | None = None,
+        security: SecuritySettings | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Choose the folder; nothing is started or written yet.
 
         Args:
             folder: where it keeps everything.
             port: where clients reach it, from this machine only.
-            users: passwords by user; with them, clients need a login (PLAIN).
-            keystore: its certificate; with it, clients need TLS.
+            security: how clients have to reach it; without a login and TLS if it is left out.
+            properties: further ones of Kafka, as `security` needs them.
         """
         self.folder = folder.absolute()
         self.port = port
-        self._users = dict(users or {})
-        self._keystore = keystore
+        self._more = dict(properties or {})
         self._properties = self.folder / "server.properties"
-        self._process = BrokerProcess(self.folder)
+        self._pid_file = self.folder / "broker.pid"
+        self._mark = f"-Dbuckets.broker={self.folder}"
+        """The option on its command line that no other process has; `-cp` comes after it."""
         self.log = self.folder / "broker.log"
-
-    @property
-    def kafka(self) -> KafkaSettings:
-        """How clients reach it, as the first user if there are users."""
-        security: dict[str, str | SecretStr] = {"protocol": client_protocol(self._users, self._keystore)}
-        for username, password in self._users.items():
-            security |= {"mechanism": "PLAIN", "username": username, "password": SecretStr(password)}
-            break
-        if self._keystore is not None:
-            security["ca_file"] = str(self._keystore.ca_file)
-        return KafkaSettings(
-            bootstrap_servers=f"{HOST}:{self.port}", security=SecuritySettings.model_validate(security)
-        )
+        self.kafka = KafkaSettings(bootstrap_servers=f"{HOST}:{port}", security=security or SecuritySettings())
 
     def status(self) -> BrokerStatus:
         """Return whether it runs, and where."""
-        return BrokerStatus(self._process.pid(), self._written_address())
+        address = self._read_properties().get("listeners", "").split(",")[0].partition("://")[2]
+        return BrokerStatus(self._pid(), address or None)
 
     def start(self, say: Callable[[str], None] | None = None) -> bool:
         """Start it, and wait until it answers.
@@ -122,13 +150,26 @@ class LocalBroker:
             BucketsError: it runs at another port, the port is taken, the folder is not a broker's, there is no Java or
                 no jars, or Kafka does not start.
         """
-        pid = self._process.pid()
-        if pid is not None:
-            self._check_address(pid)
+        status = self.status()
+        if status.pid is not None:
+            if status.address != f"{HOST}:{self.port}":
+                message = (
+                    f"broker in {self.folder}: already runs at {status.address} (process {status.pid}), not at port "
+                    f"{self.port}; stop it first, or name its port"
+                )
+                raise BucketsError(message)
             return False
-        check_port(self.port)
+        reason = _why_taken(self.port)
+        if reason is not None:
+            message = (
+                f"port {self.port} of {HOST} cannot be used ({reason}); stop who has it, or choose another with --port"
+            )
+            raise BucketsError(message)
         self._check_folder()
-        java = self._java(broker_jar_paths(say) if say else broker_jar_paths())
+        jars = broker_jar_paths(say) if say else broker_jar_paths()
+        # What native libraries unpack stays in the folder, even if the broker is killed.
+        options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._mark]
+        java = [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
         self._write_properties()
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java)
@@ -136,7 +177,7 @@ class LocalBroker:
         command = [*java, "kafka.Kafka", self._properties.name]
         try:
             subprocess.run(
-                ["sh", "-c", _IN_BACKGROUND, "sh", self.log.name, self._process.pid_file.name, *command],
+                ["sh", "-c", _IN_BACKGROUND, "sh", self.log.name, self._pid_file.name, *command],
                 cwd=self.folder,
                 start_new_session=True,
                 check=True,
@@ -148,38 +189,50 @@ class LocalBroker:
         return True
 
     def stop(self) -> bool:
-        """Stop it in good order; kill it if that takes too long.
-
-        Returns:
-            Whether it ran.
-        """
-        return self._process.stop()
+        """Stop it in good order; kill it if that takes too long. Returns whether it ran."""
+        return self._end(signal.SIGTERM, STOP_WITHIN_S) or self.kill()
 
     def kill(self) -> bool:
-        """Kill it, as a crash would.
-
-        Returns:
-            Whether it ran.
+        """Kill it, as a crash would. Returns whether it ran.
 
         Raises:
             BucketsError: its process does not end.
         """
-        return self._process.kill()
-
-    def _java(self, jars: Sequence[Path]) -> list[str]:
-        """Return the command up to the class to run."""
-        # What native libraries unpack stays in the folder, even if the broker is killed.
-        options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._process.mark]
-        return [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
-
-    def _check_address(self, pid: int) -> None:
-        address = self._written_address()
-        if address != f"{HOST}:{self.port}":
-            message = (
-                f"broker in {self.folder}: already runs at {address} (process {pid}), not at port {self.port}; "
-                "stop it first, or name its port"
-            )
+        if self._pid() is None:
+            self._pid_file.unlink(missing_ok=True)
+            return False
+        if not self._end(signal.SIGKILL, KILL_WITHIN_S):
+            message = f"broker in {self.folder}: process {self._pid()} does not end; end it by hand"
             raise BucketsError(message)
+        return True
+
+    def _pid(self) -> int | None:
+        """Return the pid in the pid file, if the process that has it is this broker."""
+        try:
+            pid = int(self._pid_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return pid if f"{self._mark} -cp " in _command_line(pid) else None
+
+    def _end(self, with_signal: signal.Signals, within_s: float) -> bool:
+        """Send it a signal, and wait until it has ended; whether it ran and has ended."""
+        pid = self._pid()
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, with_signal)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            message = f"broker in {self.folder}: process {pid} is another user's; stop it as that user"
+            raise BucketsError(message) from None
+        deadline_s = time.monotonic() + within_s
+        while not _has_ended(pid):
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(POLL_S)
+        self._pid_file.unlink(missing_ok=True)
+        return True
 
     def _check_folder(self) -> None:
         try:
@@ -193,28 +246,31 @@ class LocalBroker:
             raise BucketsError(message)
 
     def _write_properties(self) -> None:
+        """Write them; the controller keeps the port that it had before, if that is free."""
+        before = self._read_properties().get("controller.quorum.voters", "").rpartition(":")[2]
+        controller = int(before) if before.isdecimal() else self.port
+        while controller == self.port or _why_taken(controller) is not None:
+            controller = free_port()
+        properties = {
+            **_PROPERTIES,
+            "listeners": f"CLIENTS://{HOST}:{self.port},CONTROLLER://{HOST}:{controller}",
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            "listener.security.protocol.map": f"CLIENTS:{self.kafka.security.protocol},CONTROLLER:PLAINTEXT",
+            **self._more,
+        }
         (self.folder / "tmp").mkdir(exist_ok=True)
-        properties = server_properties(self.port, self._controller_port(), self._users, self._keystore)
         self._properties.touch(mode=0o600)  # it may hold passwords
-        self._properties.write_text(write_properties(properties), encoding="utf-8")
+        # JSON escapes text as such a file does.
+        lines = (f"{name}={json.dumps(value)[1:-1]}\n" for name, value in properties.items())
+        self._properties.write_text("".join(lines), encoding="utf-8")
 
     def _read_properties(self) -> dict[str, str]:
+        """Return what was written last, without undoing escapes; nothing where no broker was started."""
         try:
-            return read_properties(self._properties.read_text(encoding="utf-8"))
+            lines = self._properties.read_text(encoding="utf-8").splitlines()
         except OSError:
             return {}
-
-    def _written_address(self) -> str | None:
-        return client_address(self._read_properties())
-
-    def _controller_port(self) -> int:
-        """Return the port it had before, if that is free; else any free one."""
-        before = controller_port(self._read_properties())
-        if before is not None and before != self.port and why_taken(before) is None:
-            return before
-        while (port := free_port()) == self.port:
-            pass
-        return port
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
     def _format(self, java: Sequence[str]) -> None:
         """Prepare the folder for data; one that was left half way can be prepared again."""
@@ -238,7 +294,7 @@ class LocalBroker:
             except KafkaException:
                 pass
             admin.poll(0)
-            if self._process.pid() is None:
+            if self._pid() is None:
                 message = f"broker in {self.folder}: Kafka ended while it started: {self._reason(log_start)}"
                 raise BucketsError(message)
             if time.monotonic() > deadline_s:
@@ -267,97 +323,30 @@ def _cluster_id() -> str:
             return written
 
 
-AT_ONCE = 10_000
-_CONSUMER: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
-    # The broker answers as soon as there is a message, and a reader that was idle does not wait to ask again.
-    "fetch.min.bytes": 1,
-    "fetch.error.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
-_PASSING = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-)
-"""What librdkafka waits out itself."""
+def _command_line(pid: int) -> str:
+    """Return the command line of a process, its arguments separated by spaces; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+    except OSError:
+        pass
+    if Path("/proc/self").exists():
+        return ""
+    asked = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout
 
 
-class TopicReader:
-    """Reads all partitions of some topics; also a context manager."""
-
-    def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
-        """Begin to read.
-
-        Args:
-            kafka: how Kafka is reached.
-            topics: the topics, which must exist.
-            from_end: only what is written from now on; otherwise from the beginning.
-
-        Raises:
-            BucketsError: a topic does not exist, or may not be read.
-            Outage: no broker answers.
-        """
-        self._kafka = kafka
-        self._topics = ", ".join(topics)
-        settings = {**consumer_settings(kafka), **_CONSUMER, "group.id": f"buckets-reader-{uuid.uuid4()}"}
-        self._consumer = opened(Consumer, kafka, settings)
-        try:
-            self._consumer.assign(self._starts(topics, from_end))
-        except KafkaException as error:
-            self._consumer.close()
-            raise explain(error.args[0], kafka, f"reading {self._topics}") from None
-        except BucketsError:
-            self._consumer.close()
-            raise
-
-    def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
-        there = Broker(self._kafka).check_topics(topics)
-        starts = []
-        for topic in topics:
-            for partition in range(there[topic]):
-                start = TopicPartition(topic, partition, OFFSET_BEGINNING)
-                if from_end:
-                    # The end as it is now: what is written before the first poll is read too.
-                    _, start.offset = read_offsets(self._kafka, self._consumer, start)
-                starts.append(start)
-        return starts
-
-    def __enter__(self) -> Self:
-        """Return the reader."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop reading."""
-        self.close()
-
-    def poll(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`.
-
-        Raises:
-            BucketsError: it may not be read any more. A broker that is away is waited for.
-        """
-        until_s = time.monotonic() + timeout_s
-        while True:
-            first = self._consumer.poll(max(until_s - time.monotonic(), 0))
-            messages = [] if first is None else [first, *self._consumer.consume(AT_ONCE, 0)]
-            good = [message for message in messages if self._is_good(message)]
-            if good or time.monotonic() >= until_s:
-                return good
-
-    def _is_good(self, message: Message) -> bool:
-        error = message.error()
-        if error is None:
-            return True
-        if error.code() in _PASSING or error.retriable():
-            return False
-        raise explain(error, self._kafka, f"reading {self._topics}")
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._consumer.close()
+def _has_ended(pid: int) -> bool:
+    """Return whether nothing of a process holds files or ports any more; a dead one may wait for its parent."""
+    process = Path(f"/proc/{pid}")
+    try:
+        state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state in "ZX" and len(list((process / "task").iterdir())) == 1
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

@@ -27,33 +27,14 @@ PAUSES_S = (0.1, 0.3, 1.0)
 NO_SUBJECT = "buckets-is-there"  # A subject that is asked for only to see whether a registry answers
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _LARGEST_BYTES = 32 * 2**20
-_CONFLICT, _INVALID = 409, 422
 _LOGIN = (401, 403)
-_MISSING = 404
-_BUSY = 429
-_FAILED = 500
-_NO_SCHEMA = 40403
-_NO_SUBJECT = 40401
-_NO_VERSION = 40402
+_DONE, _MISSING, _CONFLICT, _INVALID, _BUSY, _FAILED = 200, 404, 409, 422, 429, 500
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403  # What registries say with 404
 _MOST_REFERENCES = 500
 
 
 class RegistryAway(BucketsError):
     """A registry does not answer, which may be temporary."""
-
-
-class _NotThere(Exception):
-    """The registry has no such thing; holds its code of the error."""
-
-    def __init__(self, code: Any) -> None:
-        self.code = code
-
-
-class _Refused(Exception):
-    """The registry does not take a schema; holds its code of HTTP and the reason."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        self.code, self.reason = code, reason
 
 
 @dataclass(frozen=True)
@@ -80,23 +61,15 @@ class Registry:
             BucketsError: it answers something else, or refuses the login.
         """
         path = f"/schemas/ids/{number}"
-        try:
-            answer = self._get(path)
-        except _NotThere as error:
-            if error.code == _NO_SCHEMA:
-                return None
-            raise self._nonsense(path, "404 without the code of an unknown schema") from None
-        return self._schema_of(answer, path)
+        answer = self._found(path, (_NO_SCHEMA,), "schema")
+        return None if answer is None else self._schema_of(answer, path)
 
     def newest(self, subject: str) -> RegisteredSubject | None:
         """Return the newest version of a subject; None if there is none. Raises as `schema`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
-        try:
-            answer = self._get(path)
-        except _NotThere as error:
-            if error.code in (_NO_SUBJECT, _NO_VERSION):
-                return None
-            raise self._nonsense(path, "404 without the code of an unknown subject") from None
+        answer = self._found(path, (_NO_SUBJECT, _NO_VERSION), "subject")
+        if answer is None:
+            return None
         schema = self._schema_of(answer, path)
         version, number = answer.get("version"), answer.get("id")
         if not isinstance(version, int) or not isinstance(number, int):
@@ -111,12 +84,9 @@ class Registry:
             BucketsError: the schema does not go with those of the subject, or the registry refuses it or the login.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        try:
-            answer = self._get(path, _request(kind, text))
-        except _NotThere:
-            raise self._nonsense(path, "404") from None
-        except _Refused as error:
-            raise BucketsError(_refused_schema(self.settings.url, subject, error)) from None
+        code, answer = self._send(path, subject, kind, text)
+        if code == _MISSING:
+            raise self._nonsense(path, "404")
         number = answer.get("id")
         if not isinstance(number, int):
             raise self._nonsense(path, "no id")
@@ -125,16 +95,37 @@ class Registry:
     def check_compatible(self, subject: str, kind: str, text: str) -> None:
         """See that a schema goes with the newest one of a subject, if it has one. Raises as `register`."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        try:
-            answer = self._get(path, _request(kind, text))
-        except _NotThere:
-            return
-        except _Refused as error:
-            raise BucketsError(_refused_schema(self.settings.url, subject, error)) from None
-        if answer.get("is_compatible") is False:
+        code, answer = self._send(path, subject, kind, text)
+        if code != _MISSING and answer.get("is_compatible") is False:
             reasons = answer.get("messages")
             said = first_line(ValueError(str(reasons[0]))) if isinstance(reasons, list) and reasons else "no reason"
-            raise BucketsError(_refused_schema(self.settings.url, subject, _Refused(_CONFLICT, said)))
+            raise self._refused_schema(subject, _CONFLICT, said)
+
+    def _found(self, path: str, codes: tuple[int, ...], what: str) -> dict[str, Any] | None:
+        """Return what a registry has at a path; None where it answers with one of its codes for an unknown thing."""
+        code, answer = self._get(path)
+        if code != _MISSING:
+            return answer
+        if answer.get("error_code") in codes:
+            return None
+        raise self._nonsense(path, f"404 without the code of an unknown {what}")
+
+    def _send(self, path: str, subject: str, kind: str, text: str) -> tuple[int, dict[str, Any]]:
+        """Send a schema; that of Avro is not named, since old registries know no other."""
+        named = {} if kind == AVRO else {"schemaType": kind}
+        code, answer = self._get(path, json.dumps({"schema": text} | named).encode())
+        if code in (_CONFLICT, _INVALID):
+            raise self._refused_schema(subject, code, first_line(ValueError(str(answer.get("message", code)))))
+        return code, answer
+
+    def _refused_schema(self, subject: str, code: int, reason: str) -> BucketsError:
+        message = f"registry {self.settings.url}: refuses the schema of subject {subject} ({reason})"
+        if code == _CONFLICT:
+            message = (
+                f"registry {self.settings.url}: the schema of subject {subject} is not compatible with those that it "
+                f"has ({reason}); name another topic for the output, or see what has been registered there"
+            )
+        return BucketsError(message)
 
     def _schema_of(self, answer: dict[str, Any], path: str) -> WriterSchema:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
@@ -171,17 +162,20 @@ class Registry:
             if len(into) + len(outer) > _MOST_REFERENCES:
                 raise self._nonsense(path, f"more than {_MOST_REFERENCES:,} references")
             referred_path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
-            try:
-                referred = self._get(referred_path)
-            except _NotThere:
-                raise self._nonsense(referred_path, "nothing, though a schema refers to it") from None
+            code, referred = self._get(referred_path)
+            if code == _MISSING:
+                raise self._nonsense(referred_path, "nothing, though a schema refers to it")
             if not isinstance(referred.get("schema"), str):
                 raise self._nonsense(referred_path, "no schema")
             self._add_references(referred, referred_path, into, (*outer, place))
             into[place] = name, referred["schema"]
 
-    def _get(self, path: str, sent: bytes | None = None) -> dict[str, Any]:
-        """Ask until there is an answer, a few times; with what is sent, by POST."""
+    def _get(self, path: str, sent: bytes | None = None) -> tuple[int, dict[str, Any]]:
+        """Ask until there is an answer, a few times; with what is sent, by POST.
+
+        Returns:
+            The code of HTTP, of success, a missing thing or a refused schema, and what it says.
+        """
         for pause_s in self.pauses_s:
             try:
                 return self._ask(path, sent)
@@ -189,49 +183,45 @@ class Registry:
                 time.sleep(pause_s)
         return self._ask(path, sent)
 
-    def _ask(self, path: str, sent: bytes | None) -> dict[str, Any]:
-        headers = self._headers() | ({} if sent is None else {"Content-Type": _MEDIA_TYPE})
-        request = urllib.request.Request(self.settings.url + path, sent, headers)
+    def _ask(self, path: str, sent: bytes | None) -> tuple[int, dict[str, Any]]:
+        settings = self.settings
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
+        headers |= {} if sent is None else {"Content-Type": _MEDIA_TYPE}
+        if settings.username is not None and settings.password is not None:
+            login = f"{settings.username}:{settings.password.get_secret_value()}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        is_tls = settings.url.startswith("https:")
+        tls = ssl.create_default_context(cafile=settings.ca_file) if is_tls else None
+        request = urllib.request.Request(settings.url + path, sent, headers)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S, context=self._tls()) as response:
-                content = response.read(_LARGEST_BYTES)
+            with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S, context=tls) as response:
+                answer = _object_of(response.read(_LARGEST_BYTES))
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refused(error, path) from None
+                return error.code, self._said_with(error, path)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
-        answer = _object_of(content)
         if answer is None:
             raise self._nonsense(path, "no JSON object")
-        return answer
+        return _DONE, answer
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
-        if self.settings.username is not None and self.settings.password is not None:
-            login = f"{self.settings.username}:{self.settings.password.get_secret_value()}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
-        return headers
-
-    def _tls(self) -> ssl.SSLContext | None:
-        if not self.settings.url.startswith("https:"):
-            return None
-        return ssl.create_default_context(cafile=self.settings.ca_file)
-
-    def _refused(self, error: urllib.error.HTTPError, path: str) -> Exception:
-        """Return what an answer with the code of an error means."""
+    def _said_with(self, error: urllib.error.HTTPError, path: str) -> dict[str, Any]:
+        """Return what is said with a code for a missing thing or a refused schema, if that can be read."""
         if error.code in _LOGIN:
             message = (
                 f"registry {self.settings.url}: the login is refused ({error.code}); correct username and password "
                 "under kafka.registry"
             )
-            return BucketsError(message)
-        if error.code == _MISSING:
-            return _NotThere(_answer_of(error).get("error_code"))
-        if error.code in (_CONFLICT, _INVALID):
-            return _Refused(error.code, _reason_of(error))
+            raise BucketsError(message)
         if error.code == _BUSY or error.code >= _FAILED:
-            return self._away(f"answers {error.code}")
-        return self._nonsense(path, str(error.code))
+            reason = f"answers {error.code}"
+            raise self._away(reason)
+        if error.code not in (_MISSING, _CONFLICT, _INVALID):
+            raise self._nonsense(path, str(error.code))
+        try:
+            return _object_of(error.read(_LARGEST_BYTES)) or {}
+        except (OSError, http.client.HTTPException):
+            return {}
 
     def _unreachable(self, error: OSError | http.client.HTTPException) -> BucketsError:
         reason = getattr(error, "reason", error)
@@ -256,39 +246,12 @@ class Registry:
         return BucketsError(message)
 
 
-def _request(kind: str, text: str) -> bytes:
-    """Return what is sent to register a schema; that of Avro is not named, since old registries know no other."""
-    named = {} if kind == AVRO else {"schemaType": kind}
-    return json.dumps({"schema": text} | named).encode()
-
-
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _refused_schema(url: str, subject: str, refused: _Refused) -> str:
-    if refused.code == _CONFLICT:
-        return (
-            f"registry {url}: the schema of subject {subject} is not compatible with those that it has "
-            f"({refused.reason}); name another topic for the output, or see what has been registered there"
-        )
-    return f"registry {url}: refuses the schema of subject {subject} ({refused.reason})"
-
-
-def _answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
-    """Return what a registry says with the code of an error; nothing where it says nothing that can be read."""
-    try:
-        return _object_of(error.read(_LARGEST_BYTES)) or {}
-    except (OSError, http.client.HTTPException):
-        return {}
-
-
-def _reason_of(error: urllib.error.HTTPError) -> str:
-    return first_line(ValueError(str(_answer_of(error).get("message", error.code))))
 
 
 def _object_of(content: bytes) -> dict[str, Any] | None:

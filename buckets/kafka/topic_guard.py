@@ -8,14 +8,12 @@ messages are read.
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import NewTopic, Offsets, TopicGenerations
 from buckets.config.kafka import KafkaSettings
 from buckets.config.source import TopicSelection
 from buckets.errors import BucketsError
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, consumer_settings, opened, read_offsets
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker
 
 
 class TopicGuard:
@@ -144,14 +142,8 @@ class TopicGuard:
 
     def beginning(self, topic: str) -> Offsets:
         """Return the first offset of each partition of a topic as it is now; raises as `check`, but for new topics."""
-        partitions = self._broker.check_topics([topic])[topic]
-        settings = {**consumer_settings(self._kafka), "group.id": "buckets-beginning"}
-        consumer = opened(Consumer, self._kafka, settings)
-        try:
-            pairs = [TopicPartition(topic, number) for number in range(partitions)]
-            return {pair.partition: read_offsets(self._kafka, consumer, pair)[0] for pair in pairs}
-        finally:
-            consumer.close()
+        found = self._broker.offsets(topic, self._broker.check_topics([topic])[topic])
+        return {number: first for number, (first, _) in enumerate(found)}
 
     def _refuse(self, gone: Sequence[str]) -> None:
         if gone:

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as TookTooLong
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -24,10 +24,8 @@ from buckets.kafka.faults import (
     ANSWER_WITHIN_S,
     Broker,
     client_settings,
-    consumer_settings,
     explain,
     opened,
-    read_offsets,
     unreachable,
 )
 from buckets.kafka.registry import Registry, RegistryAway
@@ -67,9 +65,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
     """
     settings = job.settings
     rules = settings.rules
-    partitioned: list[str] = []
-    partitioned += settings.source.all_topics
-    partitioned += settings.output.topics_in_use().values()
+    partitioned = [*settings.source.all_topics, *settings.output.topics_in_use().values()]
     if settings.verdicts.topic is not None:
         partitioned.append(settings.verdicts.topic)
     wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
@@ -97,7 +93,8 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
         BucketsError: the login is refused, or topics may not be made.
         Outage: no broker answers.
     """
-    there = Broker(kafka).partitions()
+    broker = Broker(kafka)
+    there = broker.partitions()
     missing = [topic for topic in wanted_topics(job, partitions) if topic.topic not in there]
     if not missing:
         return []
@@ -115,18 +112,13 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
                 raise explain(error.args[0], kafka, f"making topic {topic}") from None
         else:
             made.append(topic)
-    _wait_for(kafka, [topic.topic for topic in missing])
-    return made
-
-
-def _wait_for(kafka: KafkaSettings, topics: Sequence[str]) -> None:
-    """Wait until clients see topics: the brokers learn of a topic a moment after it is made."""
-    brokers = Broker(kafka)
+    # Brokers learn of a topic a moment after it is made.
     deadline_s = time.monotonic() + MADE_WITHIN_S
-    while not set(topics) <= set(brokers.partitions()):
+    while not {topic.topic for topic in missing} <= broker.partitions().keys():
         if time.monotonic() > deadline_s:
             raise unreachable(kafka, "topics were made, and are not shown")
         time.sleep(POLL_S)
+    return made
 
 
 def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
@@ -136,18 +128,12 @@ def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
         BucketsError: the login is refused, or topics may not be read.
         Outage: no broker answers.
     """
-    partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
-    consumer = opened(Consumer, kafka, {**consumer_settings(kafka), "group.id": "buckets-sizes"})
+    broker = Broker(kafka)
+    partitions = {name: count for name, count in broker.partitions().items() if not name.startswith("__")}
     sizes = []
-    try:
-        for topic, count in sorted(partitions.items()):
-            messages = 0
-            for number in range(count):
-                begin, end = read_offsets(kafka, consumer, TopicPartition(topic, number))
-                messages += end - begin
-            sizes.append(TopicSize(topic, count, messages))
-    finally:
-        consumer.close()
+    for topic, count in sorted(partitions.items()):
+        messages = sum(end - begin for begin, end in broker.offsets(topic, count))
+        sizes.append(TopicSize(topic, count, messages))
     return sizes
 
 

@@ -11,9 +11,9 @@ from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED
 from buckets.kafka.faults import Broker
-from buckets.kafka.local_broker import TopicReader
+from buckets.kafka.follower import TopicReader
+from buckets.kafka.local_broker import free_port
 from buckets.kafka.sender import Sender
-from buckets.kafka.server_properties import free_port
 from buckets.kafka.topics import topic_sizes
 from tests.own_certificate import own_certificate
 

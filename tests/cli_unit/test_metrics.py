@@ -13,7 +13,7 @@ from buckets.config.job import load_job
 from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError, Outage
 from buckets.exit_codes import MISUSED
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.metrics.endpoint import metrics_endpoint
 from buckets.resources import DEFAULT_SCHEMA, resource
 from buckets.rules.revision import Refusal

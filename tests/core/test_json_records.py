@@ -14,7 +14,7 @@ from buckets.events.arrivals import RAW, parse
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.json_records import record_arrivals, split_records
 from buckets.events.schema import EventSchema
-from buckets.kafka.server_properties import event_messages
+from buckets.kafka.sender import event_messages
 from buckets.preflight.connections import check_connections
 from tests.core.examples import SCHEMA, written_rule
 from tests.laws import examples

@@ -23,7 +23,7 @@ from buckets.events.parquet_rows import check_parquet, read_arrivals, table_arri
 from buckets.events.protobuf.protobuf_events import read_plain as read_protobuf
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
-from buckets.kafka.server_properties import event_messages
+from buckets.kafka.sender import event_messages
 from tests.core.avro_events import encoded as avro_message
 from tests.core.avro_events import rows_of
 from tests.core.protobuf_events import encoded as protobuf_message

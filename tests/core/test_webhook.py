@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from buckets.clock import epoch_ms
 from buckets.config.output import WebhookSettings
 from buckets.errors import BucketsError
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.outputs.messages import Message
 from buckets.webhook.delivery import Delivery, Receiver, signature
 from buckets.webhook.spool import Spool

@@ -1,11 +1,15 @@
 """A real broker for tests, with topics that are made, written and read in a line each."""
 
 import contextlib
+import json
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -17,14 +21,47 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from buckets.config.kafka import KafkaSettings
+from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.kafka.faults import client_settings
-from buckets.kafka.local_broker import LocalBroker
-from buckets.kafka.server_properties import Keystore, free_port
+from buckets.kafka.local_broker import LocalBroker, free_port
 
 WITHIN_S = 60.0
 POLL_S = 0.05
-__all__ = ["TestBroker", "free_port"]
+__all__ = ["Keystore", "TestBroker", "free_port"]
+
+
+@dataclass(frozen=True)
+class Keystore:
+    """The certificate of a broker: a PKCS 12 file of it and its key, its password, and a PEM file of who signed it."""
+
+    path: Path
+    password: str
+    ca_file: Path
+
+
+def login_properties(users: Mapping[str, str]) -> dict[str, str]:
+    """How clients log in; the broker itself has a login too, which nobody needs to know."""
+    own = secrets.token_hex(16)
+    logins = {f"user_{user}": password for user, password in {**users, "_broker": own}.items()}
+    options = {"username": "_broker", "password": own, **logins}
+    written = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": f"{module} required {written};",
+    }
+
+
+def tls_properties(keystore: Keystore) -> dict[str, str]:
+    """The certificate it shows, and whom it trusts: a broker is a client of its own listener."""
+    return {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(keystore.path.absolute()),
+        "ssl.keystore.password": keystore.password,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(keystore.ca_file.absolute()),
+    }
 
 
 class TestBroker:
@@ -39,8 +76,15 @@ class TestBroker:
         users: Mapping[str, str] | None = None,
         keystore: Keystore | None = None,
     ) -> None:
-        """Start it."""
-        self.local = LocalBroker(folder, port or free_port(), users, keystore)
+        """Start it; with users clients need a login (PLAIN), with a certificate TLS."""
+        security: dict[str, Any] = {"protocol": ("SASL_" if users else "") + ("SSL" if keystore else "PLAINTEXT")}
+        for username, password in list((users or {}).items())[:1]:
+            security |= {"mechanism": "PLAIN", "username": username, "password": password}
+        if keystore is not None:
+            security["ca_file"] = str(keystore.ca_file)
+        properties = (login_properties(users) if users else {}) | (tls_properties(keystore) if keystore else {})
+        settings = SecuritySettings.model_validate(security)
+        self.local = LocalBroker(folder, port or free_port(), settings, properties)
         self.local.start()
 
     @property

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from deploy.go_program import built
 from tests.answering import wait_for_answer
 from tests.registry import small_registry

@@ -24,7 +24,7 @@ from buckets.delta import upkeep
 from buckets.delta.upkeep import join_small_files
 from buckets.errors import BucketsError
 from buckets.exit_codes import FAILED, MISUSED
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import ID, Message

@@ -8,8 +8,8 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.kafka.local_broker import free_port
 from buckets.kafka.sender import paced_produce
-from buckets.kafka.server_properties import free_port
 from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from tests.kafka.kafka_job import KafkaJob
 from tests.spark.command import RunningCommand, one_line, run_command
 from tests.spark.payments import payments

@@ -14,7 +14,8 @@ from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import Broker, client_settings
-from buckets.kafka.local_broker import BrokerStatus, LocalBroker, TopicReader
+from buckets.kafka.follower import TopicReader
+from buckets.kafka.local_broker import BrokerStatus, LocalBroker
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 from tests.kafka.broker import TestBroker, free_port

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from buckets.config.job import load_job
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.kafka.topics import create_topics
 from buckets.metrics.alert_rules import Limits, rule_file
 from tests.kafka.kafka_job import EVERY, KafkaJob

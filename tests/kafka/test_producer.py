@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.kafka.local_broker import TopicReader
+from buckets.kafka.follower import TopicReader
 from buckets.kafka.sender import INTENDED, keyed_lines, paced_produce
 
 WITHIN_S = 60.0

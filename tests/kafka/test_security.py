@@ -7,10 +7,9 @@ import pytest
 import yaml
 
 from buckets.java.java import find_java
-from buckets.kafka.server_properties import Keystore
 from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
-from tests.kafka.broker import TestBroker
+from tests.kafka.broker import Keystore, TestBroker
 from tests.kafka.kafka_job import comparable
 from tests.spark.command import one_line, run_command
 from tests.spark.payments import payments

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from buckets.events.arrivals import DeadLetter
-from buckets.kafka.server_properties import event_messages
+from buckets.kafka.sender import event_messages
 from tests.kafka.kafka_job import KafkaJob
 from tests.spark.payments import EVENT_SCHEMA, payments
 

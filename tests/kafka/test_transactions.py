@@ -16,7 +16,7 @@ from buckets.feeds.lists import ListBook
 from buckets.feeds.topics import ListTopic
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
-from buckets.kafka.local_broker import TopicReader
+from buckets.kafka.follower import TopicReader
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from deploy.go_program import built
 from tests.answering import wait_for_answer
 

@@ -24,7 +24,7 @@ from buckets.errors import BucketsError
 from buckets.events.source_files import modified_files, modified_ms, passed_over, readable_files
 from buckets.exit_codes import FAILED
 from buckets.files import append_whole, holds_more_than, remove_tree, sizes_in, write_first, write_whole, written_whole
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.lists.list_file import load_list
 from buckets.monitor.live import read_live
 from buckets.monitor.words import FileWatch

@@ -33,9 +33,9 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, Stream
 from buckets.generator import generate as generate_stream
-from buckets.kafka.local_broker import LocalBroker, TopicReader
+from buckets.kafka.follower import TopicReader
+from buckets.kafka.local_broker import HOST, LocalBroker, free_port
 from buckets.kafka.sender import FASTEST, keyed_lines, paced_produce
-from buckets.kafka.server_properties import HOST, free_port
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import Live, read_live
 from buckets.outputs.columns import ALERTS

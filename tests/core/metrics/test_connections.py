@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from buckets.config.settings import MetricsSettings
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.metrics import endpoint
 from buckets.metrics.endpoint import metrics_endpoint
 from tests.half_open import drip_until_closed, half_open, is_closed

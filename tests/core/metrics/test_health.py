@@ -7,7 +7,7 @@ import pytest
 from buckets.clock import epoch_ms
 from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
-from buckets.kafka.server_properties import free_port
+from buckets.kafka.local_broker import free_port
 from buckets.metrics.endpoint import alive, metrics_endpoint, ready
 from buckets.monitor.query_news import QueryNews
 from tests.core.metrics.statuses import BATCH, audit_status, job_status
