@@ -36,94 +36,58 @@ TIME = pa.timestamp("ms", "UTC")  # A moment, to the millisecond
 DIFFERING = ("other_values", "own_values")
 """Columns of duplicates, with the fields alone in which one differs from the event that had arrived."""
 OBJECTS = ("key", "event", "terms", *DIFFERING)  # Columns that are JSON as text in tables
-_POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
-_OF_GROUP = [
-    pa.field("group", pa.string()),
-    pa.field("group_by", pa.list_(pa.string())),
-    pa.field("key", pa.string()),
-]
-DEAD_LETTER_COLUMNS = pa.schema([*_POSITION, pa.field("reason", pa.string()), pa.field("raw", pa.string())])
+_TYPES = {
+    pa.string(): "source reason raw group group_id key alert_id rule_id rule event_id other_event_id operator limit "
+    "event terms condition severity other_values own_values held_by state",
+    pa.list_(pa.string()): "group_by tags compared",
+    pa.bool_(): "exact certain warm fired applied too_late kept",
+    pa.int32(): "rule_version",
+    pa.int64(): "source_order position ruleset_version count count_lower count_upper score held_back batch_id",
+    TIME: "event_time window_start window_end clock latest_event_time",
+    VALUE: "value lower upper",
+}
+"""What columns hold, by their names: those of one name hold the same in each output."""
+_TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+
+
+def _fields(names: str) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(name, _TYPE_OF[name]) for name in names.split())
+
+
+_POSITION, _OF_GROUP = "source source_order position", "group group_by key"
+DEAD_LETTER_COLUMNS = pa.schema(_fields(f"{_POSITION} reason raw"))
 _ALERT = (
-    pa.field("alert_id", pa.string()),
-    pa.field("rule_id", pa.string()),
-    pa.field("rule_version", pa.int32()),
-    pa.field("ruleset_version", pa.int64()),
-    pa.field("rule", pa.string()),
-    pa.field("key", pa.string()),
-    pa.field("event_id", pa.string()),
-    pa.field("event_time", TIME),
-    pa.field("value", VALUE),
-    pa.field("lower", VALUE),
-    pa.field("upper", VALUE),
-    pa.field("exact", pa.bool_()),
-    pa.field("certain", pa.bool_()),
-    pa.field("warm", pa.bool_()),
-    pa.field("count", pa.int64()),
-    pa.field("count_lower", pa.int64()),
-    pa.field("count_upper", pa.int64()),
-    pa.field("operator", pa.string()),
-    pa.field("limit", pa.string()),
-    pa.field("window_start", TIME),
-    pa.field("window_end", TIME),
-    pa.field("event", pa.string()),
-    pa.field("terms", pa.string()),
-    pa.field("condition", pa.string()),
-    pa.field("severity", pa.string()),
-    pa.field("tags", pa.list_(pa.string())),
-    pa.field("score", pa.int64()),
-    pa.field("held_back", pa.int64()),
+    "alert_id rule_id rule_version ruleset_version rule key event_id event_time value lower upper exact certain warm "
+    "count count_lower count_upper operator limit window_start window_end event terms condition severity tags score "
+    "held_back"
 )
 _REPEATS_OF_ALERTS = ("day", "event_time")
 """The id of an alert does not say where its transaction came from, but when it was."""
 
 
-def _alerts(name: str, contract: str, *more: pa.Field) -> Output:
+def _alerts(name: str, contract: str, more: str = "") -> Output:
     published = Published(contract, output.OF_ALERTS, identity="alert_id", repeats_share=_REPEATS_OF_ALERTS)
-    return Output(name, (*_ALERT, *more, *_POSITION), published, ("alert_id",))
+    return Output(name, _fields(f"{_ALERT} {more} {_POSITION}"), published, ("alert_id",))
 
 
 OUTPUTS = (
     _alerts(ALERTS, "alert-v2"),
     _alerts(SHADOW_ALERTS, "alert-v2"),
-    _alerts(HELD_ALERTS, "held-alert-v1", pa.field("held_by", pa.string()), pa.field("state", pa.string())),
+    _alerts(HELD_ALERTS, "held-alert-v1", "held_by state"),
     Output(
         EVALUATIONS,
         # Of a rule with features the value, its bounds and counts are NULL, and `terms` tells them, as JSON; of others
         # it is the other way round.
-        (
-            pa.field("event_id", pa.string()),
-            pa.field("rule_id", pa.string()),
-            pa.field("rule_version", pa.int32()),
-            pa.field("ruleset_version", pa.int64()),
-            pa.field("key", pa.string()),
-            pa.field("event_time", TIME),
-            pa.field("value", VALUE),
-            pa.field("lower", VALUE),
-            pa.field("upper", VALUE),
-            pa.field("exact", pa.bool_()),
-            pa.field("warm", pa.bool_()),
-            pa.field("count", pa.int64()),
-            pa.field("count_lower", pa.int64()),
-            pa.field("count_upper", pa.int64()),
-            pa.field("fired", pa.bool_()),
-            pa.field("terms", pa.string()),
+        _fields(
+            "event_id rule_id rule_version ruleset_version key event_time value lower upper exact warm "
+            "count count_lower count_upper fired terms"
         ),
         Published("evaluation-v2", output.OF_VALUES),
         identity=("rule_id", "event_id", "event_time", "key"),
     ),
     Output(
         LATE_EVENTS,
-        (
-            pa.field("event_id", pa.string()),
-            *_OF_GROUP,
-            pa.field("event_time", TIME),
-            pa.field("clock", TIME),
-            pa.field("applied", pa.bool_()),
-            pa.field("too_late", pa.bool_()),
-            pa.field("other_event_id", pa.string()),
-            pa.field("warm", pa.bool_()),
-            *_POSITION,
-        ),
+        _fields(f"event_id {_OF_GROUP} event_time clock applied too_late other_event_id warm {_POSITION}"),
         Published(
             "late-event-v1",
             (
@@ -138,15 +102,7 @@ OUTPUTS = (
     ),
     Output(
         COLLISIONS,
-        (
-            pa.field("event_id", pa.string()),
-            pa.field("other_event_id", pa.string()),
-            *_OF_GROUP,
-            pa.field("event_time", TIME),
-            pa.field("kept", pa.bool_()),
-            pa.field("warm", pa.bool_()),
-            *_POSITION,
-        ),
+        _fields(f"event_id other_event_id {_OF_GROUP} event_time kept warm {_POSITION}"),
         Published(
             "collision-v1",
             (Check("two_events", "event_id <> other_event_id", lambda row: row["event_id"] != row["other_event_id"]),),
@@ -154,25 +110,11 @@ OUTPUTS = (
     ),
     Output(
         DUPLICATES,
-        (
-            pa.field("event_id", pa.string()),
-            *_OF_GROUP,
-            pa.field("event_time", TIME),
-            pa.field("event", pa.string()),
-            pa.field("compared", pa.list_(pa.string())),
-            pa.field("other_values", pa.string()),
-            pa.field("own_values", pa.string()),
-            pa.field("warm", pa.bool_()),
-            *_POSITION,
-        ),
+        _fields(f"event_id {_OF_GROUP} event_time event compared other_values own_values warm {_POSITION}"),
         Published("duplicate-v1"),
     ),
-    Output(
-        DEAD_LETTERS,
-        DEAD_LETTER_COLUMNS,
-        # A dead letter has no time of its own, and may be sent again on another day.
-        Published("dead-letter-v1", repeats_share=("position",)),
-    ),
+    # A dead letter has no time of its own, and may be sent again on another day.
+    Output(DEAD_LETTERS, DEAD_LETTER_COLUMNS, Published("dead-letter-v1", repeats_share=("position",))),
 )
 """The outputs of scoring, which are decoded from payloads."""
 PUBLISHED = {output.name: output.published for output in OUTPUTS if output.published is not None} | {
@@ -192,35 +134,15 @@ PUBLISHED = {output.name: output.published for output in OUTPUTS if output.publi
 """The outputs that may go to topics, and verdicts."""
 TOPICS = tuple(name for name in PUBLISHED if name != VERDICTS)  # The outputs that may go to topics
 TABLES = (*(output.name for output in OUTPUTS), BATCHES)  # The tables of a job that keeps evaluations
-_VARIANT = (
-    pa.field("rule_id", pa.string()),
-    pa.field("key", pa.string()),
-    pa.field("event_id", pa.string()),
-    pa.field("event_time", TIME),
-    *_POSITION,
-)
+_VARIANT = _fields(f"rule_id key event_id event_time {_POSITION}")
 _BY_NAME = {output.name: output for output in (*OUTPUTS, *(Output(name, _VARIANT) for name in VARIANT_OUTPUTS))}
+_COUNTED = "events_in filtered evaluated late too_late duplicates collisions_not_kept dead_letters alerts held_alerts"
 BATCH_COLUMNS = pa.schema(
     [
-        pa.field("batch_id", pa.int64()),
-        pa.field("ruleset_version", pa.int64()),
-        pa.field("group_id", pa.string()),
-        pa.field("group", pa.string()),
-        pa.field("events_in", pa.int64()),
-        pa.field("filtered", pa.int64()),
-        pa.field("evaluated", pa.int64()),
-        pa.field("late", pa.int64()),
-        pa.field("too_late", pa.int64()),
-        pa.field("duplicates", pa.int64()),
-        pa.field("collisions_not_kept", pa.int64()),
-        pa.field("dead_letters", pa.int64()),
-        pa.field("alerts", pa.int64()),
-        pa.field("held_alerts", pa.int64()),
-        pa.field("latest_event_time", TIME),
-        pa.field("no_key", pa.int64()),
-        pa.field("skipped", pa.int64()),
-        pa.field("unjudged", pa.int64()),
-        pa.field("rounded", pa.int64()),
+        *_fields("batch_id ruleset_version group_id group"),
+        *((name, pa.int64()) for name in _COUNTED.split()),
+        *_fields("latest_event_time"),
+        *((name, pa.int64()) for name in ("no_key", "skipped", "unjudged", "rounded")),
     ]
 )
 

@@ -42,7 +42,6 @@ _KINDS: dict[tuple[str, str | None], Kind] = {
     ("integer", "int64"): "int64",
     ("integer", "epoch-ms"): "moment",
 }
-_BITS: dict[Kind, int] = {"int32": 32, "int64": 64}
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999, which every reader of tables can show."""
 _SHOWN = 80
@@ -75,70 +74,50 @@ class Field:
                 return None
             message = "is null"
             raise ValueError(message)
-        read = _READERS[self.kind](self, value)
+        read = self._as_column(value)
         if self.choices and value not in self.choices:
             message = f"{_shown(value)} is none of {', '.join(str(each) for each in self.choices if each is not None)}"
             raise ValueError(message)
         return read
 
-    def _text(self, value: Any) -> str:
-        if not isinstance(value, str):
-            _refuse(value, "a text")
-        if not self.shortest <= len(value) <= (len(value) if self.longest is None else self.longest):
-            _refuse(value, f"a text of {self.shortest} to {self.longest or 'any number of'} characters")
-        if self.pattern is not None and self.pattern.search(value) is None:
-            _refuse(value, "of the form that the schema gives")
-        return _whole_characters(value)
-
-    def _integer(self, value: Any) -> int:
-        bits = _BITS[self.kind]
-        if type(value) is not int or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-            _refuse(value, f"an integer of {bits} bits")
-        if self.minimum is not None and value < self.minimum:
-            _refuse(value, f"an integer of at least {self.minimum}")
-        return value
-
-    def _moment(self, value: Any) -> int:
-        if type(value) is not int or not _FIRST_MS <= value <= _LAST_MS:
-            _refuse(value, "a time in ms since 1970, in the years 1 to 9999")
-        return value * 1000
-
-    def _decimal(self, value: Any) -> Decimal:
-        if not isinstance(value, str) or self.pattern is None or self.pattern.fullmatch(value) is None:
-            _refuse(value, "a decimal of up to 20 digits before and 24 after the point")
-        return Decimal(value)
-
-    def _flag(self, value: Any) -> bool:
-        if not isinstance(value, bool):
-            _refuse(value, "true or false")
-        return value
-
-    def _object(self, value: Any) -> str:
-        if not isinstance(value, dict):
-            _refuse(value, "an object")
-        return _whole_characters(json.dumps(value, ensure_ascii=False))
-
-    def _objects(self, value: Any) -> str:
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            _refuse(value, "a list of objects")
-        return _whole_characters(json.dumps(value, ensure_ascii=False))
-
-    def _texts(self, value: Any) -> list[str]:
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            _refuse(value, "a list of texts")
-        return [_whole_characters(item) for item in value]
+    def _as_column(self, value: Any) -> Any:
+        match self.kind:
+            case "text" if isinstance(value, str):
+                if not self.shortest <= len(value) <= (len(value) if self.longest is None else self.longest):
+                    _refuse(value, f"a text of {self.shortest} to {self.longest or 'any number of'} characters")
+                if self.pattern is not None and self.pattern.search(value) is None:
+                    _refuse(value, "of the form that the schema gives")
+                return _whole_characters(value)
+            case "int64" | "int32":
+                bits = 64 if self.kind == "int64" else 32
+                if type(value) is not int or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+                    _refuse(value, f"an integer of {bits} bits")
+                if self.minimum is not None and value < self.minimum:
+                    _refuse(value, f"an integer of at least {self.minimum}")
+                return value
+            case "moment" if type(value) is int and _FIRST_MS <= value <= _LAST_MS:
+                return value * 1000
+            case "decimal" if isinstance(value, str) and self.pattern and self.pattern.fullmatch(value):
+                return Decimal(value)
+            case "flag" if isinstance(value, bool):
+                return value
+            case "object" if isinstance(value, dict):
+                return _whole_characters(json.dumps(value, ensure_ascii=False))
+            case "objects" if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+                return _whole_characters(json.dumps(value, ensure_ascii=False))
+            case "texts" if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                return [_whole_characters(item) for item in value]
+        _refuse(value, _WANTED[self.kind])
 
 
-_READERS = {
-    "text": Field._text,
-    "texts": Field._texts,
-    "object": Field._object,
-    "objects": Field._objects,
-    "flag": Field._flag,
-    "int32": Field._integer,
-    "int64": Field._integer,
-    "moment": Field._moment,
-    "decimal": Field._decimal,
+_WANTED: dict[Kind, str] = {
+    "text": "a text",
+    "moment": "a time in ms since 1970, in the years 1 to 9999",
+    "decimal": "a decimal of up to 20 digits before and 24 after the point",
+    "flag": "true or false",
+    "object": "an object",
+    "objects": "a list of objects",
+    "texts": "a list of texts",
 }
 
 
@@ -246,9 +225,10 @@ def load_contract(name: str) -> Contract:
 def _field(name: str, written: dict[str, Any], required: bool) -> Field:
     types = written["type"] if isinstance(written["type"], list) else [written["type"]]
     (kind,) = [kind for kind in types if kind != "null"]
+    is_of_objects = written.get("items", {}).get("type") == "object"
     return Field(
         name=name,
-        kind=_KINDS[kind, "objects" if _is_of_objects(written) else written.get("format")],
+        kind=_KINDS[kind, "objects" if is_of_objects else written.get("format")],
         nullable="null" in types,
         description=written["description"],
         choices=tuple(written["enum"]) if "enum" in written else (written["const"],) if "const" in written else (),
@@ -258,7 +238,3 @@ def _field(name: str, written: dict[str, Any], required: bool) -> Field:
         pattern=re.compile(written["pattern"], re.ASCII) if "pattern" in written else None,
         required=required,
     )
-
-
-def _is_of_objects(written: dict[str, Any]) -> bool:
-    return bool(written.get("items", {}).get("type") == "object")

@@ -4,13 +4,14 @@ A message has a key by which it stays in order and an id by which repeats are kn
 `schemas`, one file an output. Times are epoch ms, decimals are strings.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -108,24 +109,20 @@ def _as_json(output: str, value: dict[str, Any]) -> dict[str, Any]:
             given = [_term(each) for each in given] or None
         if field.kind == "object" and given is not None:
             # An array is JSON as text there, in a map of single values.
-            given = {name: _array(each) if is_array(name) else each for name, each in given.items()}
+            is_text = {name: is_array(name) and isinstance(each, str) for name, each in given.items()}
+            given = {name: json.loads(each) if is_text[name] else each for name, each in given.items()}
         if given is not None or field.nullable:
             shown[field.name] = given
     return shown
 
 
-def _array(written: Any) -> Any:
-    return json.loads(written) if isinstance(written, str) else written
-
-
 def _term(written: dict[str, Any]) -> dict[str, Any]:
     """Return a feature as JSON has it: its value may be null, all else is left out then; a filter may be an object."""
     term = {name: each for name, each in written.items() if name == "value" or each is not None}
-    try:
+    with contextlib.suppress(ValueError):
         where = json.loads(term.get("where", "null"))
-    except ValueError:
-        return term
-    return term | {"where": where} if isinstance(where, dict) else term
+        term |= {"where": where} if isinstance(where, dict) else {}
+    return term
 
 
 @cache
@@ -168,6 +165,7 @@ def crossed(alert: dict[str, Any]) -> str:
 
 
 _DROPPED = ("source", "source_order")
+_EXACT = Context(prec=100)
 
 
 class JsonLines:
@@ -188,7 +186,9 @@ class JsonLines:
 
     def ordered(self, table: pa.Table) -> list[dict[str, Any]]:
         """Return the rows as plain data, times in ms, in that order."""
-        return sorted(_plain_rows(table), key=self._order)
+        for name in [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
+            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
+        return sorted(table.to_pylist(), key=self._order)
 
     def _order(self, row: dict[str, Any]) -> tuple[Any, ...]:
         rule = self._rule_index.get(row.get("rule_id", ""), 0)
@@ -205,23 +205,10 @@ class JsonLines:
         scale = self._scale.get(row["rule_id"], 0) if "rule_id" in row else self._largest_scale
         for name, value in shown.items():
             if isinstance(value, Decimal):
-                scaled = _unscaled(value) // 10 ** (self._largest_scale + AVERAGE_EXTRA_DIGITS - scale)
+                unscaled = int(value.scaleb(-int(value.as_tuple().exponent), _EXACT))
+                scaled = unscaled // 10 ** (self._largest_scale + AVERAGE_EXTRA_DIGITS - scale)
                 shown[name] = format_scaled(scaled, scale)
         return shown
-
-
-def _unscaled(value: Decimal) -> int:
-    """Return the digits of a decimal as an integer."""
-    sign, digits, _ = value.as_tuple()
-    return int("".join(map(str, digits))) * (-1 if sign else 1)
-
-
-def _plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield rows as dictionaries, times as integers."""
-    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-    for name in times:
-        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
-    yield from table.to_pylist()
 
 
 ID = "id"
@@ -236,15 +223,6 @@ class Message:
     identity: str  # the same however often the batch is run
 
 
-@dataclass(frozen=True)
-class ShownRow:
-    """What a message says, not yet written."""
-
-    key: str  # messages of one key stay in order
-    fields: dict[str, Any]  # as JSON has them
-    identity: str  # the same however often the batch is run
-
-
 class Messages:
     """Writes rows of outputs as messages."""
 
@@ -255,11 +233,11 @@ class Messages:
 
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
         """Yield the rows of an output as messages in JSON; arguments and order as `shown`."""
-        for each in self.shown(output, table, decided_ms):
-            yield Message(each.key, json.dumps(each.fields, ensure_ascii=False), each.identity)
+        for key, fields, identity in self.shown(output, table, decided_ms):
+            yield Message(key, json.dumps(fields, ensure_ascii=False), identity)
 
-    def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[ShownRow]:
-        """Yield what messages of the rows of an output say, in arrival order.
+    def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Yield messages of the rows of an output, in arrival order: key, fields as JSON has them, and identity.
 
         Args:
             output: its name.
@@ -267,8 +245,10 @@ class Messages:
             decided_ms: when the batch's results were known, in ms since the epoch; alerts carry it.
         """
         for row in self._lines.ordered(table):
-            shown = self._versioned(output, self._lines.shown(output, row))
-            shown |= {"source": row["source"], "position": row["position"]}
+            version, shown = PUBLISHED[output].version, self._lines.shown(output, row)
+            if version > 1 and shown["value"] is None and shown["count"] == 0:
+                shown["count"] = None  # as the schema has it: of a NULL, no count
+            shown = {"version": version, **shown, "source": row["source"], "position": row["position"]}
             if "alert_id" in shown:
                 identity = shown["alert_id"]
                 shown |= {
@@ -279,14 +259,7 @@ class Messages:
             else:
                 identity = _identity(output, row)
                 shown[ID] = identity
-            yield ShownRow(row.get("key") or row["source"], shown, identity)
-
-    def _versioned(self, output: str, shown: dict[str, Any]) -> dict[str, Any]:
-        """Return a row with the version of its schema."""
-        version = PUBLISHED[output].version
-        if version > 1 and shown["value"] is None and shown["count"] == 0:
-            shown |= {"count": None}  # as the schema has it: of a NULL, no count
-        return {"version": version} | shown
+            yield row.get("key") or row["source"], shown, identity
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:

@@ -214,7 +214,8 @@ def short_length(folder: Path) -> int:
     Raises:
         BucketsError: a table cannot be read.
     """
-    ids = sorted(set(_all_ids(folder)))
+    rows = (row for output in ALERT_OUTPUTS for row in output_rows(folder, output, ("alert_id",)))
+    ids = sorted({row["alert_id"] for row in rows})
     shared = (_shared(one, other) for one, other in pairwise(ids))
     return max(_FEWEST, 1 + max(shared, default=0))
 
@@ -244,12 +245,6 @@ def full_alert_id(folder: Path, text: str) -> str:
         "give more of the id"
     )
     raise BucketsError(message)
-
-
-def _all_ids(folder: Path) -> Iterator[str]:
-    for output in ALERT_OUTPUTS:
-        for row in output_rows(folder, output, ("alert_id",)):
-            yield row["alert_id"]
 
 
 def _shared(one: str, other: str) -> int:

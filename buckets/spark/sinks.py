@@ -132,8 +132,8 @@ class OutputSender:
                 yield message.key, message.value, message.identity
             return
         prefix, written_in = self.binary.prefix, self.binary.written_in
-        for row in self.messages.shown(self.output, rows, self.decided_ms):
-            yield row.key, prefix + binary_message(self.output, written_in, row.fields), row.identity
+        for key, fields, identity in self.messages.shown(self.output, rows, self.decided_ms):
+            yield key, prefix + binary_message(self.output, written_in, fields), identity
 
 
 def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
