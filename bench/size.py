@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
@@ -44,10 +44,9 @@ from size_state import (
 from buckets.config.job import load_job
 from buckets.size.constants import (
     TERMS,
-    Amounts,
     Constants,
-    Costs,
     MemoryBytes,
+    PerTerm,
     State,
     StoredBytes,
     batch_amounts,
@@ -121,7 +120,7 @@ class Stretch:
     shape: Shape
     rows: int
     workload: Workload
-    amounts: Amounts
+    amounts: PerTerm
     measured: dict[str, float]
     ms: float
     memory: dict[str, int]
@@ -130,7 +129,8 @@ class Stretch:
     def predicted(self, constants: Constants) -> dict[str, float]:
         """What the model says of `measured` and `ms`."""
         found = {
-            measured: self.amounts.cost(getattr(constants, name)) * UNITS[name] for name, measured in OUTPUTS.items()
+            measured: sum(self.amounts.costs(getattr(constants, name)).values()) * UNITS[name]
+            for name, measured in OUTPUTS.items()
         }
         batch = Batch.of(self.rows, self.amounts, constants)
         found["jvm_s"] = found["work_s"] * (1 + constants.collector)
@@ -200,7 +200,7 @@ def lesser_of_rounds(rounds: Sequence[Stretch]) -> list[Stretch]:
     return found
 
 
-def fitted_costs(stretches: Sequence[Stretch], output: str) -> Costs:
+def fitted_costs(stretches: Sequence[Stretch], output: str) -> PerTerm:
     """The constants of one output, none below zero, with the least sum of squares of relative errors."""
     names = OF_OUTPUT[output]
     rows = np.array([[getattr(stretch.amounts, name) for name in names] for stretch in stretches])
@@ -210,7 +210,7 @@ def fitted_costs(stretches: Sequence[Stretch], output: str) -> Costs:
     scale = np.where(rows.max(0) > 0, rows.max(0), 1)
     solved, _ = nnls(rows / scale, wanted)
     costs = solved / scale / UNITS[output]
-    return Costs(**{name: float(f"{cost:.4g}") for name, cost in zip(names, costs, strict=True)})
+    return PerTerm(**{name: float(f"{cost:.4g}") for name, cost in zip(names, costs, strict=True)})
 
 
 def collector_share(stretches: Sequence[Stretch]) -> float:
@@ -266,7 +266,7 @@ def rows_of(stretches: Sequence[Stretch], constants: Constants) -> list[dict[str
     for stretch in stretches:
         predicted, measured = stretch.predicted(constants), stretch.measured | {"ms": stretch.ms}
         row = {"run": stretch.shape.name, "held_out": stretch.shape.held_out, "rows": stretch.rows}
-        row |= {"measured": measured, "predicted": predicted, "amounts": asdict(stretch.amounts)}
+        row |= {"measured": measured, "predicted": predicted, "amounts": stretch.amounts.model_dump()}
         rows.append(row | {"memory": stretch.memory})
     return rows
 

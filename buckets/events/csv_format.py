@@ -2,10 +2,12 @@
 
 import codecs
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field
+
+from buckets.validation import Checked
 
 _ONLY_OF_PYTHON = frozenset(
     {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
@@ -37,7 +39,7 @@ def _codec(value: str) -> str:
     return "utf-8" if name == "utf-8-sig" else name
 
 
-class CsvFormat(BaseModel):
+class CsvFormat(Checked):
     r"""How events are written in CSV. All files of a source are written in one way.
 
     Attributes:
@@ -49,28 +51,18 @@ class CsvFormat(BaseModel):
         header: the names of the columns of files that have no header line; an empty name is a column that is not read.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     delimiter: Annotated[str, AfterValidator(_is_delimiter)] = ","
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", "'", " "] | None = None
     encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
     header: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
 
-    @model_validator(mode="after")
-    def _separators_differ(self) -> "CsvFormat":
+    def _faults(self) -> Iterator[str]:
         if self.decimal == self.thousands:
-            message = f"thousands: is {self.decimal!r} as `decimal` is; a number would have two readings"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _each_name_once(self) -> "CsvFormat":
+            yield f"thousands: is {self.decimal!r} as `decimal` is; a number would have two readings"
         for name in filter(None, self.header):
             if self.header.count(name) > 1:
-                message = f"header: {name!r} is there twice"
-                raise ValueError(message)
-        return self
+                yield f"header: {name!r} is there twice"
 
     def renamed(self, names: Mapping[str, str]) -> "CsvFormat":
         """Return the same under new names of fields."""

@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -25,6 +23,7 @@ from buckets.expressions.expression import ELEMENTS, is_array
 from buckets.moment import moment_ms
 from buckets.stores.location import location
 from buckets.time_zone import is_zone
+from buckets.validation import Checked
 from buckets.yaml_file import load_model
 
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
@@ -33,7 +32,7 @@ ROW_IDS = "event_id: {row: true} is for files and Python tables; take event_id: 
 """What to do where rows have no number that stays."""
 
 
-class EventId(BaseModel):
+class EventId(Checked):
     """The field that identifies an event, or how its id is made where the data have none.
 
     Attributes:
@@ -41,8 +40,6 @@ class EventId(BaseModel):
         hash: makes the id of the values of these fields: two events that agree in all of them are one.
         row: makes the id of the file's name and the number of the row in it; for files and Python tables.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     field: FieldName
     hash: Annotated[tuple[FieldName, ...], Field(max_length=100)] = ()
@@ -61,16 +58,12 @@ class EventId(BaseModel):
             raise ValueError(message)
         return {"field": MADE_ID} | value if is_made else value
 
-    @model_validator(mode="after")
-    def _is_made_in_one_way(self) -> "EventId":
+    def _faults(self) -> Iterator[str]:
         if self.hash and self.row:
-            message = "is made of fields (hash) or of a place (row); leave one of them out"
-            raise ValueError(message)
+            yield "is made of fields (hash) or of a place (row); leave one of them out"
         for name in self.hash:
             if self.hash.count(name) > 1:
-                message = f"hash: {name!r} is there twice"
-                raise ValueError(message)
-        return self
+                yield f"hash: {name!r} is there twice"
 
     @property
     def is_made(self) -> bool:
@@ -142,7 +135,7 @@ def _is_zone(name: str) -> str:
     return name
 
 
-class EventTime(BaseModel):
+class EventTime(Checked):
     """The field that holds an event's time, its unit, and the range of times that are accepted.
 
     Attributes:
@@ -159,8 +152,6 @@ class EventTime(BaseModel):
         latest: the first time that is too far ahead.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     field: FieldName
     broker: BrokerTime | None = None
     unit: TimeUnit = "ms"
@@ -176,12 +167,6 @@ class EventTime(BaseModel):
             return value
         named = {"field": value["broker"]} if value.get("broker") else {}
         return named | ({"unit": "iso8601"} if value.get("format") else {}) | value
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> "EventTime":
-        for fault in self._faults():
-            raise ValueError(fault)
-        return self
 
     def _faults(self) -> Iterator[str]:
         if self.format is not None and self.unit != "iso8601":
@@ -214,7 +199,7 @@ class EventTime(BaseModel):
         return f"{self.earliest:%Y-%m-%d} to {self.latest:%Y-%m-%d}"
 
 
-class Measure(BaseModel):
+class Measure(Checked):
     """A decimal field.
 
     Attributes:
@@ -224,8 +209,6 @@ class Measure(BaseModel):
             of two that are as near; how many were rounded is counted. Left out, such a value makes its event a dead
             letter.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scale: int = Field(ge=0, le=LARGEST_SCALE)
     round: Rounding | None = None
@@ -237,7 +220,7 @@ class Measure(BaseModel):
         return {name: value for name, value in written.items() if value is not None}
 
 
-class EventSchema(BaseModel):
+class EventSchema(Checked):
     """Names and types of the fields of one kind of event.
 
     Attributes:
@@ -258,8 +241,6 @@ class EventSchema(BaseModel):
             and has up to 256 MB.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: str = "event"
     version: int = 1
     identity: EventId = Field(alias="event_id")
@@ -276,11 +257,8 @@ class EventSchema(BaseModel):
     def _time_may_be_a_name(cls, value: object) -> object:
         return {"field": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> "EventSchema":
-        for fault in chain(self._faults_of_fields(), self._faults_of_origins()):
-            raise ValueError(fault)
-        return self
+    def _faults(self) -> Iterator[str]:
+        return chain(self._faults_of_fields(), self._faults_of_origins())
 
     def _faults_of_fields(self) -> Iterator[str]:
         names = self.field_names

@@ -1,15 +1,16 @@
 """What a micro-batch does, and what that costs on one machine: constants that `bench/size.py` has fitted, in a file."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import expm1, log1p
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from buckets.config.job import of_configuration
 from buckets.size.workload import GROUP_BYTES, Grouping, Kept, Workload
+from buckets.validation import Checked
 from buckets.yaml_file import load_model
 
 FITTED = Path(__file__).with_name("constants.yaml")  # Those that come with the program
@@ -17,12 +18,28 @@ _LARGEST = 1e15
 Cost = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 
 
-class _Numbers(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class PerTerm(Checked):
+    """A number for each thing that a batch does: how many there are, or what one costs, in us of CPU or in bytes.
 
-
-class Costs(_Numbers):
-    """What one of each costs, in microseconds of CPU or in bytes; see `Amounts`."""
+    Attributes:
+        batches: 1 of a batch.
+        tasks: that score.
+        shards: that get an event.
+        cells: groupings of shards that get an event.
+        rows: events.
+        texts: events that are decoded from text or messages.
+        copies: events and shards to which they are sent.
+        values: fields of these events that go along.
+        touches: events and groupings into which they fall.
+        keys: different keys in groupings.
+        kilobytes: KiB of entries that are written.
+        features: limits and parts of features that are computed at events.
+        conditions: conditions that are evaluated at events.
+        cold: keys that are in neither log nor cache.
+        moved: entries that the log gives to the store.
+        visits: keys that are looked at for eviction.
+        pages: pages of long timelines that are written.
+    """
 
     batches: Cost = 0.0
     tasks: Cost = 0.0
@@ -42,8 +59,15 @@ class Costs(_Numbers):
     visits: Cost = 0.0
     pages: Cost = 0.0
 
+    def costs(self, each: "PerTerm") -> dict[str, float]:
+        """Return what all of each cost, of which one costs so much."""
+        return {name: amount * getattr(each, name) for name, amount in self}
 
-class StoredBytes(_Numbers):
+
+TERMS = tuple(PerTerm.model_fields)
+
+
+class StoredBytes(Checked):
     """What the state of a key takes, in bytes.
 
     Attributes:
@@ -65,7 +89,7 @@ class StoredBytes(_Numbers):
     entry: Cost
 
 
-class MemoryBytes(_Numbers):
+class MemoryBytes(Checked):
     """What processes take, in bytes.
 
     Attributes:
@@ -81,7 +105,7 @@ class MemoryBytes(_Numbers):
     touch: Cost
 
 
-class Constants(_Numbers):
+class Constants(Checked):
     """All constants of a machine.
 
     Attributes:
@@ -98,10 +122,10 @@ class Constants(_Numbers):
 
     machine: dict[str, str | int | float | None]
     fitted: str
-    python_us: Costs
-    jvm_us: Costs
+    python_us: PerTerm
+    jvm_us: PerTerm
     collector: Cost
-    put_bytes: Costs
+    put_bytes: PerTerm
     stored: StoredBytes
     memory: MemoryBytes
     disk_bytes_s: Annotated[float, Field(gt=0, le=_LARGEST, allow_inf_nan=False)]
@@ -120,40 +144,6 @@ def read_constants(path: Path = FITTED) -> Constants:
 PAGE_CELLS, HEAD_CELLS = 128, 64
 """Cells of a page, and those of a head that never go into one; as `buckets.kernel.score` cuts timelines."""
 KIBIBYTE = 1024
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """How many of each there are in a batch."""
-
-    batches: float  # 1
-    tasks: float  # that score
-    shards: float  # that get an event
-    cells: float  # groupings of shards that get an event
-    rows: float  # events
-    texts: float  # events that are decoded from text or messages
-    copies: float  # events and shards to which they are sent
-    values: float  # fields of these events that go along
-    touches: float  # events and groupings into which they fall
-    keys: float  # different keys in groupings
-    kilobytes: float  # KiB of entries that are written
-    features: float  # limits and parts of features that are computed at events
-    conditions: float  # conditions that are evaluated at events
-    cold: float  # keys that are in neither log nor cache
-    moved: float  # entries that the log gives to the store
-    visits: float  # keys that are looked at for eviction
-    pages: float  # pages of long timelines that are written
-
-    def cost(self, costs: Costs) -> float:
-        """Return what all of them cost together."""
-        return sum(self.costs(costs).values())
-
-    def costs(self, costs: Costs) -> dict[str, float]:
-        """Return what each of them costs."""
-        return {name: amount * getattr(costs, name) for name, amount in zip(TERMS, astuple(self), strict=True)}
-
-
-TERMS = tuple(field.name for field in fields(Amounts))
 
 
 @dataclass(frozen=True)
@@ -231,7 +221,7 @@ class State:
         return sum(held.keys * each.memory for held, each in zip(self.kept, self.keys, strict=True))
 
 
-def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
+def batch_amounts(workload: Workload, state: State, rows: float) -> PerTerm:
     """Return what a batch of so many events does."""
     groupings = workload.groupings
     keys = [different(grouping.keys, rows) for grouping in groupings]
@@ -242,7 +232,7 @@ def batch_amounts(workload: Workload, state: State, rows: float) -> Amounts:
     )
     copies = rows * different(workload.shards, len(groupings))
     paged = sum(map(is_paged, state.kept))
-    return Amounts(
+    return PerTerm(
         batches=1,
         tasks=workload.tasks,
         shards=different(workload.shards, sum(keys)),

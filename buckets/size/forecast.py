@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import floor, log10
 
-from buckets.size.constants import PAGE_CELLS, TERMS, Amounts, Constants, State, batch_amounts
+from buckets.size.constants import PAGE_CELLS, TERMS, Constants, PerTerm, State, batch_amounts
 from buckets.size.workload import Kept, Workload
 
 SPARE = 0.7  # The share of a core's time that is planned for; the rest is for bursts and for starting again
@@ -28,12 +28,12 @@ class Batch:
     """A micro-batch."""
 
     rows: float  # its events
-    amounts: Amounts  # what it does
+    amounts: PerTerm  # what it does
     python_us: dict[str, float]  # CPU of Python by term
     jvm_us: dict[str, float]  # CPU of Java by term
 
     @classmethod
-    def of(cls, rows: float, amounts: Amounts, constants: Constants) -> "Batch":
+    def of(cls, rows: float, amounts: PerTerm, constants: Constants) -> "Batch":
         """Return what a batch costs that does so much."""
         work = amounts.costs(constants.jvm_us)
         jvm_us = {name: cost * (1 + constants.collector) for name, cost in work.items()}
@@ -145,7 +145,7 @@ class Forecast:
     @property
     def put_bytes_s(self) -> float:
         """Bytes a second that the state store is given, and so are written into the checkpoint, before compression."""
-        return self.batch.amounts.cost(self.constants.put_bytes) / self.period_s
+        return sum(self.batch.amounts.costs(self.constants.put_bytes).values()) / self.period_s
 
     @property
     def living_keys(self) -> float:

@@ -1,6 +1,6 @@
 """What a job needs follows from its events: more of anything never needs less, and all numbers are ones."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
@@ -41,7 +41,7 @@ def test_all_numbers_are_positive(given_workload):
     for number in (*needs(found).values(), found.delay_s, found.period_s, found.python_cores, found.jvm_cores):
         assert isfinite(number)
         assert number > 0
-    assert all(amount >= 0 and isfinite(amount) for amount in astuple(found.batch.amounts))
+    assert all(amount >= 0 and isfinite(amount) for amount in found.batch.amounts.model_dump().values())
     for logged, remembered in zip(found.state.logged, found.state.remembered, strict=True):
         assert 0 <= logged <= remembered <= 1
     assert found.bill

@@ -5,12 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from buckets.size.constants import Constants, Costs, MemoryBytes, StoredBytes
+from buckets.size.constants import Constants, MemoryBytes, PerTerm, StoredBytes
 from buckets.size.workload import Cluster, Grouping, Width, Workload
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 STORED = StoredBytes(head=20, cell=4, track=3, bucket=8, bucket_track=7, slot=6, entry=76)
-COSTS = Costs(**dict.fromkeys(Costs.model_fields, 1.0)).model_copy(update={"batches": 50_000.0, "cold": 50.0})
+COSTS = PerTerm(**dict.fromkeys(PerTerm.model_fields, 1.0)).model_copy(update={"batches": 50_000.0, "cold": 50.0})
 CONSTANTS = Constants(
     machine={"cpu": "one of tests"},
     fitted="by hand",
