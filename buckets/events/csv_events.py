@@ -10,7 +10,6 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO
 
@@ -60,17 +59,21 @@ def read_header(line: str, schema: EventSchema) -> list[str]:
     Raises:
         ValueError: broken, a field is named twice, or none is; says what to do.
     """
-    names = _names(line, schema.csv)
+    try:
+        names = _names(line, schema.csv)
+    except ValueError as error:
+        message = f"the header line is {error}"
+        raise ValueError(message) from None
     twice = next((name for name in schema.field_names if names.count(name) > 1), None)
     if twice is not None:
         message = (
-            f"broken CSV: the header names {twice!r} twice; give each column a name of its own there, or in the event "
-            "schema, by which this line is no event: csv: {header: [NAME, …]}"
+            f"the header line is broken CSV: the header names {twice!r} twice; give each column a name of its own "
+            "there, or in the event schema, by which this line is no event: csv: {header: [NAME, …]}"
         )
         raise ValueError(message)
     if set(names).isdisjoint(schema.field_names):
         message = (
-            f"names no field of event schema {schema.name!r}, it begins {short_line(repr(names[0]))}; "
+            f"the first line names no field of event schema {schema.name!r}, it begins {short_line(repr(names[0]))}; "
             f"{_remedy(line, schema)}"
         )
         raise ValueError(message)
@@ -97,16 +100,12 @@ def _remedy(line: str, schema: EventSchema) -> str:
     )
 
 
-@dataclass(frozen=True)
-class CsvColumns:
-    """Lines as columns of text by field, where empty text is null; `broken` says why a line is no record, or None."""
+def read_lines(
+    lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat
+) -> tuple[dict[str, list[str | None]], list[str | None]]:
+    """Split records into columns of text, one for each field of `wanted`; one that is not in the header is null.
 
-    fields: dict[str, list[str | None]]
-    broken: list[str | None]
-
-
-def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat) -> CsvColumns:
-    """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere.
+    The second of what it returns says why a line is no record, or None. Empty text is null.
 
     Lines over which a text in quotes goes on are broken for that one reason, as far as they are broken.
     Columns without a name at the end may be left out of a record.
@@ -133,7 +132,7 @@ def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str
         broken.append(reason)
         for column, index in zip(columns, indices, strict=True):
             column.append(None if reason or index is None else values[index] or None)
-    return CsvColumns(dict(zip(wanted, columns, strict=True)), broken)
+    return dict(zip(wanted, columns, strict=True)), broken
 
 
 _SEPARATORS = {".": r"\.", ",": ",", "'": "['\u2019]", " ": "[ \u00a0\u202f]"}
@@ -291,12 +290,7 @@ def text_lines(
 _MARK = 3
 
 
-@dataclass(frozen=True)
-class _Header:
-    """The names of the columns of a file, and why they cannot be read; None where they can."""
-
-    names: list[str]
-    fault: str | None = None
+_Header = tuple[list[str], str | None]  # The names of the columns of a file, and why they cannot be read
 
 
 def read_events(
@@ -319,38 +313,42 @@ def read_events(
             if source[first] not in headers:
                 lines[first] = lines[first].removeprefix(BYTE_ORDER_MARK)
                 names = schema.csv.header or header
-                found = _Header(list(names)) if names else _header(lines[first], rows.column(BROKEN)[first], schema)
+                broken = rows.column(BROKEN)[first]
+                found = (list(names), None) if names else _header(lines[first], broken, schema)
                 headers[source[first]] = found
-                first += 0 if names or found.fault else 1
+                first += 0 if names or found[1] else 1
             if first < end:
                 yield _with_fields(rows.slice(first, end - first), lines[first:end], headers[source[start]], schema)
 
 
 def _header(line: str, broken: pa.Scalar, schema: EventSchema) -> _Header:
+    if broken.is_valid:
+        return [], f"the header line {broken}"
+    fault = schema.csv.mark_fault(line[:_MARK].encode(schema.csv.line_encoding))
+    if fault:
+        return [], f"its file {fault}"
     try:
-        if broken.is_valid:
-            return _Header([], f"the header line {broken}")
-        fault = schema.csv.mark_fault(line[:_MARK].encode(schema.csv.line_encoding))
-        return _Header([], f"its file {fault}") if fault else _Header(read_header(line, schema))
+        return read_header(line, schema), None
     except ValueError as error:
-        return _Header([], f"the header line is {error}" if "broken CSV" in str(error) else f"the first line {error}")
+        return [], str(error)
 
 
 def _with_fields(rows: pa.RecordBatch, lines: list[str], header: _Header, schema: EventSchema) -> pa.RecordBatch:
-    columns = read_lines(lines, header.names, schema.field_names, schema.csv)
+    names, fault = header
+    columns, records = read_lines(lines, names, schema.field_names, schema.csv)
     faults: Faults = {}
     fields = []
     for name in schema.field_names:
-        column = pa.array(columns.fields[name], pa.string())
+        column = pa.array(columns[name], pa.string())
         if name in schema.measures or schema.attributes.get(name) == "long":
             column, faulty = plain_numbers(column, schema.csv)
             faults = {row: f"{name}: {reason}" for row, reason in faulty.items()} | faults
         fields.append(column)
     reasons = [
-        undecoded or header.fault or broken or faults.get(row)
-        for row, (undecoded, broken) in enumerate(zip(rows.column(BROKEN).to_pylist(), columns.broken, strict=True))
+        undecoded or fault or broken or faults.get(row)
+        for row, (undecoded, broken) in enumerate(zip(rows.column(BROKEN).to_pylist(), records, strict=True))
     ]
     rows = replaced(rows, BROKEN, pa.array(reasons, pa.string()))
     for index, column in enumerate(fields):
         rows = rows.append_column(field_column(index), column)
-    return with_folder_values(rows, schema, set(schema.field_names) - set(header.names))
+    return with_folder_values(rows, schema, set(schema.field_names) - set(names))

@@ -116,9 +116,7 @@ KINDS: dict[str, FileFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-ROW_NUMBER = "__buckets_row_number__"  # Column of a part that has the numbers of the rows in the original file
 _LINES_LOOKED_AT = 100
-_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[s
     except UnicodeDecodeError:
         reason = f"the header line is not valid {schema.csv.encoding_name}"
     except ValueError as error:
-        reason = f"the header line is {error}" if "broken CSV" in str(error) else f"the first line {error}"
+        reason = str(error)
     message = f"events {path}:{number}: {reason}"
     raise BucketsError(message)
 
@@ -263,16 +261,10 @@ def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> fr
         if names and is_object and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
-                f"{_LINES_LOOKED_AT} {texts}; there are: {', '.join(map(_printable, names))}"
+                f"{_LINES_LOOKED_AT} {texts}; there are: {', '.join(map(short_line, names))}"
             )
             raise MissingColumn(message)
     return there
-
-
-def _printable(name: str) -> str:
-    """Return a field's name so that it can be shown in one line, whatever it holds."""
-    shown = name if name.isprintable() else ascii(name)
-    return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
 
 
 def raw_lines(file: EventFile, schema: EventSchema) -> Iterator[bytes]:
@@ -296,14 +288,20 @@ def _lines(path: Path, csv: CsvFormat = PLAIN_CSV) -> Iterator[tuple[int, bytes]
             raise bad_source(path, f"is not valid {csv.encoding_name} ({reason}); correct csv.encoding") from None
 
 
-def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
-    """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header."""
+def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
+    """Read a text file in parts, as `line_reader` takes them: lines as they are, without those of a header."""
     lines = _lines(file.path, file.csv)
     if file.header is not None:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
         numbers, texts = zip(*chunk, strict=True)
-        yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
+        rows = {
+            RAW: pa.array(texts, pa.binary()),
+            SOURCE: pa.repeat(pa.scalar(str(file.path)), len(texts)),
+            SOURCE_ORDER: pa.repeat(pa.scalar(0, pa.int64()), len(texts)),
+            POSITION: pa.array(numbers, pa.int64()),
+        }
+        yield pa.record_batch(rows)
 
 
 def file_arrivals(
@@ -336,14 +334,4 @@ def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator
 
 
 def _text_rows(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    lines = (_lines_of(file, table) for table in numbered_lines(file, batch_rows))
-    return line_reader(file.kind, schema, file.header)(lines)
-
-
-def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
-    """Bring numbered lines into the form that `text_lines` takes."""
-    numbers = table[ROW_NUMBER].combine_chunks()
-    order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
-    source = pa.repeat(pa.scalar(str(file.path)), len(table))
-    raw = table[RAW].combine_chunks()
-    return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})
+    return line_reader(file.kind, schema, file.header)(numbered_lines(file, batch_rows))

@@ -26,13 +26,13 @@ def test_splitting_what_was_written_gives_the_fields_back(values):
 
 @given(st.lists(st.lists(FIELDS, min_size=3, max_size=3) | st.lists(FIELDS, min_size=4, max_size=4), max_size=6))
 def test_each_line_is_a_row_of_its_own(rows):
-    columns = read_lines([written(row) for row in rows], ["a", "b", "c"], ["c", "a", "none"], PLAIN_CSV)
+    columns, broken = read_lines([written(row) for row in rows], ["a", "b", "c"], ["c", "a", "none"], PLAIN_CSV)
     good = [len(row) == 3 for row in rows]
-    assert columns.fields["a"] == [row[0] or None if fits else None for row, fits in zip(rows, good, strict=True)]
-    assert columns.fields["c"] == [row[2] or None if fits else None for row, fits in zip(rows, good, strict=True)]
-    assert columns.fields["none"] == [None] * len(rows)
+    assert columns["a"] == [row[0] or None if fits else None for row, fits in zip(rows, good, strict=True)]
+    assert columns["c"] == [row[2] or None if fits else None for row, fits in zip(rows, good, strict=True)]
+    assert columns["none"] == [None] * len(rows)
     expected = [None if fits else "broken CSV: 4 fields where the header has 3" for fits in good]
-    assert columns.broken == expected
+    assert broken == expected
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,14 @@ def test_a_line_is_split_at_its_commas(line, values):
 def test_a_broken_line_is_named_and_the_next_one_is_read(line, as_worded):
     with pytest.raises(ValueError, check=as_worded):
         split_line(line, PLAIN_CSV)
-    columns = read_lines([line, "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
-    assert columns.fields["a"] == [None, "1"]
-    assert as_worded(columns.broken[0])
-    assert columns.broken[1] is None
+    columns, broken = read_lines([line, "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
+    assert columns["a"] == [None, "1"]
+    assert as_worded(broken[0])
+    assert broken[1] is None
 
 
 def test_too_few_and_too_many_fields_are_counted(as_worded):
-    columns = read_lines(["1", "1,2,3", "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
-    *broken, whole = columns.broken
+    _, (*broken, whole) = read_lines(["1", "1,2,3", "1,2"], ["a", "b"], ["a"], PLAIN_CSV)
     assert whole is None
     assert all(as_worded(reason) for reason in broken)
 

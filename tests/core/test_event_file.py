@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import parse
-from buckets.events.event_file import ROW_NUMBER, file_arrivals, numbered_lines, open_event_file
+from buckets.events.arrivals import POSITION, RAW, parse
+from buckets.events.event_file import file_arrivals, numbered_lines, open_event_file
 from tests.core.examples import SCHEMA
 from tests.laws import examples
 
@@ -39,7 +39,7 @@ def opened(path):
 
 
 def parts_of(path, batch_rows=None) -> list[list[dict]]:
-    return [part.to_pylist() for part in numbered_lines(opened(path), batch_rows)]
+    return [part.select([POSITION, RAW]).to_pylist() for part in numbered_lines(opened(path), batch_rows)]
 
 
 @pytest.mark.parametrize(("batch_rows", "sizes"), [(None, [7]), (3, [3, 3, 1]), (1, [1] * 7), (7, [7]), (100, [7])])
@@ -47,20 +47,20 @@ def test_a_file_is_cut_into_parts_of_so_many_rows_in_its_order(write, tmp_path, 
     parts = parts_of(write("day.jsonl", "\n".join(LINES)), batch_rows)
     assert [len(part) for part in parts] == sizes
     rows = [row for part in parts for row in part]
-    assert rows == [{ROW_NUMBER: n, "raw": line.encode()} for n, line in enumerate(LINES, 1)]
+    assert rows == [{POSITION: n, RAW: line.encode()} for n, line in enumerate(LINES, 1)]
 
 
 def test_lines_keep_their_numbers_when_blank_ones_are_left_out(write, tmp_path):
     path = write("day.json", "\n" + LINES[0] + "\r\n  \n\n" + LINES[1] + "\n")
     (part,) = parts_of(path)
-    assert part == [{ROW_NUMBER: 2, "raw": LINES[0].encode()}, {ROW_NUMBER: 5, "raw": LINES[1].encode()}]
+    assert part == [{POSITION: 2, RAW: LINES[0].encode()}, {POSITION: 5, RAW: LINES[1].encode()}]
 
 
 def test_the_header_of_a_csv_file_is_no_row(write, tmp_path):
     path = write("day.csv", "\ufeff id ,at,amount\ne1,1,5\n\ne2,2,6\n")
     assert opened(path).header == ["id", "at", "amount"]
     (part,) = parts_of(path)
-    assert part == [{ROW_NUMBER: 2, "raw": b"e1,1,5"}, {ROW_NUMBER: 4, "raw": b"e2,2,6"}]
+    assert part == [{POSITION: 2, RAW: b"e1,1,5"}, {POSITION: 4, RAW: b"e2,2,6"}]
 
 
 def test_bytes_that_are_no_text_stay_in_their_line(write, tmp_path):

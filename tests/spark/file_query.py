@@ -20,7 +20,7 @@ from buckets.checkpoint.lock import Lock
 from buckets.config.engine import EngineSettings
 from buckets.config.settings import StateSettings
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.events.event_file import ROW_NUMBER, EventFile, numbered_lines
+from buckets.events.event_file import EventFile, numbered_lines
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import line_reader
@@ -37,6 +37,7 @@ from buckets.spark.sources import ArrivalStream, file_columns, file_reader, list
 from buckets.state.bounds import Bounds
 from tests.fixed_rules import FixedRules
 
+ROW_NUMBER = "__buckets_row_number__"  # Column of a part that has the numbers of the rows in the original file
 _FIRST_MTIME_S = 1_700_000_000
 
 
@@ -163,7 +164,8 @@ def typed_part(part: Path, file: EventFile, schema: EventSchema) -> Iterator[pa.
 
 def _tables(file: EventFile, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
     if file.kind != "parquet":
-        yield from numbered_lines(file, batch_rows)
+        for lines in numbered_lines(file, batch_rows):
+            yield pa.table({ROW_NUMBER: lines.column(POSITION), RAW: lines.column(RAW)})
         return
     first = 1
     for rows in field_batches(file.path, schema.field_names, batch_rows or MOST_ROWS):
