@@ -314,11 +314,7 @@ class TimesSeen:
 def told(
     arrivals: Iterable[pa.RecordBatch], schema: EventSchema, origin: str, say: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass on arrivals of an origin; at their end `say` is told a line of each kind of times without a zone.
-
-    Raises:
-        BucketsError: as `TimesSeen.take`.
-    """
+    """Pass on arrivals of an origin; at their end `say` is told a line of each kind of times without a zone."""
     seen = TimesSeen(schema, origin)
     for rows in arrivals:
         seen.take(rows)

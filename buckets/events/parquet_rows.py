@@ -223,9 +223,6 @@ def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: st
     """Read a file as arrivals; `modified_ms` orders files.
 
     If a column orders rows, the `arrival` column, a row without a value in it is broken.
-
-    Raises:
-        BucketsError: as `field_batches`.
     """
     names = list(dict.fromkeys([*schema.field_names, *([arrival] if arrival else [])]))
     lacking = set(schema.field_names) & folder_values(str(path)).keys()

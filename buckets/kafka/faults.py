@@ -71,11 +71,7 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 
 def opened(client: Callable[[dict[str, Any]], _T], kafka: KafkaSettings, settings: Mapping[str, Any]) -> _T:
-    """Make a client of librdkafka; all are made here.
-
-    Raises:
-        BucketsError: librdkafka takes none of these settings; it connects to nothing yet.
-    """
+    """Make a client of librdkafka; all are made here. Settings that it does not take are a BucketsError."""
     try:
         return client(dict(settings))
     except (KafkaException, TypeError, ValueError) as error:
@@ -138,13 +134,7 @@ def may_pass(error: KafkaError) -> bool:
 
 
 def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError:
-    """Return the error that says in one line what a fault of librdkafka is.
-
-    Args:
-        error: the fault.
-        kafka: how Kafka is reached.
-        doing: what was tried, such as `writing to topic alerts`.
-    """
+    """Return the error that says what a fault is; `doing` is what was tried, such as `writing to topic alerts`."""
     if error.code() in _LOGIN:
         return login_refused(kafka)
     if error.code() in _TLS:
@@ -212,7 +202,11 @@ def _answered(
 
 
 class Broker:
-    """The brokers, asked about topics."""
+    """The brokers, asked about topics.
+
+    A question raises Outage where no broker answers, and BucketsError where a topic does not exist or may not be read,
+    the login is refused, or there is no TLS connection.
+    """
 
     def __init__(self, kafka: KafkaSettings) -> None:
         """Reach the brokers as `kafka` says; nothing is asked yet."""
@@ -226,12 +220,7 @@ class Broker:
             self._fault = error
 
     def partitions(self, within_s: float = ANSWER_WITHIN_S) -> dict[str, int]:
-        """Return how many partitions each topic has.
-
-        Raises:
-            BucketsError: the login is refused, or there is no TLS connection.
-            Outage: no broker answers.
-        """
+        """Return how many partitions each topic has."""
 
         def ask(_: float) -> dict[str, int]:
             topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
@@ -244,12 +233,7 @@ class Broker:
         return self.topic_ids([topic], within_s)[topic]
 
     def topic_ids(self, topics: Collection[str], within_s: float) -> dict[str, str]:
-        """Return the ids of topics, which no earlier topic of the same name has; empty where brokers know none.
-
-        Raises:
-            BucketsError: one does not exist, the login is refused, or there is no TLS connection.
-            Outage: no broker answers.
-        """
+        """Return the ids of topics, which no earlier topic of the same name has; empty where brokers know none."""
 
         def ask(_: float) -> dict[str, str]:
             described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ATTEMPT_S)
@@ -269,10 +253,7 @@ class Broker:
         return _answered(ask, within_s, self._kafka, doing, cause_of)
 
     def offsets(self, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """Return of each partition of a topic the first offset and the one after its last message.
-
-        Raises as `read_offsets`.
-        """
+        """Return of each partition of a topic the first offset and the one after its last message."""
         consumer = opened(Consumer, self._kafka, {**consumer_settings(self._kafka), "group.id": "buckets-offsets"})
         try:
             pairs = [TopicPartition(topic, number) for number in range(partitions)]
@@ -281,15 +262,7 @@ class Broker:
             consumer.close()
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
-        """Check that topics exist.
-
-        Returns:
-            How many partitions each topic has, as `partitions`.
-
-        Raises:
-            BucketsError: one does not, or the login is refused.
-            Outage: no broker answers.
-        """
+        """Check that topics exist; return how many partitions each topic has, as `partitions`."""
         there = self.partitions()
         missing = [topic for topic in wanted if topic not in there]
         if missing:

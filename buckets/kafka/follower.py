@@ -82,11 +82,7 @@ class Fault:
     text: str  # reason, topic and time of day, in one line
 
     def check(self, patience_ms: int, what: str) -> None:
-        """See that it has not lasted too long.
-
-        Raises:
-            BucketsError: it has.
-        """
+        """Refuse one that has lasted too long."""
         if time.monotonic() - self.since_s > patience_ms / 1000:
             patience = format_duration(patience_ms)
             message = (

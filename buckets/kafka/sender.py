@@ -40,6 +40,8 @@ class Sender:
     What is sent until `flush` returns is one attempt. If it fails, its messages are given up, including those that
     still wait, and the caller begins the attempt again. That uses another client, because the failed one may still
     report what became of its messages, and the brokers may have forgotten it for good.
+
+    All raise Outage where the brokers did not answer in time, and BucketsError where a message was refused.
     """
 
     def __init__(
@@ -59,12 +61,7 @@ class Sender:
         self._client = _Client(kafka, self._settings)
 
     def send(self, topic: str, key: str, value: str | bytes | None, headers: dict[str, str]) -> None:
-        """Send a message; `flush` reports whether it has arrived. Without a value it deletes the message with its key.
-
-        Raises:
-            BucketsError: it can never be sent, or one before it was refused.
-            Outage: the brokers did not answer in time.
-        """
+        """Send a message; `flush` reports whether it has arrived. Without a value it deletes the one with its key."""
         written = value.encode() if isinstance(value, str) else value
         while True:
             try:
@@ -80,12 +77,7 @@ class Sender:
         self.serve()
 
     def serve(self, wait_s: float = 0) -> None:
-        """Take the reports of the client.
-
-        Raises:
-            BucketsError: a message was refused.
-            Outage: the brokers did not answer in time.
-        """
+        """Take the reports of the client."""
         self._client.producer.poll(wait_s)
         failed = self._client.failed
         if failed is not None:
@@ -93,12 +85,7 @@ class Sender:
             raise explain(failed, self._kafka, self._doing)
 
     def flush(self) -> None:
-        """Wait until all messages have been acknowledged.
-
-        Raises:
-            BucketsError: one was refused.
-            Outage: the brokers do not answer.
-        """
+        """Wait until all messages have been acknowledged."""
         left = self._client.producer.flush(self._kafka.delivery_timeout / 1000)
         self.serve()
         if left:

@@ -17,7 +17,7 @@ from buckets.kafka.faults import ANSWER_WITHIN_S, Broker
 
 
 class TopicGuard:
-    """The topics of a query, compared with those that its checkpoint knows.
+    """The topics of a query, compared with those that its checkpoint knows; raises as `Broker` besides.
 
     Attributes:
         appeared: how many topics have come since the start that the pattern matches.
@@ -87,9 +87,6 @@ class TopicGuard:
         Args:
             is_begun: whether a batch has ended. What the pattern finds now has then appeared since, and is taken over
                 by the batch that reads it first.
-
-        Raises:
-            BucketsError: as `check` and `find`.
         """
         found = [] if is_begun else self.find()
         self.generations.adopt(self._ids_of({*self._topics.names, *found}))
@@ -99,9 +96,6 @@ class TopicGuard:
 
         Args:
             batch_id: the batch, which Spark has planned, and of which nothing is read yet.
-
-        Raises:
-            BucketsError: as `check`.
         """
         if not self.follows_pattern:
             return []

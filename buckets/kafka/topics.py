@@ -45,12 +45,7 @@ class TopicSize:
 
 
 def topics_now(job: Job) -> list[str]:
-    """Return the topics of a job's source: those that are named, and those that are there and that its pattern matches.
-
-    Raises:
-        BucketsError: there is a pattern, and the login is refused.
-        Outage: there is a pattern, and no broker answers.
-    """
+    """Return the topics of a job's source: those that are named, and those there that its pattern matches."""
     selection, kafka = job.settings.source.selection, job.settings.kafka
     there = {} if selection.pattern is None or kafka is None else Broker(kafka).partitions()
     return selection.of(there)
@@ -81,17 +76,8 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
 def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
     """Make the topics of a configuration that do not exist; those that do are left as they are.
 
-    Args:
-        kafka: how Kafka is reached.
-        job: the configuration.
-        partitions: of the source and of each output; topics of rules and lists have one.
-
     Returns:
         The names of those that were made.
-
-    Raises:
-        BucketsError: the login is refused, or topics may not be made.
-        Outage: no broker answers.
     """
     broker = Broker(kafka)
     there = broker.partitions()
@@ -122,12 +108,7 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
 
 
 def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
-    """Return how much is in each topic, by name; Kafka's own topics are left out.
-
-    Raises:
-        BucketsError: the login is refused, or topics may not be read.
-        Outage: no broker answers.
-    """
+    """Return how much is in each topic, by name; Kafka's own topics are left out."""
     broker = Broker(kafka)
     partitions = {name: count for name, count in broker.partitions().items() if not name.startswith("__")}
     sizes = []

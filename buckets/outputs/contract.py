@@ -64,11 +64,7 @@ class Field:
     required: bool = True
 
     def read(self, value: Any) -> Any:
-        """Return a value of a message as a value of its column: moments in microseconds, objects as JSON text.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Return a value as one of its column: moments in us, objects as JSON; one that is none is a ValueError."""
         if value is None:
             if self.nullable:
                 return None

@@ -62,20 +62,12 @@ def binary_message(output: str, written_in: BinaryFormat, shown: dict[str, Any])
 
 
 def shown_avro(output: str, schema: str, content: bytes) -> dict[str, Any]:
-    """Return what JSON shows of a message in Avro.
-
-    Raises:
-        ValueError: it is broken, or the schema is none.
-    """
+    """Return what JSON shows of a message in Avro; ValueError if it is broken, or the schema is none."""
     return _as_json(output, _reader(schema)(content))
 
 
 def shown_protobuf(output: str, content: bytes) -> dict[str, Any]:
-    """Return what JSON shows of a message in Protobuf; `content` lies behind the number of its schema.
-
-    Raises:
-        ValueError: it is broken.
-    """
+    """Return what JSON shows of a message in Protobuf, behind the number of its schema; broken is a ValueError."""
     from buckets.events.protobuf.wanted import protobuf_value
 
     if not content.startswith(_FIRST_MESSAGE):

@@ -132,11 +132,7 @@ def output_table(
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch, path: Path) -> list[Row]:
-    """Return rows of an output as `output_rows` does.
-
-    Raises:
-        BucketsError: a key, an event or a term is not JSON.
-    """
+    """Return rows of an output as `output_rows` does."""
     plain: list[Row] = in_ms(rows).to_pylist()
     for name in _OBJECTS.keys() & set(rows.schema.names):
         for row in plain:
@@ -209,11 +205,7 @@ _SHOWN = 3
 
 
 def short_length(folder: Path) -> int:
-    """Return how many characters of an id name one alert among all that are in a folder; at least eight.
-
-    Raises:
-        BucketsError: a table cannot be read.
-    """
+    """Return how many characters of an id name one alert among all that are in a folder; at least eight."""
     rows = (row for output in ALERT_OUTPUTS for row in output_rows(folder, output, ("alert_id",)))
     ids = sorted({row["alert_id"] for row in rows})
     shared = (_shared(one, other) for one, other in pairwise(ids))
