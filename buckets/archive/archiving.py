@@ -96,11 +96,7 @@ _ROWS = 1_000_000  # Rows of one append, about
 
 
 def archive_of(job: Job) -> Archive:
-    """Return the archive of a job.
-
-    Raises:
-        BucketsError: the configuration names none.
-    """
+    """Return the archive of a job."""
     if job.settings.archive is None:
         message = (
             "the configuration has no `archive`, which says where all that has arrived is kept; "
@@ -117,10 +113,6 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
 
     Returns:
         Why the archive goes no further, where the source has not kept what comes next; None where it goes on.
-
-    Raises:
-        BucketsError: there is no archive or it belongs to another checkpoint, or the source does not have any more
-            what the job has read.
     """
     archive = archive_of(job)
     folder = OwnedFolder(archive.folder, "archive.path")
@@ -241,11 +233,7 @@ class History:
 
     @staticmethod
     def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":
-        """Open the history of a job, which may run meanwhile; its archive is extended first.
-
-        Raises:
-            BucketsError: the configuration has no archive, or it cannot be extended.
-        """
+        """Open the history of a job, which may run meanwhile; its archive is extended first."""
         archive, recorded = archive_of(job), RecordedBatches(job.checkpoint)
         obstacle = extend_archive(job, recorded, on_rows)
         return History(job, archive, recorded.since(archive.since()), obstacle)

@@ -30,11 +30,7 @@ _ORDER = "__order__"
 def delta_arrivals(
     source: DeltaSource, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of batches. A row belongs to the first batch that reaches its order.
-
-    Raises:
-        BucketsError: the table is gone, or batches overlap, so that the order does not say which row was in which.
-    """
+    """Yield the rows of batches. A row belongs to the first batch that reaches its order."""
     assert source.arrival is not None
     spans = [(cut, *cut.span) for cut in cuts if cut.span is not None]
     if not spans:
@@ -150,9 +146,6 @@ def open_events(
         say: told which fields of `needed` are nowhere, and at the end what is to be known of the times, such as that
             they have no zone.
         needed: fields that rules need.
-
-    Raises:
-        BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
     """
     path = location(str(path))
     if is_table(path):

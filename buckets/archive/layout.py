@@ -65,11 +65,7 @@ def reading(table_path: Path) -> Iterator[None]:
 
 
 def open_table(table_path: Path) -> DeltaTable:
-    """Open the table of an archive.
-
-    Raises:
-        BucketsError: it is damaged.
-    """
+    """Open the table of an archive."""
     with reading(table_path):
         return through_store(table_path, lambda: DeltaTable(str(table_path)))
 

@@ -171,11 +171,7 @@ class RecordedBatches:
     """
 
     def __init__(self, checkpoint: Path) -> None:
-        """Read the cuts of a checkpoint.
-
-        Raises:
-            BucketsError: there are none.
-        """
+        """Read the cuts of a checkpoint."""
         self._checkpoint = Checkpoint(checkpoint)
         self.cuts = self._checkpoint.cuts.read()
         self.before: BatchEnd | None = None

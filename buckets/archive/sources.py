@@ -92,11 +92,7 @@ class _Topic:
 def topic_arrivals(
     job: Job, before: BatchEnd | None, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached.
-
-    Raises:
-        BucketsError: the configuration has no audit, or it has kept nothing yet.
-    """
+    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached."""
     source = job.settings.source
     beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
     reader, pinned_of = TopicMessages(source, RegisteredSchemas(job.checkpoint)), pinned_schemas(job)
@@ -115,9 +111,6 @@ def lost_messages(
     """Return the batches that have read messages which the audit will never have.
 
     They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
-
-    Raises:
-        BucketsError: as `topic_arrivals`.
     """
     assert job.settings.kafka is not None
     same = (None, job.settings.kafka.isolation)
@@ -264,11 +257,7 @@ class BatchRange(NamedTuple):
 
 
 def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
-    """Read the arrivals of batches once more.
-
-    Raises:
-        BucketsError: the source does not have any more what a batch has read.
-    """
+    """Read the arrivals of batches once more."""
     match job.settings.source:
         case KafkaSource():
             return topic_arrivals(job, wanted.before, wanted.cuts, schemas)
@@ -281,11 +270,7 @@ def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSch
 
 
 def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms]) -> Sequence[int]:
-    """Return the batches that can never be archived, because not all of their messages have been kept.
-
-    Raises:
-        BucketsError: nothing of a topic has been kept yet.
-    """
+    """Return the batches that can never be archived, because not all of their messages have been kept."""
     is_topic = isinstance(job.settings.source, KafkaSource)
     return lost_messages(job, wanted.before, wanted.cuts, terms_of) if is_topic else ()
 

@@ -26,11 +26,7 @@ FORMAT = 1
 
 
 def audit_settings(job: Job) -> AuditSettings:
-    """Return the `audit` part of a configuration.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """Return the `audit` part of a configuration."""
     if job.settings.audit is None:
         message = (
             "the configuration has no `audit`, which says where topics are kept as tables; "
@@ -52,9 +48,6 @@ def check_isolation(job: Job) -> None:
     """See that topics that are kept as tables are read as the job has read them until now.
 
     Otherwise the tables, and the archive that is made from them, would lack messages that were scored, or hold others.
-
-    Raises:
-        BucketsError: the isolation under `kafka` is another one than that of the job's last batch.
     """
     if job.settings.audit is None or job.settings.kafka is None:
         return
@@ -87,9 +80,6 @@ class AuditFolder:
         """Return the topics that are read, each with its table: those that are wanted, and those that ever were.
 
         A topic that the configuration does not name any more may still hold messages that have not been read.
-
-        Raises:
-            BucketsError: a topic has been read into another table, or the checkpoint is not an audit's.
         """
         written: dict[str, str] = self._written()["topics"] if self._audit.exists() else {}
         for topic, table in wanted.items():
@@ -102,11 +92,7 @@ class AuditFolder:
         return {**written, **wanted}
 
     def check(self) -> None:
-        """Check that checkpoint and folder are new, or that they belong together, and that nobody else uses them.
-
-        Raises:
-            BucketsError: they do not, hold something else, or are in use.
-        """
+        """Check that checkpoint and folder are new, or that they belong together, and that nobody else uses them."""
         check_free(self.checkpoint)
         tables, checkpoint = self.tables.resolve(), self.checkpoint.resolve()
         if tables.is_relative_to(checkpoint) or checkpoint.is_relative_to(tables):

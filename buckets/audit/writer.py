@@ -152,9 +152,6 @@ def kept_messages(table: DeltaTable, folder: Path, where: str, beside: Collectio
         folder: where it is, for errors.
         where: the condition, in SQL.
         beside: the columns wanted beside values, as `columns_beside_value` names them.
-
-    Raises:
-        BucketsError: the table cannot be read.
     """
     there = {field.name for field in table.schema().fields}
     wanted = [

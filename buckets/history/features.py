@@ -51,9 +51,6 @@ def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite:
     """See before features are computed that they can be written, to a file that ends in `.parquet` or a Delta table.
 
     They do not go into what they are computed from; what is there is replaced only if that is allowed.
-
-    Raises:
-        BucketsError: something is there, or a column has a name that a Delta table cannot have.
     """
     if source is not None and path.resolve() == source.resolve():
         message = f"--out {path}: holds the events; name another file or table"
@@ -82,11 +79,7 @@ def _is_marked(path: Path, is_file: bool) -> bool:
 
 
 def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write features; earlier ones are replaced when all are written.
-
-    Raises:
-        BucketsError: it cannot be written, or what the tables raise.
-    """
+    """Write features; earlier ones are replaced when all are written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as maker:
@@ -149,11 +142,7 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
 
 
 def read_ids(path: Path, column: str) -> pa.Array:
-    """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text.
-
-    Raises:
-        BucketsError: there is no such table or column, or it cannot be read.
-    """
+    """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text."""
     kind = "delta" if is_table(path) else file_kind(path)
     if kind is None or (kind != "delta" and not path.is_file()):
         message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
@@ -239,9 +228,6 @@ class FeatureRun:
             engine: the settings that decide results.
             ids: Arrow string, the ids of events that are wanted; None for a row for each arrival.
             flags: whether to say of each feature whether it is exact, and whether it is warm.
-
-        Raises:
-            BucketsError: a rule is over alerts, or none is evaluated.
         """
         self._rule_set, self._schema, self._engine, self._ids = rule_set, schema, engine, ids
         self._table = FeatureTable(rule_set, schema, flags)
@@ -250,11 +236,7 @@ class FeatureRun:
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
-        """Compute the rows, in the order of arrival, in tables of about half a million arrivals.
-
-        Raises:
-            BucketsError: a value has more digits than a column has room for, or an event cannot be read.
-        """
+        """Compute the rows, in the order of arrival, in tables of about half a million arrivals."""
         job = InMemoryJob(self._scorer(NO_LISTS))
         for lists, arrived in _together(arrivals):
             job.scorer = self._scorer(lists)

@@ -179,10 +179,6 @@ def score_pieces(pieces: Iterable[ArchivePiece], evaluations: bool, processes: i
         evaluations: whether every evaluation is wanted, or alerts only.
         processes: how many score the shards; with 1 nothing is started. More than one start Python again, so a script
             calls this below `if __name__ == "__main__"`.
-
-    Raises:
-        BucketsError: a process has ended.
-        RuntimeError: an event is unaccounted for, which is a defect of this project.
     """
     begun: deque[Callable[[], ScoredPiece]] = deque()
     with ExitStack() as started:

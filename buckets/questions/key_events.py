@@ -51,9 +51,6 @@ class KeyTest:
         Args:
             key: its fields.
             kinds: the attributes of events, each with its kind.
-
-        Raises:
-            BucketsError: events have no such field, or it has no such values.
         """
         return cls(frozenset(key), " and ".join(_test(field, value, kinds) for field, value in key.items()))
 
@@ -132,11 +129,7 @@ def explainer(history: History, most_events: int | None) -> Explainer:
 
 
 def explained_alert(history: History, alert_id: str, most_events: int | None) -> Explanation:
-    """Explain an alert by its id, or by the beginning of it that no other alert has.
-
-    Raises:
-        BucketsError: there is no such alert, or several.
-    """
+    """Explain an alert by its id, or by the beginning of it that no other alert has."""
     results = kept_results(history.job)
     whole_id = alert_id if results is None else full_alert_id(results, alert_id)
     return explainer(history, most_events).alert(whole_id)
@@ -160,11 +153,7 @@ def main() -> None:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a question about a job: a replay, or else a backtest.
-
-    Raises:
-        BucketsError: it cannot be asked so.
-    """
+    """Return the answer to a question about a job: a replay, or else a backtest."""
     job = load_job(Path(asked["conf"]))
     times = named_times(asked["begin"], asked["end"])
     return _replay(job, times) if asked["kind"] == "replay" else _backtest(job, times, asked)

@@ -150,11 +150,6 @@ def prepare_audit(
         job: the job.
         new_topic: told what is done about topics that were created again; None where these are refused.
         say: told a line when a topic has appeared that the source's pattern matches.
-
-    Raises:
-        BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
-            missing or another one.
-        Outage: Kafka does not answer.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
@@ -276,22 +271,14 @@ class AuditQuery:
         self._running.stop()
 
     def wait(self) -> None:
-        """Wait until what `start` has started has ended.
-
-        Raises:
-            BucketsError: it failed.
-        """
+        """Wait until what `start` has started has ended."""
         assert self._thread is not None
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def catch_up(self) -> None:
-        """Once it has been stopped, take what has come to the topics since.
-
-        Raises:
-            BucketsError: it failed.
-        """
+        """Once it has been stopped, take what has come to the topics since."""
         with Lock(self._audit.folder.checkpoint, self._listener.on_lost):
             Running(self._begin, self._run_batch, self._patience).run(None)
 
@@ -319,9 +306,6 @@ def audit_beside(
         job: the job.
         listener: what is told of it; a failure of the audit is also raised at the end of the `with`.
         new_topic: as for `prepare_audit`.
-
-    Raises:
-        BucketsError: as `prepare_audit`, or the audit failed.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     query.start()

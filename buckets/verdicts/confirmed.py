@@ -54,9 +54,6 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
     Args:
         path: a CSV, JSON lines or Parquet file, or a Delta table.
         schema: the event schema, whose id the table may be written with.
-
-    Raises:
-        BucketsError: it cannot be read, or has no ids of events.
     """
     path = location(str(path))
     rows = list(_rows(path))
@@ -159,9 +156,6 @@ def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> li
             are there, and `amount`.
         schema: the event schema.
         measure: whose values are the amounts.
-
-    Raises:
-        BucketsError: it cannot be read, or has no ids.
     """
     return [
         Fraud.of(
@@ -214,9 +208,6 @@ def recorded_alerts(
         folder: the folder of its tables.
         times: the event times that count.
         selection: which of them; None for all of these times.
-
-    Raises:
-        BucketsError: a table cannot be read.
     """
     seen: set[str] = set()
     wanted = selection or Selection({}, times)
@@ -228,11 +219,7 @@ def recorded_alerts(
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
-    """Return those of some alerts that a job has recorded, by their ids.
-
-    Raises:
-        BucketsError: a table cannot be read.
-    """
+    """Return those of some alerts that a job has recorded, by their ids."""
     alerts: dict[str, RecordedAlert] = {}
     for output in ALERT_OUTPUTS if alert_ids else ():
         for row in output_rows(folder, output, _COLUMNS, Selection({"alert_id": alert_ids}), _OPTIONAL):
@@ -241,11 +228,7 @@ def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedA
 
 
 def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return those of some events that have alerts: by id the time in ms, and the fields as the alert has them.
-
-    Raises:
-        BucketsError: a table cannot be read.
-    """
+    """Return those of some events that have alerts: by id the time in ms, and the fields as the alert has them."""
     events: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for output in ALERT_OUTPUTS if event_ids else ():
         wanted = Selection({"event_id": event_ids})
@@ -280,9 +263,6 @@ def confirmed_fraud(
 
     Returns:
         By event id: so `set` of it is all ids.
-
-    Raises:
-        BucketsError: verdicts, alerts or the table cannot be read.
     """
     verdicts = findings(job_verdicts(job)) if verdicts is None else verdicts
     measure = measure or next(iter(job.event_schema.measures), None)
@@ -304,11 +284,7 @@ def confirmed_fraud(
 
 
 def job_verdicts(job: Job) -> list[Verdict]:
-    """Read all verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added.
-
-    Raises:
-        BucketsError: verdicts or alerts cannot be read.
-    """
+    """Read all verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added."""
     verdicts = load_verdicts(verdict_table(job))
     lacking = {verdict.alert_id for verdict in verdicts if verdict.event_id is None and verdict.alert_id is not None}
     known = find_alerts(results_folder(job), lacking) if lacking else {}
@@ -338,9 +314,6 @@ def complete(
 
     Returns:
         The verdicts, and what is wrong with some of them, by index.
-
-    Raises:
-        BucketsError: alerts or events cannot be read.
     """
     alerts = find_alerts(folder, {verdict.alert_id for verdict in verdicts if verdict.alert_id is not None})
     events = {verdict.event_id for verdict in verdicts if verdict.alert_id is None and verdict.event_id is not None}

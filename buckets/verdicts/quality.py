@@ -298,9 +298,6 @@ def quality_report(
         fraud: a table of further confirmed frauds; see `read_fraud_table`.
         measure: whose values are amounts; the first measure where it is left out.
         find_events: looks for events in the archive.
-
-    Raises:
-        BucketsError: there are no alerts, or something cannot be read.
     """
     folder = results_folder(job)
     if not has_alerts(folder):

@@ -163,9 +163,6 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLi
         path: a .csv file with a header line, or a .jsonl file with an object a line.
         by: who has found them, where lines do not say so.
         now_ms: when they were found, where lines do not say so.
-
-    Raises:
-        BucketsError: it cannot be read at all.
     """
     if path.suffix not in (".csv", ".jsonl"):
         message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"

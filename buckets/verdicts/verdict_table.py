@@ -41,9 +41,6 @@ def verdict_table(job: Job) -> Path:
     """Return where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
 
     Those of a topic are among the tables of its audit.
-
-    Raises:
-        BucketsError: its alerts go to topics, of which no tables are kept.
     """
     settings, audit = job.settings.verdicts, job.settings.audit
     if settings.table is not None:
@@ -77,11 +74,7 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
 
 
 def load_verdicts(table: Path) -> list[Verdict]:
-    """Read all verdicts of a table, each id once, oldest first; none where there is no table.
-
-    Raises:
-        BucketsError: it is no table of verdicts, or cannot be read.
-    """
+    """Read all verdicts of a table, each id once, oldest first; none where there is no table."""
     if not _is_made(table):
         return []
     there = _columns_of(table)
@@ -100,9 +93,6 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
 
     Returns:
         How many were added.
-
-    Raises:
-        BucketsError: it is no table of verdicts, or cannot be written; nothing has been written then.
     """
     known = {verdict.id for verdict in load_verdicts(table)}
     new = {verdict.id: verdict.row() for verdict in verdicts if verdict.id not in known}
@@ -131,11 +121,7 @@ def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_made(table: Path) -> bool:
-    """Return whether there is a table; another process may be making it just now, and has not committed it yet.
-
-    Raises:
-        BucketsError: there is something else.
-    """
+    """Return whether there is a table; another process may be making it just now, and has not committed it yet."""
     if any((table / "_delta_log").glob("[0-9]*")):
         return True
     if table.exists() and not is_table(table) and (not table.is_dir() or any(table.iterdir())):
@@ -154,11 +140,7 @@ def _make(table: Path) -> DeltaTable:
 
 
 def _columns_of(table: Path) -> frozenset[str]:
-    """Return the columns of a table of verdicts.
-
-    Raises:
-        BucketsError: it is none.
-    """
+    """Return the columns of a table of verdicts."""
     try:
         there = frozenset(field.name for field in open_table(table).schema().fields)
     except BucketsError:  # says itself which log is damaged

@@ -1,12 +1,8 @@
 """A backtest: what a set of rules would have raised on history, through the same engine as in a running job.
 
-pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Totals
+pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts ──► a report
 
 A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
-
-A backtest of a table of events, for people who write Python.
-
-What a backtest scores.
 """
 
 from collections import Counter
@@ -34,7 +30,7 @@ from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.confirmed_fraud import Amounts, FraudEvents, given_fraud
-from buckets.history.backtest.raised_alerts import RaisedAlerts, Totals
+from buckets.history.backtest.raised_alerts import RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.scoring import ArchivePiece, score_pieces
@@ -81,11 +77,7 @@ class BacktestScoring:
 
 
 def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[ArchivePiece]:
-    """Return what has arrived for a job, in pieces, up to the last arrival before an event time, if one is given.
-
-    Raises:
-        BucketsError: a rule looks into a list that the job did not have.
-    """
+    """Return what has arrived for a job, in pieces, up to the last arrival before an event time, if one is given."""
     schema, archive = scoring.terms.event_schema, history.archive
     first, end = _arrivals(history, scoring, until_ms)
     there = pa.schema(open_table(archive.table_path).schema().to_arrow()).names
@@ -102,11 +94,7 @@ def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | N
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
-    """See that lists that rules look into are there.
-
-    Raises:
-        BucketsError: one is not.
-    """
+    """See that lists that rules look into are there."""
     missing = sorted(set(needed).difference(known))
     if missing:
         there = ", ".join(sorted(known)) or "none"
@@ -149,9 +137,6 @@ def event_pieces(
     """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
 
     `say` is told at the end what is to be known of the times.
-
-    Raises:
-        BucketsError: it cannot be read, or has no events of the schema.
     """
     yield from _numbered(
         open_events(path, scoring.terms.event_schema, arrival, say, scoring.rule_set.named_fields), scoring
@@ -193,11 +178,7 @@ class Backtest:
     samples: int = 5  # how many keys and events of each kind are shown
 
     def check(self) -> None:
-        """See that it can be answered.
-
-        Raises:
-            BucketsError: it cannot be.
-        """
+        """See that it can be answered."""
         check_rules(self.rules, self.schema)
         refuse(raw_window_faults("backtest", self.rules, self.engine, self.schema))
         for variant in self.swept.rules:
@@ -272,18 +253,13 @@ class Backtest:
             on_alerts: called with the alerts of each piece, in and out of the range; their `source_order` is the number
                 of the arrival.
             processes: how many score.
-
-        Raises:
-            BucketsError: no event is in the range, or no confirmed fraud is among what has been read.
         """
-        by_id = {rule.rule_id: rule for rule in self.rules}
-        raised = RaisedAlerts(self.schema, self.span, self.measure, by_id | dict(self.swept.written))
+        written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
         fields = [field for rule in self.rules for field in rule.group_by]
         fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
+        raised = RaisedAlerts(self.schema, self.span, self.measure, written, fraud)
         for scored in score_pieces(pieces, evaluations=False, processes=processes):
             raised.take(scored)
-            if fraud is not None:
-                fraud.take(scored.piece.rows)
             on_alerts(scored.table(ALERTS))
             on_rows(raised.arrived, raised.alerted)
         if raised.in_span_ms is None:
@@ -307,15 +283,19 @@ class Backtest:
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
         begin, end = self.span
         days = raised.days.length(begin, end)
-        scale = None if self.measure is None else self.schema.measures[self.measure].scale
-        totals = Totals(raised, fraud, self.span, scale)
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
-        overlap = None
-        if recorded is not None:
-            of_alerts = [samples for (_, output), samples in recorded.items() if output == ALERTS]
-            old = {event: sample for samples in of_alerts for event, sample in samples.items()}
-            overlap = compare_events(old, totals.samples(map(totals.alerts_of, active)), self.samples)
+
+        def overlap(rules: list[Rule], rule_id: str | None = None) -> Comparison | None:
+            """Compare rules with the recorded alerts of one, or of all."""
+            if recorded is None:
+                return None
+            old: dict[Event, Sample] = {}
+            for (recorded_id, output), samples in recorded.items():
+                if output == ALERTS if rule_id is None else recorded_id == rule_id:
+                    old |= samples
+            return compare_events(old, raised.samples(rules), self.samples)
+
         return BacktestReport(
             begin_ms=in_span_ms[0] if begin is None else begin,
             end_ms=in_span_ms[1] + 1 if end is None else end,
@@ -323,31 +303,33 @@ class Backtest:
             arrivals=raised.arrivals,
             bad=raised.bad,
             measure=self.measure,
-            rules=tuple(self._result(rule, totals, recorded) for rule in self._evaluated),
-            total=totals.of_active(active),
-            days_with_alerts=totals.days(active),
-            overlap=overlap,
+            rules=tuple(
+                RuleResult(
+                    rule.rule_id,
+                    rule.state,
+                    rule.sentence(),
+                    raised.of_rules([rule]),
+                    raised.top_keys(rule, self.samples),
+                    overlap([rule], rule.rule_id),
+                )
+                for rule in self._evaluated
+            ),
+            total=raised.of_rules(active),
+            days_with_alerts=raised.by_day(active),
+            overlap=overlap(active),
             gone=self._gone(recorded or {}),
             sweeps=self.swept.sweeps,
-            variants=tuple(self._variants(totals)),
+            variants=tuple(
+                VariantResult(
+                    tried.values,
+                    tried.is_as_written,
+                    raised.of_variants({name: self.swept.written[name] for name in tried.rules}),
+                )
+                for tried in self.swept.combinations
+            ),
             unknown_fraud=0 if fraud is None else fraud.missing,
             notes=tuple(self._notes(raised, fraud, days)),
         )
-
-    def _result(self, rule: Rule, totals: Totals, recorded: _Recorded | None) -> RuleResult:
-        overlap: Comparison | None = None
-        if recorded is not None:
-            of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
-            old = {event: sample for samples in of_rule for event, sample in samples.items()}
-            overlap = compare_events(old, totals.samples([totals.alerts_of(rule)]), self.samples)
-        keys = totals.top_keys(rule, self.samples)
-        return RuleResult(rule.rule_id, rule.state, rule.sentence(), totals.of_rule(rule), keys, overlap)
-
-    def _variants(self, totals: Totals) -> Iterator[VariantResult]:
-        written = self.swept.written
-        for combination in self.swept.combinations:
-            figures = totals.of_variants((rule_id, written[rule_id]) for rule_id in combination.rules)
-            yield VariantResult(combination.values, combination.is_as_written, figures)
 
     def _recorded(self, folder: Path) -> _Recorded:
         """Return the recorded alerts of the range."""

@@ -1,8 +1,6 @@
-"""Confirmed fraud, as somebody has written it down: ids of events, and amounts where they are known.
+"""Confirmed fraud: ids of events, with amounts where somebody has written them, and the events of a history with them.
 
 Amounts stand in `amount` or in the measure's own column; without them an event's own amount counts.
-
-The events of a history that are confirmed fraud.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,11 +28,7 @@ Amounts = Mapping[str, Decimal | None]
 
 
 def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
-    """Check confirmed fraud that a program gives: by id numbers, texts, or floats, which count by their shortest text.
-
-    Raises:
-        BucketsError: an id is no text, or an amount no finite number.
-    """
+    """Check confirmed fraud that a program gives: by id numbers, texts, or floats, which count by their shortest text."""
     if not isinstance(fraud, Mapping):
         message = f"fraud: must be amounts by id, as a dict, not {type(fraud).__name__}; None is an amount as well"
         raise BucketsError(message)
@@ -55,9 +50,6 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
     """Read confirmed fraud from a CSV, JSON lines or Parquet file or a Delta table.
 
     Ids may stand in the column of the event schema, amounts in that of the measure.
-
-    Raises:
-        BucketsError: it cannot be read, or has no column of ids, or an amount in it is no number.
     """
     amounts: dict[str, Decimal | None] = {}
     for row in read_fraud_rows(path, schema):
@@ -69,6 +61,14 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
             message = f"fraud {path}: row {row.number:,}: the amount {written!r} is no number; {remedy}"
             raise BucketsError(message)
         amounts[row.event_id] = amount
+    return amounts
+
+
+def scaled_amounts(rows: pa.Table, schema: EventSchema, amount: str | None) -> npt.NDArray[np.int64]:
+    """Return the amounts of rows of a history as scaled int64; 0 where there is none."""
+    if amount is None:
+        return np.zeros(len(rows), np.int64)
+    amounts, *_ = conversion.measures(rows[amount].combine_chunks(), schema.measures[amount])
     return amounts
 
 
@@ -112,28 +112,20 @@ class FraudEvents:
 
     def take(self, rows: pa.Table) -> None:
         """Look through the rows of a piece; pieces come in their order."""
-        schema = self._schema
-        mask = pc.and_(pc.is_in(rows[schema.event_id], value_set=self._ids), rows["_fault"].is_null())
+        event_id, time = self._schema.event_id, self._schema.event_time.field
+        mask = pc.and_(pc.is_in(rows[event_id], value_set=self._ids), rows["_fault"].is_null())
         numbers = np.flatnonzero(mask.to_numpy())
-        if len(numbers):
-            measures = [] if self._amount is None else [self._amount]
-            names = [schema.event_id, schema.event_time.field, *self._fields, *measures]
-            self._note(rows.select(dict.fromkeys([ARRIVAL, *names])).take(pa.array(numbers)))
-
-    def _note(self, rows: pa.Table) -> None:
-        amounts = np.zeros(len(rows), np.int64)
-        if self._amount is not None:
-            measure = self._schema.measures[self._amount]
-            amounts, *_ = conversion.measures(rows[self._amount].combine_chunks(), measure)
-        times_ms = moments_ms(rows[self._schema.event_time.field])
+        if not len(numbers):
+            return
+        names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
+        rows = rows.select(names).take(pa.array(numbers))
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
-        ids = rows[self._schema.event_id].to_pylist()
-        each = zip(ids, rows[ARRIVAL].to_pylist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
-        for event_id, arrival, time_ms, amount, values in each:
-            if (event_id, time_ms) not in self.found:
-                worth = self._worth(event_id, amount)
-                self.found[event_id, time_ms] = FraudEvent(arrival, time_ms, worth, values)
-                self._ids_found.add(event_id)
+        columns = (rows[event_id].to_pylist(), rows[ARRIVAL].to_pylist(), moments_ms(rows[time]).to_pylist())
+        amounts = scaled_amounts(rows, self._schema, self._amount).tolist()
+        for event, arrival, time_ms, amount, values in zip(*columns, amounts, fields, strict=True):
+            if (event, time_ms) not in self.found:
+                self.found[event, time_ms] = FraudEvent(arrival, time_ms, self._worth(event, amount), values)
+                self._ids_found.add(event)
 
     def _worth(self, event_id: str, own: int) -> int:
         """Return the confirmed amount of an event, scaled; its own where none is written.

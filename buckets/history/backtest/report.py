@@ -1,8 +1,4 @@
-"""What a backtest has found, as plain values.
-
-Expectations.
-The report of a backtest as JSON.
-"""
+"""What a backtest has found, as plain values and as JSON, and what people expect of it."""
 
 import json
 import operator
@@ -102,41 +98,23 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class BacktestReport:
-    """What a set of rules would have raised.
+    """What a set of rules would have raised."""
 
-    Attributes:
-        begin_ms: the first event time that counts.
-        end_ms: the first one after them.
-        days: by how many days figures per day are divided; see `CountedDays`.
-        arrivals: how many events of this range have arrived.
-        bad: the rows of all that was read that are no events, or could not be evaluated by some rule.
-        measure: the field that is the amount of an event; None for none.
-        rules: each rule that is evaluated, in the order in which they are written.
-        total: the ACTIVE rules together.
-        days_with_alerts: by day (UTC, days since 1970) the alerts of each ACTIVE rule.
-        overlap: the ACTIVE rules with the alerts that were recorded; None where none are known.
-        gone: rules with recorded alerts in the range that are not among the rules, and how many alerts they have.
-        sweeps: what was swept.
-        variants: of each combination of values what came out.
-        unknown_fraud: how many events of confirmed fraud are not in what was read.
-        notes: what a reader should know.
-    """
-
-    begin_ms: int
-    end_ms: int
-    days: Fraction
-    arrivals: int
-    bad: BadRows
-    measure: str | None
-    rules: tuple[RuleResult, ...]
-    total: Figures
-    days_with_alerts: Mapping[int, Mapping[str, int]]
-    overlap: Comparison | None
-    gone: Mapping[str, int]
-    sweeps: tuple[Sweep, ...]
-    variants: tuple[VariantResult, ...]
-    unknown_fraud: int
-    notes: tuple[str, ...]
+    begin_ms: int  # the first event time that counts
+    end_ms: int  # the first one after them
+    days: Fraction  # by how many days figures per day are divided; see `CountedDays`
+    arrivals: int  # how many events of this range have arrived
+    bad: BadRows  # the rows of all that was read that are no events, or could not be evaluated by some rule
+    measure: str | None  # the field that is the amount of an event; None for none
+    rules: tuple[RuleResult, ...]  # each rule that is evaluated, in the order in which they are written
+    total: Figures  # the ACTIVE rules together
+    days_with_alerts: Mapping[int, Mapping[str, int]]  # by day (UTC, days since 1970) the alerts of each ACTIVE rule
+    overlap: Comparison | None  # the ACTIVE rules with the alerts that were recorded; None where none are known
+    gone: Mapping[str, int]  # rules with recorded alerts in the range that are not among the rules, and how many
+    sweeps: tuple[Sweep, ...]  # what was swept
+    variants: tuple[VariantResult, ...]  # of each combination of values what came out
+    unknown_fraud: int  # how many events of confirmed fraud are not in what was read
+    notes: tuple[str, ...]  # what a reader should know
 
     @property
     def day_range(self) -> tuple[int, int]:
@@ -210,11 +188,7 @@ class Known:
 
 
 def parse_expectation(text: str, known: Known) -> Expectation:
-    """Read an expectation, as at the top of this module, of what is known.
-
-    Raises:
-        BucketsError: it cannot be read, names no rule, or asks for what is not known.
-    """
+    """Read an expectation of what is known, as in `alerts < 500 per day`."""
     written = _FORM.fullmatch(" ".join(text.split()))
     if written is None:
         message = f"expect {in_quotes(text)}: cannot be read; {_LIKE}; figures: {', '.join(FIGURES)}"
@@ -322,7 +296,7 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
         "held": figures.held,
         "events": figures.events,
         "keys": figures.keys,
-        "amount": _money(figures.amount),
+        "amount": None if figures.amount is None else format(figures.amount, "f"),
     }
     fraud = figures.fraud
     if fraud is not None:
@@ -332,9 +306,9 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
             "precision": _number(fraud.fraud_of_alerted),
             "recall": _number(fraud.caught_of_confirmed),
             "after_an_alert": fraud.after,
-            "caught_amount": _money(fraud.caught_amount),
-            "after_an_alert_amount": _money(fraud.after_amount),
-            "saved_amount": _money(fraud.saved_amount),
+            "caught_amount": format(fraud.caught_amount, "f"),
+            "after_an_alert_amount": format(fraud.after_amount, "f"),
+            "saved_amount": format(fraud.saved_amount, "f"),
         }
     return values
 
@@ -343,10 +317,6 @@ def _overlap(overlap: Comparison | None) -> dict[str, Any] | None:
     if overlap is None:
         return None
     return {TITLES[name].replace(" ", "_"): overlap.parts[name].to_json() for name in PARTS}
-
-
-def _money(amount: Decimal | None) -> str | None:
-    return None if amount is None else format(amount, "f")
 
 
 def _number(value: Fraction | None) -> float | int | None:

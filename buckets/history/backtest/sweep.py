@@ -107,12 +107,7 @@ class Sweep:
 
 
 def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
-    """Read sweeps, as at the top of this module; a parameter without a rule is that of the only rule that has it.
-
-    Raises:
-        BucketsError: one cannot be read, names no rule or parameter, or two are of the same; or there are too many
-            combinations.
-    """
+    """Read sweeps, as at the top of this module; a parameter without a rule is that of the only rule that has it."""
     sweeps: list[Sweep] = []
     for text in texts:
         try:
@@ -267,11 +262,7 @@ NO_SWEEP = SweptRules()
 
 
 def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
-    """Make the variants that sweeps ask for.
-
-    Raises:
-        BucketsError: a value does not make a valid rule.
-    """
+    """Make the variants that sweeps ask for."""
     by_id = {rule.rule_id: rule for rule in rules}
     swept = [by_id[rule_id] for rule_id in dict.fromkeys(sweep.rule_id for sweep in sweeps)]
     variants: dict[tuple[str, tuple[str, ...]], Rule] = {}

@@ -9,12 +9,11 @@ from typing import Final, Literal
 
 import numpy as np
 
-from buckets.aggregates.aggregate import Aggregate
 from buckets.aggregates.plain import PlainValue
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.messages import topic_of
-from buckets.expressions.certainty import Truths, Value, possible_number, possible_truths
+from buckets.expressions.certainty import Value, possible_number, possible_truths
 from buckets.expressions.expression import COMPARISONS, Expression
 from buckets.expressions.number_functions import Interval, scaled_down
 from buckets.expressions.wording import in_words, value_in_words
@@ -25,7 +24,7 @@ from buckets.lists.index import ListsAt
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled, readable
 from buckets.printable import elements_shown, one_line, quoted
-from buckets.rules.feature import Limit, NamedFeature, Window
+from buckets.rules.feature import Limit, NamedFeature
 from buckets.rules.filter import Condition, Filter, describe_filter
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
@@ -41,6 +40,7 @@ _VERBS: Final = {
 }
 """A comparison that is true, and one that is false."""
 _JOINS: Final[dict[str, Literal["all", "any", "not"]]] = {"and": "all", "or": "any", "not": "not"}
+_TRUTHS: Final[dict[bool | None, Truth]] = {None: "unknown", True: "true", False: "false"}
 _COMPARE: Final[dict[str, Callable[[Fraction, Fraction], bool]]] = {
     "=": operators.eq,
     "!=": operators.ne,
@@ -97,7 +97,8 @@ def explain_test(name: str, value: PlainValue, limit: Limit) -> ConditionPart:
 
 def _part(expression: Expression, known: KnownValues) -> ConditionPart:
     operator = expression.operator
-    truth = _truth(possible_truths(expression, known.values, known.lists))
+    truths = possible_truths(expression, known.values, known.lists)
+    truth: Truth = "uncertain" if len(truths) > 1 else _TRUTHS[next(iter(truths))]
     if operator in ("and", "or", "not"):
         parts = tuple(_part(operand, known) for operand in expression.operands)
         return ConditionPart(_JOINS[operator], _words(expression, known), truth, parts=parts)
@@ -139,58 +140,8 @@ def _words(expression: Expression, known: KnownValues) -> str:
     return in_words(expression, {name: known.words(name) for name in set(expression.fields())})
 
 
-def _truth(truths: Truths) -> Truth:
-    if len(truths) > 1:
-        return "uncertain"
-    (truth,) = truths
-    return "unknown" if truth is None else "true" if truth else "false"
-
-
-@dataclass(frozen=True)
-class Computation:
-    """What is computed: a feature."""
-
-    name: str  # of the feature
-    aggregate: Aggregate  # what computes it
-    of: str | None  # the field; None where only events are counted
-    window: Window  # over which
-    fields: tuple[str, ...]  # by which fields its group groups
-    group_where: Filter  # the filter of its group
-    where: Filter  # which events of the group it counts
-    phrase: str  # it in English
-    tracks: tuple[str, ...]  # what its timeline keeps for it, by name
-
-    def start_ms(self, time_ms: int) -> int:
-        """Return the first time that is in the window of an event."""
-        return time_ms - self.window.reach_ms
-
-
-def computations(rule: Rule) -> list[Computation]:
-    """Return what a rule computes, in its order."""
-    return [_computation(rule, named) for named in rule.named_features()]
-
-
-def _computation(rule: Rule, named: NamedFeature) -> Computation:
-    feature = named.feature
-    return Computation(
-        name=named.name,
-        aggregate=feature.aggregate,
-        of=None if feature.aggregate.by_value else feature.of,
-        window=feature.window,
-        fields=tuple(named.fields),
-        group_where=named.group_where,
-        where=named.counted,
-        phrase=rule.phrase(named),
-        tracks=tuple(dict.fromkeys(track.name for _, part in named.parts() for track in part.tracks)),
-    )
-
-
 def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
-    """Return why the rules of an event's batch lack a rule.
-
-    Raises:
-        BucketsError: no version of the rules has it.
-    """
+    """Return why the rules of an event's batch lack a rule."""
     version = past.cuts[target.batch_id].ruleset_version
     last = past.versions.latest_change(rule_id, version)
     if last is not None:
@@ -203,17 +154,12 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
         None,
     )
     if later is None:
-        message = (
-            f"there is no rule {quoted(rule_id)}, and there never was one; rules then: {names(_rules_of(past, target))}"
-        )
+        then = [rule.rule_id for rule in past.rule_set(target.batch_id).rules if rule.state != "DELETE"]
+        message = f"there is no rule {quoted(rule_id)}, and there never was one; rules then: {names(then)}"
         raise BucketsError(message)
     when = "" if later.made_ms is None else f" at {exact_time_text(later.made_ms)}"
     since = f"it came with version {later.version}{when}, from batch {later.first_batch} on"
     return Reason("not yet", f"rule {rule_id} did not exist yet in batch {target.batch_id}: {since}")
-
-
-def _rules_of(past: Past, target: Target) -> list[str]:
-    return [rule.rule_id for rule in past.rule_set(target.batch_id).rules if rule.state != "DELETE"]
 
 
 def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
@@ -291,34 +237,40 @@ def _value(target: Target, test: Condition) -> str:
 
 def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
     """Say what became of the event in a group, where that keeps rules from being evaluated."""
-    group, fate, clock_ms = history.group.name, history.fate, history.clock_ms
+    group, fate, clock_ms, arrivals = history.group.name, history.fate, history.clock_ms, history.arrivals
+    other = history.others.get(history.target, history.target)
+    had = "id and time" if arrivals.times_ms[other] == target.time_ms else "id"
+    source, _, position = arrivals.origins[history.target]
     behind = (
         "" if clock_ms is None else f"the latest event of its key in group {group} was at {exact_time_text(clock_ms)}"
     )
-    other = history.others.get(history.target)
-    name = "" if other is None else history.arrivals.ids[other].as_py()
-    is_of_time = other is not None and history.arrivals.times_ms[other] == target.time_ms
-    had = "id and time" if is_of_time else "id"
-    sentences = {
-        "too late": f"the event came too late: {behind}, and further back nothing is kept",
-        "dropped": f"the event came late, and the job drops late events: {behind}",
-        "repeat": f"the event is a repeat: its {had} had arrived before, in batch {_batch_of(history, other)}",
-        "not kept": f"the event shares its time with {name}, which came first and is kept instead",
-        "refused": f"the event was a dead letter: {_refusal(past, history)}",
-        "malformed": f"the event was a dead letter of group {group}: a field that its rules need is missing",
-        "left out": f"the filter of group {group} leaves the event out",
-        "before": f"group {group} was not kept yet",
-    }
-    if fate in sentences:
-        codes = {"refused": "dead letter", "malformed": "dead letter", "left out": "filter"}
-        yield Reason(codes.get(fate, fate), sentences[fate])
-    elif fate == "late" and history.regime.late == "add":
-        yield Reason("late", f"the event came late, and the job only adds late events (`late: add`): {behind}")
-    elif fate == "late" and not history.regime.is_raw(target.time_ms, target.time_ms if clock_ms is None else clock_ms):
-        yield Reason("late", f"the event came later than events are kept one by one: {behind}")
+    match fate:
+        case "too late":
+            yield Reason(fate, f"the event came too late: {behind}, and further back nothing is kept")
+        case "dropped":
+            yield Reason(fate, f"the event came late, and the job drops late events: {behind}")
+        case "repeat":
+            batch = arrivals.batches[other]
+            yield Reason(fate, f"the event is a repeat: its {had} had arrived before, in batch {batch}")
+        case "not kept":
+            first = arrivals.ids[other].as_py()
+            yield Reason(fate, f"the event shares its time with {first}, which came first and is kept instead")
+        case "refused":
+            yield Reason("dead letter", f"the event was a dead letter: {past.refused[source, position]}")
+        case "malformed":
+            lack = "a field that its rules need is missing"
+            yield Reason("dead letter", f"the event was a dead letter of group {group}: {lack}")
+        case "left out":
+            yield Reason("filter", f"the filter of group {group} leaves the event out")
+        case "before":
+            yield Reason(fate, f"group {group} was not kept yet")
+        case "late" if history.regime.late == "add":
+            yield Reason(fate, f"the event came late, and the job only adds late events (`late: add`): {behind}")
+        case "late" if clock_ms is not None and not history.regime.is_raw(target.time_ms, clock_ms):
+            yield Reason(fate, f"the event came later than events are kept one by one: {behind}")
 
 
-def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: Target) -> Iterator[Reason]:
+def of_patience(rule: Rule, named: NamedFeature, history: KeyHistory, target: Target) -> Iterator[Reason]:
     """Say whether an event came too late, or its window reaches further back than events are kept raw."""
     if history.fate != "late" or history.clock_ms is None:
         return
@@ -328,16 +280,5 @@ def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: 
     if target.time_ms < history.clock_ms - lateness_ms:
         allowed = f"`allowed_lateness` is {format_duration(lateness_ms)}"
         yield Reason("late", f"the event came too late to be evaluated: {allowed}, and {behind}")
-    elif tail_ms is not None and computed.start_ms(target.time_ms) < history.clock_ms - tail_ms:
+    elif tail_ms is not None and target.time_ms - named.feature.window.reach_ms < history.clock_ms - tail_ms:
         yield Reason("late", f"the event came so late that its window is not whole any more: {behind}")
-
-
-def _batch_of(history: KeyHistory, other: int | None) -> int | None:
-    return None if other is None else int(history.arrivals.batches[other])
-
-
-def _refusal(past: Past, history: KeyHistory) -> str:
-    if history.fate != "refused":
-        return ""
-    source, _, position = history.arrivals.origins[history.target]
-    return past.refused[source, position]

@@ -82,7 +82,7 @@ class ValueComparison:
     is_fault: bool = False  # whether they should be equal and are not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureThen:
     """A feature, or the one aggregate of a rule, over its window."""
 
@@ -94,13 +94,13 @@ class FeatureThen:
     left: str  # whether the beginning is in it: closed or open
     start_ms: int  # where the window begins
     end_ms: int  # where it ends, which is in it
-    reset_ms: int | None  # the alert that has reset it, if one has: what is not later does not count
-    entries: tuple[WindowArrival, ...]  # what arrived with a time in the window, by time
-    left_out: int  # how many more there are, between the first and the last that are here
+    reset_ms: int | None = None  # the alert that has reset it, if one has: what is not later does not count
+    entries: tuple[WindowArrival, ...] = ()  # what arrived with a time in the window, by time
+    left_out: int = 0  # how many more there are, between the first and the last that are here
     # the event from which on the sum or the count of a rule is over its limit; None where it is not
-    over: WindowArrival | None
-    fates: Mapping[str, int]  # how many of each fate there are
-    count: int  # how many events the value counts
+    over: WindowArrival | None = None
+    fates: Mapping[str, int] = field(default_factory=dict)  # how many of each fate there are
+    count: int = 0  # how many events the value counts
     value: Decimal | bool | None  # computed again; None where it is NULL
     why_null: str | None  # why it is
     recorded: RecordedValue | None  # as the job has it; None where it is not known
@@ -159,7 +159,11 @@ class Explanation:
 def as_json(value: Any) -> Any:
     """Return an explanation as JSON: times in ISO 8601, decimals as text, so that no digit is lost."""
     if is_dataclass(value) and not isinstance(value, type):
-        return dict(_as_json(part.name, getattr(value, part.name)) for part in fields(value))
+        named = {part.name: getattr(value, part.name) for part in fields(value)}
+        return {
+            name.removesuffix("_ms"): iso_text(inner) if name.endswith("_ms") and inner is not None else as_json(inner)
+            for name, inner in named.items()
+        }
     if isinstance(value, Mapping):
         return {str(name): as_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -167,44 +171,30 @@ def as_json(value: Any) -> Any:
     return format(value, "f") if isinstance(value, Decimal) else value
 
 
-def _as_json(name: str, value: Any) -> tuple[str, Any]:
-    """Return a field by its name in JSON; all that are in ms are times."""
-    if not name.endswith("_ms"):
-        return name, as_json(value)
-    return name.removesuffix("_ms"), None if value is None else iso_text(value)
-
-
 def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
     """Compare a value that is computed again with the recorded one."""
     if recorded is None:
         return ValueComparison(None, None, "no value is recorded to compare it with")
-    again = plain.shown
-    equal = _same(again, recorded.value)
-    words = _words(again)
+    again, value = plain.shown, recorded.value
+    if again is None or value is None or isinstance(again, bool) or isinstance(value, bool):
+        equal = again is value
+    else:
+        equal = again == Decimal(value)
+    words, known = _words(again), _words(value)
     if equal:
-        return ValueComparison(
-            True, None if recorded.exact else True, f"computed again: {words}, equal to the last digit"
-        )
+        within = None if recorded.exact else True
+        return ValueComparison(True, within, f"computed again: {words}, equal to the last digit")
     if recorded.exact and recorded.warm:
-        sentence = f"computed again: {words}, and {_words(recorded.value)} is recorded: they differ"
+        sentence = f"computed again: {words}, and {known} is recorded: they differ"
         return ValueComparison(False, None, sentence, is_fault=True)
     if not recorded.exact:
         within = _is_within(again, recorded)
         bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
         lies = "within the recorded bounds" if within else "outside the recorded bounds"
-        sentence = f"computed again: {words}, {lies} {bounds} (of {_words(recorded.value)})"
+        sentence = f"computed again: {words}, {lies} {bounds} (of {known})"
         return ValueComparison(False, within, sentence, is_fault=recorded.warm and not within)
-    sentence = (
-        f"computed again from all that arrived: {words}; {_words(recorded.value)} is recorded, whose window was not "
-        "complete"
-    )
+    sentence = f"computed again from all that arrived: {words}; {known} is recorded, whose window was not complete"
     return ValueComparison(False, None, sentence)
-
-
-def _same(again: Decimal | bool | None, recorded: str | bool | None) -> bool:
-    if again is None or recorded is None or isinstance(again, bool) or isinstance(recorded, bool):
-        return again is recorded or (again == recorded and isinstance(again, bool) == isinstance(recorded, bool))
-    return again == Decimal(recorded)
 
 
 def _is_within(again: Decimal | bool | None, recorded: RecordedValue) -> bool:

@@ -253,11 +253,7 @@ class Past:
         return by_name
 
     def results(self, output: str, wanted: Selection) -> list[Row]:
-        """Return rows of an output, as the tables of the job have them; none where there is no such table.
-
-        Raises:
-            BucketsError: it cannot be read.
-        """
+        """Return rows of an output, as the tables of the job have them; none where there is no such table."""
         if self.folder is None:
             return []
         table = self.folder / output

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,9 @@ from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
 from buckets.config.engine import JobPrecision
 from buckets.delta.whole_table import is_between, quoted_column, sql_moment, sql_text
 from buckets.events.conversion import column_types
-from buckets.events.schema import ALERT_SCORE, EventSchema
-from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
-from buckets.history.explain.history_lookup import Arrivals, Int64s, Past, is_value
+from buckets.events.schema import ALERT_SCORE
+from buckets.history.explain.event_outcome import Fate, Regime, decide_fates
+from buckets.history.explain.history_lookup import Arrivals, Past, is_value
 from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
@@ -31,8 +31,9 @@ from buckets.rules.rule_set import RuleSet
 if TYPE_CHECKING:
     from buckets.history.scoring import ArchivePiece
 
-
+RANKS = 1 << 20  # More than a rule set has rules: alerts of one event count in the order of the rules
 _NEVER = -1  # The generation of a group that is not there yet: what it takes in counts for no later one
+_LARGE = 2.0**62  # Sums of less than that are far from passing 64 bits
 
 
 def score_again(
@@ -70,20 +71,20 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
     rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
     batches = rows[BATCH].to_numpy()
     starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()
-    known = [(group, past.fill_of(group, batch_id)) for group in groups]
-    fills = [(group, fill) for group, fill in known if fill is not None]
+    fills = {group.group_id: (group.timelines, past.fill_of(group, batch_id)) for group in groups}
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         batch_id = int(batches[start])
-        rule_set = _rules(past, batch_id, fills) if fills else past.rule_set(batch_id)
+        rule_set = _rules(past, batch_id, {name: (own, fill) for name, (own, fill) in fills.items() if fill})
         yield ArchivePiece(rows.slice(start, end - start), rule_set, past.terms(batch_id), past.lists(batch_id))
 
 
-def _rules(past: Past, batch_id: int, fills: Sequence[tuple[Group, Fill]]) -> RuleSet:
-    """Return the rules of a batch as if what was filled in had been there from the beginning."""
-    begun = max(past.begun_with(fill) for _, fill in fills)
+def _rules(past: Past, batch_id: int, filled: Mapping[str, tuple[str, Fill]]) -> RuleSet:
+    """Return the rules of a batch as if the history of groups, by id, had been there from the beginning."""
+    if not filled:
+        return past.rule_set(batch_id)
+    begun = max(past.begun_with(fill) for _, fill in filled.values())
     rule_set = past.rule_set(max(batch_id, begun))
     then = {group.group_id: group.generation for group in past.rule_set(batch_id).groups}
-    filled = {group.group_id: (group.timelines, fill) for group, fill in fills}
     groups = []
     for group in rule_set.groups:
         if group.group_id in filled:
@@ -95,35 +96,11 @@ def _rules(past: Past, batch_id: int, fills: Sequence[tuple[Group, Fill]]) -> Ru
     return replace(rule_set, groups=tuple(groups), fills=())
 
 
-RANKS = 1 << 20  # More than a rule set has rules: alerts of one event count in the order of the rules
-
-
-class _AlertArrival(NamedTuple):
-    """An alert as an arrival: one element of each column of `Arrivals`."""
-
-    number: int
-    batch: int
-    fields: Mapping[str, Any]
-    origin: tuple[str, int, int]
-    ingested_ms: int | None
-
-
-def alert_arrivals(past: Past, batch_id: int, from_ms: int | None, key: Mapping[str, Any]) -> Arrivals:
-    """Return the alerts on events that have a key, from a time on."""
-    tests = [
-        f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
-        for field, value in key.items()
-        if isinstance(value, str) and not field.startswith("alert_")
-    ]
-    return as_arrivals(past, batch_id, past.results(ALERTS, Selection({}, TimeRange(from_ms), tests)), key)
-
-
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
     """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
-    schema = past.terms(batch_id).event_schema
-    of_alerts = alert_schema(schema)
+    schema, names = past.terms(batch_id).event_schema, past.archive.names
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
-    alerts: list[_AlertArrival] = []
+    alerts: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]] = []
     for row in rows:
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
@@ -134,50 +111,30 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
         if rank is None or rules[rank].on != "events":
             continue
-        event = {name: row["event"].get(then) for name, then in _named_in(past, schema, batch)}
-        fields = _fields(event, schema) | {"": row["alert_id"], schema.event_time.field: row["event_time"]}
+        epoch = names.epoch_of(batch)
+        fields = {name: row["event"].get(names.name_in(epoch, name)) for name in schema.field_names}
+        for name, measure in schema.measures.items():
+            fields[name] = None if fields[name] is None else to_scaled(str(fields[name]), measure.scale)
+        fields |= {"": row["alert_id"], schema.event_time.field: row["event_time"]}
         fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
         fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
-        if key is not None and any(fields.get(field) != value for field, value in key.items()):
-            continue
-        number = int(arrivals.numbers[came_at]) * RANKS + rank
-        origin, ingested_ms = arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()
-        alerts.append(_AlertArrival(number, batch, fields, origin, ingested_ms))
-    alerts.sort(key=lambda alert: alert.number)
-    return _table(alerts, of_alerts)
-
-
-def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str, str | None]]:
-    """Return the fields of an event schema, each with what it was called in a batch."""
-    names = past.archive.names
-    return [(field, names.name_in(names.epoch_of(batch_id), field)) for field in schema.field_names]
-
-
-def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
-    fields = {name: event.get(name) for name in (*schema.attributes, *schema.arrays)}
-    for name, measure in schema.measures.items():
-        value = event.get(name)
-        fields[name] = None if value is None else to_scaled(str(value), measure.scale)
-    return fields
-
-
-def _table(alerts: list[_AlertArrival], schema: EventSchema) -> Arrivals:
-    rows = [alert.fields for alert in alerts]
-    fields = {name: pa.array([row[name] for row in rows], kind) for name, kind in column_types(schema).items()}
-    fields |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in schema.measures}
+        if key is None or all(fields.get(field) == value for field, value in key.items()):
+            number, ingested = int(arrivals.numbers[came_at]) * RANKS + rank, arrivals.ingested_ms[came_at]
+            alerts.append((number, batch, fields, arrivals.origins[came_at], ingested.as_py()))
+    alerts.sort(key=lambda alert: alert[0])
+    numbers, batches, events, origins, ingested_ms = zip(*alerts, strict=True) if alerts else ((),) * 5
+    of_alerts = alert_schema(schema)
+    kinds = dict(column_types(of_alerts)) | dict.fromkeys(of_alerts.measures, pa.int64())
     return Arrivals(
-        schema=schema,
-        numbers=np.array([alert.number for alert in alerts], np.int64),
-        batches=np.array([alert.batch for alert in alerts], np.int64),
-        times_ms=np.array([row[schema.event_time.field] for row in rows], np.int64),
-        ids=pa.array([row[""] for row in rows], pa.string()),
-        origins=[alert.origin for alert in alerts],
-        ingested_ms=pa.array([alert.ingested_ms for alert in alerts], pa.int64()),
-        fields=fields,
+        schema=of_alerts,
+        numbers=np.array(numbers, np.int64),
+        batches=np.array(batches, np.int64),
+        times_ms=np.array([event[of_alerts.event_time.field] for event in events], np.int64),
+        ids=pa.array([event[""] for event in events], pa.string()),
+        origins=origins,
+        ingested_ms=pa.array(ingested_ms, pa.int64()),
+        fields={name: pa.array([event[name] for event in events], kind) for name, kind in kinds.items()},
     )
-
-
-_LARGE = 2.0**62  # Sums of less than that are far from passing 64 bits
 
 
 @dataclass(frozen=True)
@@ -246,7 +203,13 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         from_ms = None  # Whether an event is a repeat depends on whether the one before it is, and so on.
     assert None not in key.values(), "the event does not belong to the group"
     if target.on == "alerts":
-        arrivals = alert_arrivals(past, target.batch_id, from_ms, key)
+        tests = [
+            f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
+            for field, value in key.items()
+            if isinstance(value, str) and not field.startswith("alert_")
+        ]
+        rows = past.results(ALERTS, Selection({}, TimeRange(from_ms), tests))
+        arrivals = as_arrivals(past, target.batch_id, rows, key)
     else:
         time = quoted_column(schema.event_time.field)
         tests = [is_value(schema, field, value) for field, value in key.items()]
@@ -255,40 +218,37 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)
     came = int(np.searchsorted(arrivals.numbers, target.number, side="right"))
-    before = arrivals.take(np.arange(came))
     fill = past.fill_of(group, target.batch_id)
-    decided, regime = _decide(past, group, before, fill)
-    later: list[Fate] = ["not yet"] * (len(arrivals) - came)
-    clock_ms = None if decided.clocks_ms[-1] == NO_CLOCK else int(decided.clocks_ms[-1])
-    return KeyHistory(group, arrivals, [*decided.fates, *later], clock_ms, decided.others, came - 1, regime, fill)
-
-
-def _decide(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> tuple[Fates, Regime]:
-    """Decide what became of arrivals, and return it with the settings of the last of them."""
-    known: dict[int, Fate] = {}
     # What was filled in was taken in by the rules of the batch with which that began.
-    under = arrivals.batches if fill is None else np.maximum(arrivals.batches, past.begun_with(fill))
-    since = past.first_batch_of(group.generation) if group.generation > 1 and fill is None else None
-    passed = past.passing(group.where, arrivals)
-    known |= dict.fromkeys(np.flatnonzero(~passed).tolist(), "left out")
-    known |= _refused(past, group, arrivals, fill)
-    known |= dict.fromkeys(_malformed(past, group, arrivals, under), "malformed")
-    if since is not None:
-        known |= dict.fromkeys(np.flatnonzero(arrivals.batches < since).tolist(), "before")
-    batches, inverse = np.unique(under, return_inverse=True)
-    regimes = [_regime(past, group, batch_id) for batch_id in batches.tolist()]
-    ids = arrivals.ids.to_pylist()
-    return decide_fates(arrivals.times_ms, ids, regimes, inverse, known), regimes[int(inverse[-1])]
+    under = arrivals.batches[:came] if fill is None else np.maximum(arrivals.batches[:came], past.begun_with(fill))
+    known = _kept_out(past, group, arrivals.take(np.arange(came)), fill, under.tolist())
+    regimes = {batch_id: _regime(past, group, batch_id) for batch_id in set(under.tolist())}
+    each = [regimes[batch_id] for batch_id in under.tolist()]
+    decided = decide_fates(arrivals.times_ms[:came].tolist(), arrivals.ids[:came].to_pylist(), each, known)
+    later: list[Fate] = ["not yet"] * (len(arrivals) - came)
+    fates = [*decided.fates, *later]
+    return KeyHistory(group, arrivals, fates, decided.clock_ms, decided.others, came - 1, each[-1], fill)
 
 
-def _malformed(past: Past, group: Group, arrivals: Arrivals, under: Int64s) -> Iterable[int]:
-    """Return arrivals with a null in a field that the rules that took them in need, where nulls were strict."""
-    needed = {batch_id: required_fields(past, group, batch_id) for batch_id in np.unique(under).tolist()}
+def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, under: list[int]) -> dict[int, Fate]:
+    """Say by index which arrivals did not get as far as the timeline; `under` are the batches whose rules they met."""
+    known: dict[int, Fate] = dict.fromkeys(np.flatnonzero(~past.passing(group.where, arrivals)).tolist(), "left out")
+    if group.on == "events":
+        # A group leaves out what would make a sum pass 64 bits.
+        reasons = past.refused if fill is None else _refused_again(past, group, arrivals)
+        because = f"so group {group.name!r} leaves it out"
+        for row, (source, _, position) in enumerate(arrivals.origins):
+            if because in reasons.get((source, position), ""):
+                known[row] = "refused"
+    needed = {batch_id: required_fields(past, group, batch_id) for batch_id in set(under)}
     for name, column in arrivals.fields.items():
-        if column.null_count:
-            for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-                if name in needed[int(under[row])]:
-                    yield row
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            if name in needed[under[row]]:
+                known[row] = "malformed"
+    if group.generation > 1 and fill is None:
+        since = past.first_batch_of(group.generation)
+        known |= dict.fromkeys(np.flatnonzero(arrivals.batches < since).tolist(), "before")
+    return known
 
 
 def required_fields(past: Past, group: Group, batch_id: int) -> frozenset[str]:
@@ -297,21 +257,8 @@ def required_fields(past: Past, group: Group, batch_id: int) -> frozenset[str]:
     return past.terms(batch_id).engine.required(needed)
 
 
-def _refused(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> dict[int, Fate]:
-    """Return arrivals that a group left out since a sum would have passed 64 bits."""
-    if group.on == "alerts":
-        return {}
-    because = f"so group {group.name!r} leaves it out"
-    reasons = past.refused if fill is None else _refused_again(past, group, arrivals)
-    return {
-        row: "refused"
-        for row, (source, _, position) in enumerate(arrivals.origins)
-        if because in reasons.get((source, position), "")
-    }
-
-
 def _refused_again(past: Past, group: Group, arrivals: Arrivals) -> Mapping[tuple[str, int], str]:
-    """Return the same of history that was filled in, which has no dead letters; asked where a sum could be so large."""
+    """Score history that was filled in, which has no dead letters, where a sum could pass 64 bits."""
     measures = (arrivals.fields[name] for name in arrivals.schema.measures if name in arrivals.fields)
     if max((pc.sum(pc.abs(of.cast(pa.float64()))).as_py() or 0.0 for of in measures), default=0.0) < _LARGE:
         return {}
@@ -331,6 +278,5 @@ def _regime(past: Past, group: Group, batch_id: int) -> Regime:
     horizon_ms = then.longest_window_ms + engine.allowed_lateness
     if group.on == "alerts":
         return Regime(horizon_ms, engine.late, "keep", JobPrecision())
-    schema = past.terms(batch_id).event_schema
-    precision = engine.precision.of_group(group.group_id, schema)
+    precision = engine.precision.of_group(group.group_id, past.terms(batch_id).event_schema)
     return Regime(horizon_ms, engine.late, engine.collision, precision, engine.duplicates.within or 0)

@@ -7,13 +7,13 @@ Scoring begins with the first batch, since timelines and policies depend on all 
 last batch that holds an event of the time that is asked for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from buckets.archive.archive import BATCH, POSITION, SOURCE
 from buckets.archive.archiving import History
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.audit.tables import Table, audit_tables
-from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
@@ -31,37 +31,18 @@ from buckets.history.replay.replayed import CutAs, Replayed, ReplayedFills, RowD
 from buckets.history.scoring import ScoredPiece, score_pieces
 from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
-from buckets.outputs.contract import MOMENT, OTHER_FIELDS
+from buckets.outputs.contract import MOMENT, OTHER_FIELDS, Contract
 from buckets.outputs.messages import Messages
 from buckets.outputs.recorded_outputs import Selection, output_table
 from buckets.rules.rule import Rule
 
-_BATCH = "batch_id"
 _AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
 _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
 """Of messages: the version of their schema, and when something was done."""
 
 
-@dataclass(frozen=True)
-class ComparedRows:
-    """Which rows are wanted."""
-
-    times: TimeRange = ANY_TIME  # the event times
-    batches: tuple[int, int] = (0, 0)  # the first and the last batch
-    # by source (a partition of a topic), the last position that is archived
-    ends: dict[str, int] = field(default_factory=dict)
-
-    def chosen(self, rows: pa.Table) -> pa.Table:
-        """Return the rows whose events happened in that time."""
-        return rows if self.times == ANY_TIME else rows.filter(inside(moments_ms(rows["event_time"]), self.times))
-
-
-def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
-    """Open what a job has recorded.
-
-    Raises:
-        BucketsError: there are no tables of it.
-    """
+def recorded_rows(job: Job, evaluations: bool) -> "OutputTables":
+    """Open what a job has recorded."""
     settings = job.settings
     folder, is_output = results_folder(job), settings.output.folder is not None
     outputs = [name for name in columns.replayed_outputs(evaluations) if is_output or name in columns.TOPICS]
@@ -73,34 +54,23 @@ def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
         remedy = "put the output folder back" if is_output else _AUDIT_FIRST
         message = f"results {folder}: there is no table {gone} to compare with; {remedy}"
         raise BucketsError(message)
-    if is_output:
-        return OutputTables(folder, outputs, job.event_schema.largest_scale)
-    return AuditedTables(folder, outputs, audit_tables(outputs, job.event_schema.largest_scale))
+    scale = job.event_schema.largest_scale
+    return OutputTables(folder, outputs, scale) if is_output else AuditedTables(folder, outputs, scale)
 
 
 @dataclass(frozen=True)
 class OutputTables:
-    """The output folder of a job."""
+    """The output folder of a job, whose rows have the number of their batch: a few batches can be read at a time."""
 
     folder: Path
     outputs: Sequence[str]
     largest_scale: int
+    by_batch: ClassVar[bool] = True
 
-    @property
-    def by_batch(self) -> bool:
-        """Say that rows have the number of their batch, so that a few batches can be read at a time."""
-        return True
-
-    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
-        """Return the rows of an output that some batches have written."""
-        first, last = span.batches
-        return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
-
-    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
-        """Return the rows that say that another batch wrote them than any that the job has recorded."""
-        first, last = batches
-        outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
-        return _read(self.folder / output, self.schema(output), span, [f"({outside})"])
+    def recorded(self, output: str, wanted: Selection) -> pa.Table:
+        """Return rows of an output; columns that the table lacks are null."""
+        schema = self.schema(output)
+        return output_table(self.folder / output, schema.names, wanted).cast(schema)
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """Return the rows as they would be written."""
@@ -119,63 +89,46 @@ class OutputTables:
 
 
 @dataclass(frozen=True)
-class AuditedTables:
-    """The tables of an audit."""
+class AuditedTables(OutputTables):
+    """The tables of an audit, whose messages do not say which batch has sent them."""
 
-    folder: Path
-    outputs: Sequence[str]
-    tables: dict[str, Table]
+    # by source (a partition of a topic), the last position that is archived: messages about later ones do not count
+    ends: Mapping[str, int] = field(default_factory=dict)
+    by_batch = False
 
-    @property
-    def by_batch(self) -> bool:
-        """Messages do not say which batch has sent them."""
-        return False
+    @cached_property
+    def _tables(self) -> dict[str, tuple[Table, Contract]]:
+        tables = audit_tables(self.outputs, self.largest_scale)
+        return {name: (table, table.contract) for name, table in tables.items() if table.contract is not None}
 
-    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
+    def recorded(self, output: str, wanted: Selection) -> pa.Table:
         """Return the messages of an output about arrivals that are archived."""
-        rows = _read(self.folder / output, self.schema(output), span, [])
-        last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
-        ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
+        rows = super().recorded(output, wanted)
+        last = pc.index_in(rows["source"], pa.array(list(self.ends), pa.string()))
+        ends = pa.array(list(self.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
-
-    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
-        """Return no rows: messages do not say which batch has sent them."""
-        return self.schema(output).empty_table()
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """Return the messages as they would be sent and read."""
-        table, schema = self.tables[output], self.schema(output)
-        assert table.contract is not None
+        schema, (_, contract) = self.schema(output), self._tables[output]
         messages = Messages(scored.piece.rule_set, scored.piece.terms.event_schema)
-        sent = messages.of(output, scored.table(output), 0)
-        rows = [table.contract.read(message.value.encode()) for message in sent]
+        rows = [contract.read(message.value.encode()) for message in messages.of(output, scored.table(output), 0)]
         arrays = [pa.array([row[name] for row in rows], schema.field(name).type) for name in schema.names]
         return pa.table(arrays, schema=schema)
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
         """Join the messages of pieces, each once, as the tables have them."""
-        whole = pa.concat_tables([self.schema(output).empty_table(), *replayed])
-        identity = self.tables[output].identity
+        whole, identity = super().joined(output, replayed), self._tables[output][0].identity
         first = whole.select([identity]).append_column("row", pa.array(np.arange(len(whole))))
         rows = first.group_by(identity, use_threads=False).aggregate([("row", "min")])["row_min"]
         return whole.take(rows)
 
     def schema(self, output: str) -> pa.Schema:
         """Return the columns that are compared."""
-        contract = self.tables[output].contract
-        assert contract is not None
+        table, contract = self._tables[output]
         names = [field.name for field in contract.fields if field.name not in _NOT_COMPARED]
-        types = {column.name: column.type for column in self.tables[output].columns}
+        types = {column.name: column.type for column in table.columns}
         return pa.schema([pa.field(name, types[name]) for name in names])
-
-
-RecordedRows = OutputTables | AuditedTables  # What a job has recorded
-
-
-def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
-    """Return columns of a table of Delta; those that it lacks are null."""
-    wanted = Selection({}, span.times, tests)
-    return output_table(path, schema.names, wanted).cast(schema)
 
 
 COMPARED_BYTES = 1 << 28
@@ -185,56 +138,53 @@ COMPARED_BYTES = 1 << 28
 class ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
-    def __init__(self, history: History, times: TimeRange, rows: RecordedRows, replayed: Replayed) -> None:
+    def __init__(self, history: History, times: TimeRange, rows: OutputTables, replayed: Replayed) -> None:
         """Gather nothing yet; `replayed` is told what is found."""
         self._kind = history.job.settings.output.kind
-        self._rows, self._replayed, self._recorded = rows, replayed, history.recorded
-        self._range = ComparedRows(times, (0, -1))
-        if not rows.by_batch:
-            self._range = replace(self._range, ends=_ends(history, replayed.last_batch))
+        self._times, self._rows, self._replayed, self._recorded = times, rows, replayed, history.recorded
         self._tables: dict[str, list[pa.Table]] = {output: [] for output in rows.outputs}
-        self._bytes = 0
+        self._bytes = self._first_batch = 0
 
     def take(self, scored: ScoredPiece) -> None:
         """Take what came out of the next piece."""
         piece = scored.piece
         for output, tables in self._tables.items() if piece.terms.output == self._kind else ():
             if output in scored.results.payloads and (output != columns.EVALUATIONS or piece.terms.evaluations):
-                table = self._range.chosen(self._rows.replayed(output, scored))
+                table = self._rows.replayed(output, scored)
+                if self._times != ANY_TIME:
+                    table = table.filter(inside(moments_ms(table["event_time"]), self._times))
                 tables.append(table)
                 self._bytes += table.nbytes
         if self._replayed.missing and columns.EVALUATIONS in scored.results.payloads:
-            self._replayed.cold.note_evaluations(scored.table(columns.EVALUATIONS), self._replayed.missing)
+            self._replayed.note_evaluations(scored.table(columns.EVALUATIONS))
         if self._rows.by_batch and self._bytes > COMPARED_BYTES:
             self.compare(piece.batches[1])
 
     def compare(self, last_batch: int) -> None:
         """Compare what has been gathered with what is recorded up to a batch."""
-        self._range = replace(self._range, batches=(self._range.batches[0], last_batch))
+        tests = [f"batch_id between {self._first_batch} and {last_batch}"] if self._rows.by_batch else []
         found: list[RowDifference] = []
         for output, tables in self._tables.items():
-            recorded = self._rows.recorded(output, self._range)
+            recorded = self._rows.recorded(output, Selection({}, self._times, tests))
             self._replayed.compared[output] += len(recorded)
             found += differences(output, recorded, self._rows.joined(output, tables))
             tables.clear()
         self._replayed.note(found, self._rule_of)
-        self._bytes = 0
-        self._range = replace(self._range, batches=(last_batch + 1, last_batch))
+        self._bytes, self._first_batch = 0, last_batch + 1
 
     def _rule_of(self, difference: RowDifference) -> Rule | None:
         """Return the rule of a row as it was then; None where the job never had it, or the row is of no rule."""
-        if "rule_id" not in difference.row:
+        row = difference.row
+        if "rule_id" not in row or all(cut.ruleset_version != row["ruleset_version"] for cut in self._recorded.cuts):
             return None
-        version = difference.row["ruleset_version"]
-        if all(cut.ruleset_version != version for cut in self._recorded.cuts):
-            return None
-        rules = self._recorded.rule_set(version).rules
-        return next((rule for rule in rules if rule.rule_id == difference.row["rule_id"]), None)
+        rules = self._recorded.rule_set(row["ruleset_version"]).rules
+        return next((rule for rule in rules if rule.rule_id == row["rule_id"]), None)
 
-    def note_strangers(self, batches: tuple[int, int]) -> None:
-        """Note rows whose batch is none of these, which are all that the job has had."""
-        for output in self._tables:
-            recorded = self._rows.of_no_batch(output, self._range, batches)
+    def note_strangers(self, first_batch: int, last_batch: int) -> None:
+        """Note rows that say that another batch wrote them than these, which are all that the job has had."""
+        outside = f"(batch_id is null or batch_id < {first_batch} or batch_id > {last_batch})"
+        for output in self._tables if self._rows.by_batch else ():
+            recorded = self._rows.recorded(output, Selection({}, self._times, [outside]))
             self._replayed.compared[output] += len(recorded)
             self._replayed.note_strangers(differences(output, recorded, recorded.slice(0, 0)))
 
@@ -251,9 +201,6 @@ def check_whole(history: History, times: TimeRange) -> int | None:
 
     Returns:
         The last batch that is recorded, where the archive ends before it.
-
-    Raises:
-        BucketsError: it has not.
     """
     archive, recorded = history.archive, history.recorded
     if recorded.before is not None:
@@ -262,8 +209,7 @@ def check_whole(history: History, times: TimeRange) -> int | None:
             "their messages; only a job that is archived from its beginning can be replayed"
         )
         raise BucketsError(message)
-    _check_names(history)
-    _check_lists(history)
+    _check_names_and_lists(Checkpoint(history.job.checkpoint), recorded)
     end, last = archive.last_batch(), max((cut.batch_id for cut in recorded.cuts if cut.span), default=None)
     if end is None:
         message = f"archive {archive.folder}: holds nothing; the job has not scored anything that could be archived"
@@ -279,9 +225,9 @@ def check_whole(history: History, times: TimeRange) -> int | None:
     return last
 
 
-def _check_names(history: History) -> None:
-    """See that fields have had the same names all the time."""
-    renamed = next((made for made in Checkpoint(history.job.checkpoint).imports.read() if made.names), None)
+def _check_names_and_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
+    """See that fields have had the same names all the time, and that the lists of all batches are still there."""
+    renamed = next((made for made in checkpoint.imports.read() if made.names), None)
     if renamed is not None:
         old, new = next(iter(renamed.names.items()))
         message = (
@@ -289,17 +235,9 @@ def _check_names(history: History) -> None:
             f"other names cannot be replayed: replay the job before the import, on checkpoint {renamed.checkpoint}"
         )
         raise BucketsError(message)
-
-
-def _check_lists(history: History) -> None:
-    """See that the lists of all batches are still there."""
-    lists = Checkpoint(history.job.checkpoint).lists
-    first: dict[str, BatchEnd] = {}
-    for cut in history.recorded.cuts:
-        for name in cut.lists:
-            first.setdefault(name, cut)
+    first = {name: cut for cut in reversed(recorded.cuts) for name in cut.lists}
     for name, cut in first.items():
-        if not lists.is_kept(name, cut.lists[name]):
+        if not checkpoint.lists.is_kept(name, cut.lists[name]):
             message = (
                 f"batch {cut.batch_id} saw version {cut.lists[name]} of list {name}, which is not kept any more: "
                 "versions of lists are kept for good from the time when the configuration got its `archive`"
@@ -308,11 +246,7 @@ def _check_lists(history: History) -> None:
 
 
 def last_batch_within(history: History, times: TimeRange) -> int:
-    """Return the last batch that holds an event of some time.
-
-    Raises:
-        BucketsError: there is none.
-    """
+    """Return the last batch that holds an event of some time."""
     last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
     tests = ["true", *is_between(last_terms.event_schema.event_time.field, times)]
     last = history.archive.query(f"select max({BATCH}) as last from archive where {' and '.join(tests)}")["last"][0]
@@ -380,22 +314,26 @@ def replay_history(
         request: what is asked.
         on_piece: called after each piece, with what has been found so far.
         say: told a line when all is scored a second time.
-
-    Raises:
-        BucketsError: something is missing that is needed to score again or to compare, or no event is in that time.
     """
     rows = recorded_rows(history.job, request.evaluations)
     not_compared = check_whole(history, request.times)
-    last_batch = last_batch_within(history, request.times)
-    batches = sum(cut.span is not None and cut.batch_id <= last_batch for cut in history.recorded.cuts)
+    last_batch, recorded = last_batch_within(history, request.times), history.recorded
+    if isinstance(rows, AuditedTables):
+        rows = replace(rows, ends=_ends(history, last_batch))
+    batches = sum(cut.span is not None and cut.batch_id <= last_batch for cut in recorded.cuts)
+    # The job has evicted keys at moments that a replay does not know where it filled history in, or took state in.
+    was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
+    evicts_otherwise = was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
     begun = partial(
         Replayed,
         last_batch=last_batch,
         batches=batches,
         not_compared=not_compared,
-        evicts_otherwise=_evicts_otherwise(history),
+        evicts_otherwise=evicts_otherwise,
     )
-    replayed = begun(_first_cuts(history, request))
+    is_large = history.archive.end() / len(recorded.cuts) >= LARGE_BATCH_ROWS
+    usual: CutAs = "recorded" if len(recorded.cuts) <= FEW_BATCHES or is_large else "joined"
+    replayed = begun(usual if request.cuts == "auto" else request.cuts)
     _replay(history, request, rows, replayed, on_piece)
     if request.cuts == "auto" and replayed.cut_as == "joined" and replayed.differences:
         say(f"{len(replayed.differences):,} rows differ with joined batches; scoring again, batch by batch")
@@ -409,25 +347,10 @@ def replay_history(
     return replayed
 
 
-def _evicts_otherwise(history: History) -> bool:
-    """Return whether the job has evicted keys at moments that a replay does not know."""
-    recorded = history.recorded
-    was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
-    return was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
-
-
-def _first_cuts(history: History, request: ReplayRequest) -> CutAs:
-    """Return how the archive is cut at first."""
-    if request.cuts != "auto":
-        return request.cuts
-    batches, rows = len(history.recorded.cuts), history.archive.end()
-    return "recorded" if batches <= FEW_BATCHES or rows / batches >= LARGE_BATCH_ROWS else "joined"
-
-
 def _replay(
     history: History,
     request: ReplayRequest,
-    rows: RecordedRows,
+    rows: OutputTables,
     replayed: Replayed,
     on_piece: Callable[[Replayed], None],
 ) -> None:
@@ -442,4 +365,4 @@ def _replay(
     tables.compare(history.recorded.cuts[-1].batch_id if replayed.not_compared is None else replayed.last_batch)
     # The job may run meanwhile, and its next batch have written something.
     cuts = Checkpoint(history.job.checkpoint).cuts.read()
-    tables.note_strangers((cuts[0].batch_id, cuts[-1].batch_id + 1))
+    tables.note_strangers(cuts[0].batch_id, cuts[-1].batch_id + 1)

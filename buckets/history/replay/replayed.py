@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,12 @@ import pyarrow.compute as pc
 
 from buckets.archive.archive import BATCH, SOURCE_ORDER, by_batch
 from buckets.archive.archiving import History
-from buckets.archive.recorded_batches import RecordedBatches
 from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.batch_ends import BatchEnd
-from buckets.checkpoint.identity import Terms
 from buckets.engine.stages.cross_group import FillSources
 from buckets.history.scoring import ArchivePiece
-from buckets.lists.index import Lists
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
@@ -34,7 +32,6 @@ from buckets.rules.rule_set import RuleSet
 
 ComparedRow = dict[str, Any]
 DifferenceKind = Literal["recorded_only", "replayed_only", "different"]
-KINDS: tuple[DifferenceKind, ...] = ("recorded_only", "replayed_only", "different")
 _SIDE, _ROW = "side", "row"
 _SEPARATOR = "\x1f"
 
@@ -129,33 +126,6 @@ def _is_same(one: Any, other: Any) -> bool:
         return False
 
 
-class ColdKeys:
-    """The rules and keys of which a row differs that says `warm: false`."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._keys: set[tuple[str, str]] = set()
-
-    def note(self, differences: Iterable[RowDifference]) -> None:
-        """Take differences into account."""
-        cold_rows = (difference.row for difference in differences if difference.is_cold)
-        self._keys.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
-
-    def note_evaluations(self, evaluations: pa.Table, missing: set[tuple[str, str, str]]) -> None:
-        """Note which missing alerts (rule, event, key) are of windows that were incomplete when scored again."""
-        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
-        self._keys.update((row["rule_id"], row["key"]) for row in cold.to_pylist() if tuple(row.values()) in missing)
-
-    def explain(self, difference: RowDifference, rule: Rule | None) -> bool:
-        """Return whether a difference follows from an eviction; `rule` is that of the row, None if there was none."""
-        if difference.is_cold or not self._keys or rule is None:
-            return difference.is_cold
-        if rule.on == "alerts":
-            return True
-        goes_by_alerts = difference.output != columns.EVALUATIONS or rule.reset_on_alert
-        return goes_by_alerts and (difference.row["rule_id"], difference.row["key"]) in self._keys
-
-
 EVERYTHING = 2**62
 
 
@@ -194,84 +164,52 @@ JOINED_ROWS = 500_000  # Batches are joined until they have so many rows
 
 
 def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
-    """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one."""
-    pinned = _Pinned(history.recorded, fills)
-    parts: list[_Part] = []
+    """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
+
+    Lists of the same versions are the same object, and all batches have as many shards as the last one: timelines stay
+    where they are, and what comes out does not depend on shards.
+    """
+    recorded = history.recorded
+    cuts = {cut.batch_id: cut for cut in recorded.cuts}
+    shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
+    parts: list[pa.Table] = []
+    first = last = recorded.cuts[0]
+    lists: Lists = NO_LISTS
+
+    def piece() -> ArchivePiece:
+        rows, rule_set, terms = (
+            pa.concat_tables(parts),
+            recorded.rule_set(last.ruleset_version),
+            recorded.terms(last.batch_id),
+        )
+        if terms.engine.shards != shards:
+            terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": shards})})
+        batches, sources_of, orders = (first.batch_id, last.batch_id), fills.sources_of(rule_set, last), None
+        if first is not last:
+            real = rows[SOURCE_ORDER].to_numpy()
+            is_next = np.ones(len(rows), np.bool_)
+            is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(real) != 0)
+            number, orders = pa.array(np.cumsum(is_next) - 1), real[is_next]
+            rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
+        return ArchivePiece(rows, rule_set, terms, lists, batches, orders, sources_of)
+
     for batch_id, rows in by_batch(history.archive.tables()):
         if batch_id > last_batch:
             break
-        part = _Part(batch_id, rows, pinned.lists_of(batch_id))
-        if parts and not _goes_on(parts, part, pinned, cut_as):
-            yield pinned.piece(parts)
+        cut = cuts[batch_id]
+        is_alike = (cut.ruleset_version, cut.lists) == (last.ruleset_version, last.lists)
+        is_alike = is_alike and recorded.terms(batch_id) is recorded.terms(last.batch_id)
+        is_joined = cut_as == "joined" and is_alike and sum(map(len, parts)) < JOINED_ROWS
+        if parts and batch_id != last.batch_id and not is_joined:
+            yield piece()
             parts = []
-        parts.append(part)
+        if not parts:
+            lists = lists if cut.lists == last.lists and lists is not NO_LISTS else recorded.lists(cut)
+            first = cut
+        parts.append(rows)
+        last = cut
     if parts:
-        yield pinned.piece(parts)
-
-
-class _Part(NamedTuple):
-    """Rows of one batch, or of a stretch of it, and its lists."""
-
-    batch_id: int
-    rows: pa.Table
-    lists: Lists
-
-
-def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs) -> bool:
-    """Return whether a part belongs to the piece of those before it."""
-    before = parts[-1]
-    if part.batch_id == before.batch_id or cut_as == "recorded":
-        return part.batch_id == before.batch_id
-    is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
-    return is_alike and sum(len(earlier.rows) for earlier in parts) < JOINED_ROWS
-
-
-class _Pinned:
-    """What each batch is scored with; lists of the same versions are the same object."""
-
-    def __init__(self, recorded: RecordedBatches, fills: ReplayedFills) -> None:
-        self._recorded, self._fills = recorded, fills
-        self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
-        self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
-        self._latest: tuple[BatchEnd, Lists] | None = None
-
-    def lists_of(self, batch_id: int) -> Lists:
-        """Return the lists of a batch that is no earlier than the one asked for before."""
-        cut = self._cuts[batch_id]
-        if self._latest is None or self._latest[0].lists != cut.lists:
-            self._latest = cut, self._recorded.lists(cut)
-        return self._latest[1]
-
-    def is_alike(self, one: int, other: int) -> bool:
-        """Return whether two batches have the same rules and terms."""
-        same_rules = self._cuts[one].ruleset_version == self._cuts[other].ruleset_version
-        return same_rules and self._recorded.terms(one) is self._recorded.terms(other)
-
-    def _terms(self, batch_id: int) -> Terms:
-        """Return the terms of a batch, with as many shards as the last one has: timelines stay where they are.
-
-        What comes out does not depend on shards.
-        """
-        terms = self._recorded.terms(batch_id)
-        if terms.engine.shards == self._shards:
-            return terms
-        return terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
-
-    def piece(self, parts: list[_Part]) -> ArchivePiece:
-        """Return parts as one piece."""
-        first, last = parts[0].batch_id, parts[-1].batch_id
-        rows = pa.concat_tables([part.rows for part in parts])
-        rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
-        terms, lists = self._terms(last), parts[-1].lists
-        sources_of = self._fills.sources_of(rule_set, self._cuts[last])
-        if first == last:
-            return ArchivePiece(rows, rule_set, terms, lists, (first, last), sources_of=sources_of)
-        orders = rows[SOURCE_ORDER].to_numpy()
-        is_next = np.ones(len(rows), np.bool_)
-        is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(orders) != 0)
-        number = pa.array(np.cumsum(is_next) - 1)
-        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
-        return ArchivePiece(rows, rule_set, terms, lists, (first, last), orders[is_next], sources_of)
+        yield piece()
 
 
 KEPT = 10_000  # The most differences that are kept; all are counted
@@ -293,12 +231,13 @@ class Replayed:
     of_output: Counter[str] = field(default_factory=Counter)  # by output, how many differences there are
     # how many differences there are of each kind; those that `eviction` counts are not among them
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
-    # if keys may be evicted otherwise, how many differences `ColdKeys` explains. It is no fault of the records.
+    # if keys may be evicted otherwise, how many differences follow from that. It is no fault of the records.
     eviction: int = 0
     differences: list[RowDifference] = field(default_factory=list)  # the first of all of these
     # rule, event and key of alerts that did not come out, where it is not known that this is of eviction
     missing: set[tuple[str, str, str]] = field(default_factory=set)
-    cold: ColdKeys = field(default_factory=ColdKeys)  # the keys whose rows say that windows were not complete
+    # the rules and keys of which a row differs that says `warm: false`
+    cold: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def may_evict_otherwise(self) -> bool:
@@ -308,7 +247,7 @@ class Replayed:
     @property
     def is_equal(self) -> bool:
         """Whether all that is recorded came out again, and nothing else."""
-        return not any(self.counts[kind] for kind in KINDS)
+        return not self.counts.total()
 
     def note(self, differences: list[RowDifference], rule_of: Callable[[RowDifference], Rule | None]) -> None:
         """Take differences into account.
@@ -317,9 +256,10 @@ class Replayed:
             differences: of all outputs, so that what one follows from is among them or came before.
             rule_of: gives the rule of a row as it was then; None where the job never had it, or the row is of no rule.
         """
-        self.cold.note(differences)
+        cold_rows = (difference.row for difference in differences if difference.is_cold)
+        self.cold.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
         for difference in differences:
-            if self.may_evict_otherwise and self.cold.explain(difference, rule_of(difference)):
+            if self.may_evict_otherwise and self._is_of_eviction(difference, rule_of(difference)):
                 self.eviction += 1
                 continue
             self.counts[difference.kind] += 1
@@ -327,6 +267,20 @@ class Replayed:
                 row = difference.row
                 self.missing.add((row["rule_id"], row["event_id"], row["key"]))
         self._keep(differences)
+
+    def _is_of_eviction(self, difference: RowDifference, rule: Rule | None) -> bool:
+        """Return whether a difference follows from an eviction; `rule` is that of the row, None if there was none."""
+        if difference.is_cold or not self.cold or rule is None:
+            return difference.is_cold
+        if rule.on == "alerts":
+            return True
+        goes_by_alerts = difference.output != columns.EVALUATIONS or rule.reset_on_alert
+        return goes_by_alerts and (difference.row["rule_id"], difference.row["key"]) in self.cold
+
+    def note_evaluations(self, evaluations: pa.Table) -> None:
+        """Note which missing alerts are of windows that were incomplete when scored again."""
+        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"]).to_pylist()
+        self.cold.update((row["rule_id"], row["key"]) for row in cold if tuple(row.values()) in self.missing)
 
     def note_strangers(self, differences: list[RowDifference]) -> None:
         """Take rows into account whose batch the job never had."""
