@@ -1,12 +1,8 @@
 """Confirmed fraud: events that people, or a table of cases, say were fraud, whether or not a rule fired on them.
 
 What is known of such an event (its time, amount and fields) is taken from the archive, where there is one, then from
-an alert on it, then from the table of fraud, then from what was said with the verdict.
-
-The alerts that a job has recorded, of all rules.
-Verdicts with what is known of the alert or event that they are about; and those that are about nothing.
-
-Confirmed fraud, and the words for how rules do beside it.
+an alert on it, then from the table of fraud, then from what was said with the verdict. Verdicts are completed from the
+alerts and events that they are about.
 """
 
 import json
@@ -157,29 +153,17 @@ def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> li
         schema: the event schema.
         measure: whose values are the amounts.
     """
-    return [
-        Fraud.of(
-            row.event_id, _time_ms(row.said.get(schema.event_time.field), schema), _known(row.said, schema), measure
-        )
-        for row in read_fraud_rows(path, schema)
-    ]
-
-
-def _known(row: Mapping[str, Any], schema: EventSchema) -> Mapping[str, Any]:
-    """Return what a row says of an event besides its id and time."""
-    names = (*schema.attributes, *schema.measures)
-    known = {name: row[name] for name in names if row.get(name) not in (None, "")}
-    if schema.measures and row.get(AMOUNT) not in (None, ""):
-        known.setdefault(next(iter(schema.measures)), row[AMOUNT])
-    return known
-
-
-def _time_ms(written: Any, schema: EventSchema) -> int | None:
-    """Return the time of an event; None where there is none, or none that the event schema can read."""
-    if written is None or written == "":
-        return None
-    times_ms, faults = conversion.times_ms(pa.array([written]), schema.event_time)
-    return None if faults else int(times_ms[0])
+    frauds = []
+    names, time = (*schema.attributes, *schema.measures), schema.event_time.field
+    for row in read_fraud_rows(path, schema):
+        fields, time_ms = {name: row.said[name] for name in names if row.said.get(name) not in (None, "")}, None
+        if schema.measures and row.said.get(AMOUNT) not in (None, ""):
+            fields.setdefault(next(iter(schema.measures)), row.said[AMOUNT])
+        if row.said.get(time) not in (None, ""):
+            times_ms, faults = conversion.times_ms(pa.array([row.said[time]]), schema.event_time)
+            time_ms = None if faults else int(times_ms[0])
+        frauds.append(Fraud.of(row.event_id, time_ms, fields, measure))
+    return frauds
 
 
 _COLUMNS = ("alert_id", "rule_id", "event_id", "event_time", "key", "decided_at")
@@ -266,7 +250,11 @@ def confirmed_fraud(
     """
     verdicts = findings(job_verdicts(job)) if verdicts is None else verdicts
     measure = measure or next(iter(job.event_schema.measures), None)
-    by_verdicts = [_of_verdict(verdict) for verdict in verdicts.by_event.values() if verdict.verdict == "fraud"]
+    by_verdicts = [
+        Fraud(event_id, verdict.event_time_ms, verdict.amount, verdict.key or {})
+        for event_id, verdict in verdicts.by_event.items()
+        if verdict.verdict == "fraud"
+    ]
     listed = [] if table is None else read_fraud_table(table, job.event_schema, measure)
     ids = {fraud.event_id for fraud in (*by_verdicts, *listed)}
     archived = find_events(ids) if find_events is not None and ids else {}
@@ -296,11 +284,6 @@ def job_verdicts(job: Job) -> list[Verdict]:
     ]
 
 
-def _of_verdict(verdict: Verdict) -> Fraud:
-    assert verdict.event_id is not None
-    return Fraud(verdict.event_id, verdict.event_time_ms, verdict.amount, verdict.key or {})
-
-
 def complete(
     verdicts: Sequence[Verdict], folder: Path, find_events: FindEvents | None = None, is_checked: bool = True
 ) -> tuple[list[Verdict], dict[int, str]]:
@@ -322,42 +305,20 @@ def complete(
     completed: list[Verdict] = []
     faults: dict[int, str] = {}
     for index, verdict in enumerate(verdicts):
-        try:
-            if verdict.alert_id is not None:
-                completed.append(_of_alert(verdict, alerts.get(verdict.alert_id), folder, is_checked))
-            else:
-                completed.append(_of_event(verdict, known, find_events is not None and is_checked))
-        except ValueError as error:
-            completed.append(verdict)
-            faults[index] = str(error)
+        alert, fault = alerts.get(verdict.alert_id or ""), None
+        if alert is not None and verdict.event_id not in (None, alert.event_id):
+            fault = f"alert {quoted(alert.alert_id)} is of event {quoted(alert.event_id)}, not {verdict.event_id}"
+        elif alert is not None:
+            event_id, time_ms = alert.event_id, alert.event_time_ms
+            verdict = replace(verdict, rule_id=alert.rule_id, event_id=event_id, event_time_ms=time_ms, key=alert.key)
+        elif verdict.alert_id is not None and is_checked:
+            fault = f"there is no alert {quoted(verdict.alert_id)} in {folder}; --unchecked takes it as it is"
+        elif verdict.alert_id is None and verdict.event_id in known:
+            verdict = replace(verdict, event_time_ms=known[verdict.event_id][0])
+        elif verdict.alert_id is None and find_events is not None and is_checked:
+            event = quoted(str(verdict.event_id))
+            fault = f"there is no event {event} in the archive; --unchecked takes it as it is"
+        completed.append(verdict)
+        if fault is not None:
+            faults[index] = fault
     return completed, faults
-
-
-def _of_alert(verdict: Verdict, alert: RecordedAlert | None, folder: Path, is_checked: bool) -> Verdict:
-    assert verdict.alert_id is not None
-    if alert is None:
-        if is_checked:
-            message = f"there is no alert {quoted(verdict.alert_id)} in {folder}; --unchecked takes it as it is"
-            raise ValueError(message)
-        return verdict
-    if verdict.event_id not in (None, alert.event_id):
-        message = f"alert {quoted(verdict.alert_id)} is of event {quoted(alert.event_id)}, not {verdict.event_id}"
-        raise ValueError(message)
-    return replace(
-        verdict,
-        rule_id=alert.rule_id,
-        event_id=alert.event_id,
-        event_time_ms=alert.event_time_ms,
-        key=alert.key,
-    )
-
-
-def _of_event(verdict: Verdict, known: Mapping[str, tuple[int, Mapping[str, Any]]], is_checked: bool) -> Verdict:
-    assert verdict.event_id is not None
-    if verdict.event_id not in known:
-        if is_checked:
-            message = f"there is no event {quoted(verdict.event_id)} in the archive; --unchecked takes it as it is"
-            raise ValueError(message)
-        return verdict
-    time_ms, _ = known[verdict.event_id]
-    return replace(verdict, event_time_ms=time_ms)

@@ -8,16 +8,13 @@ What each number is:
   the rest.
 - Caught of confirmed is the share of all confirmed frauds at whose events the rule fired, in force or on trial.
 - Caught alone is a fraud at whose event no other rule in force raised an alert.
-- Time to detect runs, for a key of the rule with confirmed fraud, in event time from its first fraudulent event to
-the
+- Time to detect runs, for a key of the rule with confirmed fraud, in event time from its first fraudulent event to the
   rule's first alert on the key that is no earlier.
 - Time to decide runs from the time of an event to when the alert on it was decided on, by the clock of the machine.
-
-The quality of all rules of a job, and what to do with each, from its tables and its verdicts.
 """
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -102,56 +99,70 @@ def quality(
     frauds: Mapping[str, Fraud],
     rules: Mapping[str, str],
 ) -> list[RuleQuality]:
-    """Return how good each rule is. Cost: O(alerts), with memory for what was fraud.
+    """Return how good each rule is, by rule id. Cost: O(alerts), with memory for what was fraud.
 
     Args:
         alerts: the alerts of all rules, each id once.
         found: the verdicts that count.
         frauds: all confirmed frauds, by event id.
         rules: the states of rules that are there now, by id; they are in the result with alerts or without.
-
-    Returns:
-        By rule id.
     """
     tallies = {rule_id: _Tally() for rule_id in rules}
     first_frauds: dict[_Grouping, dict[_Key, int]] = {}
-    alerting: dict[str, set[str]] = {}
+    alerting: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
-        tally = tallies.setdefault(alert.rule_id, _Tally())
+        tally, time_ms = tallies.setdefault(alert.rule_id, _Tally()), alert.event_time_ms
         tally.outputs[alert.output] += 1
         if alert.output == HELD_ALERTS:
             tally.held.update({alert.event_id} & frauds.keys())
             continue
-        _count_verdict(tally, alert, found)
+        verdict = found.of(alert.alert_id, alert.event_id)
+        if verdict is not None:
+            tally.verdicts[verdict.verdict] += 1
+            tally.by_event += alert.alert_id not in found.by_alert
+        if alert.decided_ms is not None:
+            tally.decided_ms.append(alert.decided_ms - time_ms)
         if alert.event_id in frauds:
             tally.caught.add(alert.event_id)
             if alert.output == ALERTS:
-                alerting.setdefault(alert.event_id, set()).add(alert.rule_id)
+                alerting[alert.event_id].add(alert.rule_id)
         key = _key_of(alert.key)
         grouping = tuple(name for name, _ in key)
         if grouping not in first_frauds:
             first_frauds[grouping] = _first_frauds(grouping, frauds.values())
         tally.groupings.add(grouping)
-        _detect(tally, key, alert.event_time_ms, first_frauds[grouping])
-    return [
-        _quality_of(rule_id, rules.get(rule_id), tallies[rule_id], frauds, first_frauds, alerting)
-        for rule_id in sorted(tallies)
-    ]
-
-
-def _count_verdict(tally: _Tally, alert: RecordedAlert, found: Findings) -> None:
-    verdict = found.of(alert.alert_id, alert.event_id)
-    if verdict is not None:
-        tally.verdicts[verdict.verdict] += 1
-        tally.by_event += alert.alert_id not in found.by_alert
-    if alert.decided_ms is not None:
-        tally.decided_ms.append(alert.decided_ms - alert.event_time_ms)
-
-
-def _detect(tally: _Tally, key: _Key, event_time_ms: int, first_frauds: Mapping[_Key, int]) -> None:
-    first_ms = first_frauds.get(key)
-    if first_ms is not None and event_time_ms >= first_ms:
-        tally.detected_ms[key] = min(tally.detected_ms.get(key, event_time_ms), event_time_ms)
+        first_ms = first_frauds[grouping].get(key)
+        if first_ms is not None and time_ms >= first_ms:
+            tally.detected_ms[key] = min(tally.detected_ms.get(key, time_ms), time_ms)
+    results = []
+    for rule_id, tally in sorted(tallies.items()):
+        first: dict[_Key, int] = {}
+        for grouping in tally.groupings:
+            first |= first_frauds[grouping]
+        waits = [at_ms - first[key] for key, at_ms in tally.detected_ms.items()]
+        known = [(name in tally.caught, fraud.amount) for name, fraud in frauds.items() if fraud.amount is not None]
+        results.append(
+            RuleQuality(
+                rule_id=rule_id,
+                state=rules.get(rule_id),
+                alerts=tally.outputs[ALERTS],
+                shadow_alerts=tally.outputs[SHADOW_ALERTS],
+                held_alerts=tally.outputs[HELD_ALERTS],
+                verdicts={finding: tally.verdicts[finding] for finding in ("fraud", "legitimate", "unclear")},
+                by_event=tally.by_event,
+                frauds=len(frauds),
+                caught=len(tally.caught),
+                caught_alone=sum(not alerting.get(name, set()) - {rule_id} for name in tally.caught),
+                caught_held=len(tally.held - tally.caught),
+                amount_caught=sum((amount for is_caught, amount in known if is_caught), Decimal(0)),
+                amount_missed=sum((amount for is_caught, amount in known if not is_caught), Decimal(0)),
+                fraud_keys=len(first),
+                detected_keys=len(waits),
+                detect_ms=float(median(waits)) if waits else None,
+                decide_ms=float(median(tally.decided_ms)) if tally.decided_ms else None,
+            )
+        )
+    return results
 
 
 def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, int]:
@@ -168,43 +179,6 @@ def _key_of(fields: Mapping[str, Any]) -> _Key:
     """Return a key by the names of its fields, the same for typed values and for those read from a file of text."""
     texts = ((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in fields.items())
     return tuple(sorted(texts))
-
-
-def _quality_of(
-    rule_id: str,
-    state: str | None,
-    tally: _Tally,
-    frauds: Mapping[str, Fraud],
-    first_frauds: Mapping[_Grouping, Mapping[_Key, int]],
-    alerting: Mapping[str, set[str]],
-) -> RuleQuality:
-    first: dict[_Key, int] = {}
-    for grouping in tally.groupings:
-        first |= first_frauds[grouping]
-    waits = [at_ms - first[key] for key, at_ms in tally.detected_ms.items()]
-    return RuleQuality(
-        rule_id=rule_id,
-        state=state,
-        alerts=tally.outputs[ALERTS],
-        shadow_alerts=tally.outputs[SHADOW_ALERTS],
-        held_alerts=tally.outputs[HELD_ALERTS],
-        verdicts={finding: tally.verdicts[finding] for finding in ("fraud", "legitimate", "unclear")},
-        by_event=tally.by_event,
-        frauds=len(frauds),
-        caught=len(tally.caught),
-        caught_alone=sum(not alerting.get(event_id, set()) - {rule_id} for event_id in tally.caught),
-        caught_held=len(tally.held - tally.caught),
-        amount_caught=_sum(fraud for event_id, fraud in frauds.items() if event_id in tally.caught),
-        amount_missed=_sum(fraud for event_id, fraud in frauds.items() if event_id not in tally.caught),
-        fraud_keys=len(first),
-        detected_keys=len(waits),
-        detect_ms=float(median(waits)) if waits else None,
-        decide_ms=float(median(tally.decided_ms)) if tally.decided_ms else None,
-    )
-
-
-def _sum(frauds: Iterable[Fraud]) -> Decimal:
-    return sum((fraud.amount for fraud in frauds if fraud.amount is not None), Decimal(0))
 
 
 What = Literal["keep", "tune", "retire", "not enough verdicts"]
@@ -229,30 +203,21 @@ class Advice:
 
 def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
     """Return what to do with a rule."""
-    precision, judged = rule.fraud_of_judged, rule.judged
+    precision, judged, fired = rule.fraud_of_judged, rule.judged, rule.alerts + rule.shadow_alerts
     if precision is None or judged < thresholds.verdicts:
-        return Advice("not enough verdicts", f"{_judged(rule)}; {thresholds.verdicts:,} are needed")
+        known = f"{judged:,} of {fired:,} alerts are fraud or legitimate" if fired else "it has no alerts"
+        return Advice("not enough verdicts", f"{known}; {thresholds.verdicts:,} are needed")
     judgement = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"
-    keep, retire = short_percent_text(thresholds.keep), short_percent_text(thresholds.retire)
-    if precision.low >= thresholds.keep:
-        return Advice("keep", f"{judgement} at least {short_percent_text(precision.low)}, and {keep} is asked for")
+    keep, low, high = map(short_percent_text, (thresholds.keep, precision.low, precision.high))
     alone = {0: "no fraud", 1: "one fraud"}.get(rule.caught_alone, f"{rule.caught_alone:,} frauds")
+    if precision.low >= thresholds.keep:
+        return Advice("keep", f"{judgement} at least {low}, and {keep} is asked for")
     if precision.high >= thresholds.retire:
-        between = f"{short_percent_text(precision.low)} to {short_percent_text(precision.high)}"
-        return Advice("tune", f"{judgement} {between}, and at least {keep} is asked for; it caught {alone} alone")
-    below = f"{judgement} at most {short_percent_text(precision.high)}, and {retire} is the least"
+        return Advice("tune", f"{judgement} {low} to {high}, and at least {keep} is asked for; it caught {alone} alone")
+    below = f"{judgement} at most {high}, and {short_percent_text(thresholds.retire)} is the least"
     if rule.caught_alone:
         return Advice("tune", f"{below}; but it caught {alone} alone")
     return Advice("retire", f"{below}; it caught {alone} alone")
-
-
-def _judged(rule: RuleQuality) -> str:
-    """Return how many alerts of a rule turned out to be something."""
-    fired = rule.alerts + rule.shadow_alerts
-    return f"{rule.judged:,} of {fired:,} alerts are fraud or legitimate" if fired else "it has no alerts"
-
-
-_EVALUATED = ("ACTIVE", "SHADOW")
 
 
 @dataclass(frozen=True)
@@ -309,8 +274,16 @@ def quality_report(
         raise BucketsError(message)
     verdicts = findings(job_verdicts(job))
     known = confirmed_fraud(job, fraud, measure, find_events, verdicts)
-    frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, times)}
-    rules = quality(recorded_alerts(folder, times), verdicts, frauds, _states(job))
+    frauds = {
+        event_id: each
+        for event_id, each in known.items()
+        if times == ANY_TIME or (each.event_time_ms is not None and times.has(each.event_time_ms))
+    }
+    # Rules that are evaluated: as the job had them last, or before its first start as its files say.
+    rule_set = RuleVersions(job.checkpoint).latest_rule_set()
+    there = job.rules if rule_set is None else rule_set.rules
+    states: dict[str, str] = {rule.rule_id: rule.state for rule in there if rule.state in ("ACTIVE", "SHADOW")}
+    rules = quality(recorded_alerts(folder, times), verdicts, frauds, states)
     return QualityReport(
         rules=[(rule, advise(rule, thresholds)) for rule in rules],
         frauds=len(frauds),
@@ -320,17 +293,6 @@ def quality_report(
         thresholds=thresholds,
         times=times,
     )
-
-
-def _is_inside(fraud: Fraud, times: TimeRange) -> bool:
-    return times == ANY_TIME or (fraud.event_time_ms is not None and times.has(fraud.event_time_ms))
-
-
-def _states(job: Job) -> Mapping[str, str]:
-    """Return the rules that are evaluated now: as the job had them last, or before its first start as its files say."""
-    rule_set = RuleVersions(job.checkpoint).latest_rule_set()
-    rules = job.rules if rule_set is None else rule_set.rules
-    return {rule.rule_id: rule.state for rule in rules if rule.state in _EVALUATED}
 
 
 def _rule(rule: RuleQuality, advice: Advice) -> dict[str, Any]:

@@ -1,9 +1,4 @@
-"""A verdict: what a person has found about an alert, or about an event that raised none.
-
-Verdicts as people and case tools write them.
-What counts of all verdicts.
-A share of a sample, and between what limits the true share lies.
-"""
+"""A verdict: what a person has found about an alert, or about an event that raised none, and what counts of many."""
 
 import csv
 import hashlib

@@ -28,7 +28,7 @@ Amounts = Mapping[str, Decimal | None]
 
 
 def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
-    """Check confirmed fraud that a program gives: by id numbers, texts, or floats, which count by their shortest text."""
+    """Check confirmed fraud that a program gives: by id numbers, or texts, or floats as their shortest text."""
     if not isinstance(fraud, Mapping):
         message = f"fraud: must be amounts by id, as a dict, not {type(fraud).__name__}; None is an amount as well"
         raise BucketsError(message)

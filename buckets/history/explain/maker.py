@@ -17,7 +17,7 @@ from buckets.history.explain.explanation import ConditionPart, Explanation, Reas
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, as_arrivals, find_group, follow_key
 from buckets.history.explain.recorded import (
-    EarlierAlerts,
+    FiredBefore,
     RecordedResult,
     alert_that_raised,
     arrivals_of_event,
@@ -118,7 +118,7 @@ class Explainer:
         reasons = reasons or list(condition.of_filter(past, rule, target))
         if reasons:
             return self._not_evaluated(rule, target, came, reasons)
-        histories, earlier = self._histories(rule, target), EarlierAlerts(past, rule, target)
+        histories, earlier = self._histories(rule, target), FiredBefore(past, rule, target)
         reasons = [reason for history in histories.values() for reason in condition.of_key(past, history, target)]
         reasons = reasons or list(condition.of_topic(target))
         for named in rule.named_features():
@@ -163,7 +163,7 @@ class Explainer:
         return self._with_rule(self._with_outcome(explanation, result, earlier), rule, target)
 
     def _with_outcome(
-        self, explanation: Explanation, result: RecordedResult | None, earlier: EarlierAlerts
+        self, explanation: Explanation, result: RecordedResult | None, earlier: FiredBefore
     ) -> Explanation:
         """Add what came of the event, and what the policy of the rule says of that."""
         if result is not None:

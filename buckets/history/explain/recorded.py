@@ -29,7 +29,7 @@ def key_of(rule: Rule, target: Target) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class EarlierAlerts:
+class FiredBefore:
     """The events at which a rule had fired for a key before; `rules.policies` is shown those that were alerts."""
 
     past: Past
@@ -90,7 +90,7 @@ class EarlierAlerts:
         return [row | {"output": output} for output in ALERT_OUTPUTS for row in self.past.results(output, wanted)]
 
 
-def policy_reasons(earlier: EarlierAlerts, is_warm: bool) -> tuple[list[Reason], list[Reason], bool]:
+def policy_reasons(earlier: FiredBefore, is_warm: bool) -> tuple[list[Reason], list[Reason], bool]:
     """Say what the policy of a rule makes of an event at which it fired.
 
     Returns:
