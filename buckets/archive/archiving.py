@@ -63,33 +63,27 @@ def archived_and_rounded(rows: pa.RecordBatch, schema: EventSchema, batch_id: in
     fields: dict[str, pa.Array] = {schema.event_id: events.event_id, schema.event_time.field: times}
     fields |= events.attributes
     for name, measure in schema.measures.items():
-        fields[name] = _decimals(events.measures[name], measure.scale)
+        scaled = events.measures[name]
+        whole, valid = scaled.fill_null(0), scaled.is_valid().to_numpy(zero_copy_only=False)
+        kind = pa.decimal128(MOST_DIGITS, measure.scale)
+        fields[name] = decimals_of(whole.to_numpy(zero_copy_only=False), valid, kind)
     if faults:
         fields = {name: pc.if_else(bad, pa.scalar(None, values.type), values) for name, values in fields.items()}
     return pa.table(columns | fields), events.without(faults).rounded_values
 
 
-def _decimals(scaled: pa.Array, scale: int) -> pa.Array:
-    """Return scaled integers as decimals; nulls stay null."""
-    whole = scaled.fill_null(0).to_numpy(zero_copy_only=False)
-    valid = scaled.is_valid().to_numpy(zero_copy_only=False)
-    return decimals_of(whole, valid, pa.decimal128(MOST_DIGITS, scale))
-
-
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Yield rows of the archive as arrivals in pieces of up to 200,000; a declared field without a column is null."""
     optional = {arrivals.INGESTED: archive.INGESTED, arrivals.JUDGED: archive.JUDGED}
-    present = {name: own for name, own in optional.items() if _has_values(rows, own)}
+    present = {
+        name: own for name, own in optional.items() if own in rows.column_names and rows[own].null_count < len(rows)
+    }
     for piece in rows.to_batches(max_chunksize=MOST_ROWS):
         columns = {name: piece.column(own) for name, own in (_OWN | present).items()}
         for index, name in enumerate(schema.field_names):
             there = name in piece.schema.names
             columns[field_column(index)] = piece.column(name) if there else pa.nulls(len(piece), pa.string())
         yield pa.record_batch(columns)
-
-
-def _has_values(rows: pa.Table, name: str) -> bool:
-    return name in rows.column_names and rows[name].null_count < len(rows)
 
 
 _ROWS = 1_000_000  # Rows of one append, about
@@ -119,49 +113,43 @@ def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int],
     identity = Checkpoint(job.checkpoint).job.known_identity()
     folder.is_of(identity)
     assert identity is not None
-    begun, skip = _begun(archive)
+    last, complete = archive.last_batch(), archive.complete_batch()
+    # The first batch that may not be archived as a whole, None for the first of the job, and how many of its rows are.
+    begun, skip = (archive.since(), 0) if last is None else last
+    if last is not None and complete is not None and complete >= last[0]:
+        begun, skip = complete + 1, 0
     batches = _batches_from(recorded, begun)
     lost, since = lost_batches(job, batches, recorded.terms), None
+    not_kept = (
+        "`buckets audit` has not kept all messages that {} has read: they were gone by then, or kafka.isolation was "
+        "another one"
+    )
     if lost and not archive.exists():
         since = lost[-1] + 1
         batches, lost = _batches_from(recorded, since), ()
-        _check_not_empty(archive, batches)
+        if not batches.cuts:
+            message = (
+                f"archive {archive.folder}: cannot begin yet, because {not_kept.format('the last batch')}; let it run "
+                "beside the job, and the archive begins with the next batch"
+            )
+            raise BucketsError(message)
     folder.take(identity)
     archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded), since)
     if lost:
         batches = BatchRange(batches.before, [cut for cut in batches.cuts if cut.batch_id < lost[0]])
-    end = archive.end()
-    for rows, complete in _chunks(_typed(job, recorded, batches), skip):
-        if not archive.append(rows, end, complete):
+    schemas, end = recorded.schemas(), archive.end()
+    arrived = source_arrivals(job, batches, schemas) if batches.cuts else iter(())
+    typed = ((batch_id, archived(rows, schemas[batch_id], batch_id)) for batch_id, rows in arrived)
+    for rows, last_whole in _chunks(typed, skip):
+        if not archive.append(rows, end, last_whole):
             break
         end += len(rows)
         on_rows(len(rows))
-    return _ends_before(archive, lost[0]) if lost else None
-
-
-def _check_not_empty(archive: Archive, batches: BatchRange) -> None:
-    """See that there is a batch with which an archive can begin."""
-    if not batches.cuts:
-        message = (
-            f"archive {archive.folder}: cannot begin yet, because {_not_kept('the last batch')}; let it run beside the "
-            "job, and the archive begins with the next batch"
-        )
-        raise BucketsError(message)
-
-
-def _ends_before(archive: Archive, batch_id: int) -> str:
-    """Return why an archive goes no further than a batch, and what to do."""
-    reason = _not_kept(f"batch {batch_id}")
-    return (
-        f"archive {archive.folder}: goes no further, because {reason}; name a new archive.path, which begins after it"
-    )
-
-
-def _not_kept(batch: str) -> str:
-    return (
-        f"`buckets audit` has not kept all messages that {batch} has read: they were gone by then, or kafka.isolation "
-        "was another one"
-    )
+    if not lost:
+        return None
+    because = not_kept.format(f"batch {lost[0]}")
+    remedy = "name a new archive.path, which begins after it"
+    return f"archive {archive.folder}: goes no further, because {because}; {remedy}"
 
 
 def _cluster_by(job: Job, recorded: RecordedBatches) -> str | None:
@@ -173,17 +161,6 @@ def _cluster_by(job: Job, recorded: RecordedBatches) -> str | None:
     return next((field for group in groups for field in group.fields), None)
 
 
-def _begun(archive: Archive) -> tuple[int | None, int]:
-    """Return the first batch that may not be archived as a whole, and how many of its rows are.
-
-    None is the first of the job.
-    """
-    last, complete = archive.last_batch(), archive.complete_batch()
-    if last is None:
-        return archive.since(), 0
-    return last if complete is None or complete < last[0] else (complete + 1, 0)
-
-
 def _batches_from(recorded: RecordedBatches, begun: int | None) -> BatchRange:
     """Return the batches from one on; None for the first."""
     cuts = recorded.cuts
@@ -191,15 +168,6 @@ def _batches_from(recorded: RecordedBatches, begun: int | None) -> BatchRange:
         return BatchRange(recorded.before, cuts)
     index = next((index for index, cut in enumerate(cuts) if cut.batch_id >= begun), len(cuts))
     return BatchRange(cuts[index - 1] if index else recorded.before, cuts[index:])
-
-
-def _typed(job: Job, recorded: RecordedBatches, batches: BatchRange) -> Iterator[tuple[int, pa.Table]]:
-    """Read batches once more, as rows of the archive."""
-    if not batches.cuts:
-        return
-    schemas = recorded.schemas()
-    for batch_id, rows in source_arrivals(job, batches, schemas):
-        yield batch_id, archived(rows, schemas[batch_id], batch_id)
 
 
 def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple[pa.Table, int | None]]:

@@ -112,13 +112,22 @@ def join_small_files(path: Path) -> int:
     """
     table = open_table(path)
     before = files_of(table)
+    columns = pa.schema(table.schema().to_arrow())
     for run in _runs(before):
         with reading(path):
             tables = [pq.read_table(as_input(path / file.path), partitioning=None) for file in run]
-        columns = pa.schema(table.schema().to_arrow())
-        rows = pa.concat_tables(tables, promote_options="default")
+        rows = clustered(with_columns(pa.concat_tables(tables, promote_options="default"), columns), table)
+        replace = partial(  # done once more, it is the same
+            write_deltalake,
+            table,
+            rows,
+            mode="overwrite",
+            predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
+            writer_properties=file_properties(columns),
+            target_file_size=WHOLE,
+        )
         try:
-            through_store(path, partial(_replace, table, run, clustered(with_columns(rows, columns), table)))
+            through_store(path, replace)
         except CommitFailedError:
             break
     table = open_table(path)
@@ -127,18 +136,6 @@ def join_small_files(path: Path) -> int:
         through_store(path, lambda: table.vacuum(dry_run=False))
         through_store(path, table.cleanup_metadata)
     return len(before) - len(after)
-
-
-def _replace(table: DeltaTable, run: list[ArchiveFile], rows: pa.Table) -> None:
-    """Write rows in the place of files that hold them; done once more, it is the same."""
-    write_deltalake(
-        table,
-        rows,
-        mode="overwrite",
-        predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
-        writer_properties=file_properties(pa.schema(table.schema().to_arrow())),
-        target_file_size=WHOLE,
-    )
 
 
 def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from buckets.archive.delta_source import delta_arrivals
 from buckets.audit.folder import AuditFolder, audit_settings
@@ -34,10 +32,50 @@ from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import COMPRESSED, is_hidden, line_reader, modified_ms, open_text, readable_files
-from buckets.monitor.words import Taken, TakenFiles
+from buckets.monitor.words import TakenFiles
 from buckets.stores.location import as_input, found_location
 
 _MOST_MESSAGES = 1_000_000  # Messages that are read at once, about
+
+
+Arrived = Iterator[tuple[int, pa.RecordBatch]]
+"""Batches by their number, each in one or more pieces, in the order of arrival."""
+
+
+class BatchRange(NamedTuple):
+    """The batches that are wanted: their cuts, and how far the source had been read before them, None for nothing."""
+
+    before: BatchEnd | None
+    cuts: Sequence[BatchEnd]
+
+
+def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
+    """Read the arrivals of batches once more, as far as an audit has come."""
+    match job.settings.source:
+        case KafkaSource():
+            return _topic_arrivals(job, wanted, schemas)
+        case DeltaSource() as source:
+            return delta_arrivals(source, wanted.cuts, schemas)
+        case FileSource() as source:
+            return _file_arrivals(job, source, wanted, schemas)
+        case source:
+            raise NotImplementedError(source.kind)
+
+
+def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms]) -> Sequence[int]:
+    """Return the batches that can never be archived, because they have read messages that the audit will never have.
+
+    They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
+    """
+    if not isinstance(job.settings.source, KafkaSource):
+        return ()
+    assert job.settings.kafka is not None
+    same = (None, job.settings.kafka.isolation)
+    lost = {cut.batch_id for cut in wanted.cuts if terms_of(cut.batch_id).isolation not in same}
+    for topic in _topics(job, wanted):
+        reads = zip(wanted.cuts, topic.reads, strict=True)
+        lost.update(cut.batch_id for cut, read in reads if topic.kept[read.number - 1].has_lost(read))
+    return sorted(lost)
 
 
 class _Read(NamedTuple):
@@ -69,59 +107,16 @@ class _Kept(NamedTuple):
         return False
 
 
-@dataclass(frozen=True)
-class _Topic:
-    """A topic of a job."""
+class _Topic(NamedTuple):
+    """A topic of a job: its name, the generations that the job has read, what the audit has of each, and its reads."""
 
-    name: str  # its name
-    generations: Sequence[TopicGeneration]  # those that the job has read
-    kept: Sequence[_Kept]  # what the audit has of each
-    begin: Offsets  # where the first batch of the job begins
-
-    def reads(self, before: BatchEnd | None, cuts: Sequence[BatchEnd]) -> Iterator[_Read]:
-        """Yield what each batch has read of it; those before its first generation have read nothing."""
-        last = self.begin if before is None else _offsets(json.loads(before.end), self.name)
-        for cut in cuts:
-            number = 1 + sum(generation.first_batch <= cut.batch_id for generation in self.generations[1:])
-            generation, end = self.generations[number - 1], _offsets(json.loads(cut.end), self.name)
-            is_first = number > 1 and cut.batch_id == generation.first_batch
-            yield _Read(number, generation.begin if is_first else last, end)
-            last = end
+    name: str
+    generations: Sequence[TopicGeneration]
+    kept: Sequence[_Kept]
+    reads: Sequence[_Read]  # what each batch that is asked for has read; nothing before the first generation
 
 
-def topic_arrivals(
-    job: Job, before: BatchEnd | None, cuts: Sequence[BatchEnd], schemas: Mapping[int, EventSchema]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached."""
-    source = job.settings.source
-    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
-    reader, pinned_of = TopicMessages(source, RegisteredSchemas(job.checkpoint)), pinned_schemas(job)
-    table = AuditFolder(audit_settings(job)).tables / TRANSACTIONS
-    of_topics = [_of_topic(table, topic, topic.reads(before, cuts), beside) for topic in _topics(job)]
-    # A topic that the audit has not read as far ends all of them.
-    for cut, *tables in zip(cuts, *of_topics, strict=False):
-        (rows,) = tables if len(tables) == 1 else [_in_order(tables)]
-        for piece in rows.to_batches(max_chunksize=MOST_ROWS):
-            yield cut.batch_id, reader.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
-
-
-def lost_messages(
-    job: Job, before: BatchEnd | None, cuts: Sequence[BatchEnd], terms_of: Callable[[int], Terms]
-) -> list[int]:
-    """Return the batches that have read messages which the audit will never have.
-
-    They were gone before it came, or were read under another isolation, so that what it has is not what was scored.
-    """
-    assert job.settings.kafka is not None
-    same = (None, job.settings.kafka.isolation)
-    lost = {cut.batch_id for cut in cuts if terms_of(cut.batch_id).isolation not in same}
-    for topic in _topics(job):
-        reads = zip(cuts, topic.reads(before, cuts), strict=True)
-        lost.update(cut.batch_id for cut, read in reads if topic.kept[read.number - 1].has_lost(read))
-    return sorted(lost)
-
-
-def _topics(job: Job) -> list[_Topic]:
+def _topics(job: Job, wanted: BatchRange) -> list[_Topic]:
     """Return the topics that a job has read, and what its audit has of them."""
     folder = AuditFolder(audit_settings(job))
     audited = SourceOffsets(folder.checkpoint)
@@ -130,12 +125,19 @@ def _topics(job: Job) -> list[_Topic]:
         raise BucketsError(message)
     first, now = audited.before(0), audited.end(audited.ended)
     known, own = TopicGenerations(folder.checkpoint).by_topic, TopicGenerations(job.checkpoint).by_topic
-    begin, topics = SourceOffsets(job.checkpoint).before(0), []
+    begin = SourceOffsets(job.checkpoint).before(0) if wanted.before is None else json.loads(wanted.before.end)
+    topics = []
     for name in job.settings.source.selection.of(own):
         generations = own.get(name) or (TopicGeneration(""),)
-        of_topic = _Kept(_offsets(first, name), _offsets(now, name))
-        kept = _kept(generations, known.get(name, ()), of_topic)
-        topics.append(_Topic(name, generations, kept, _offsets(begin, name)))
+        kept = _kept(generations, known.get(name, ()), _Kept(_offsets(first, name), _offsets(now, name)))
+        last, reads = _offsets(begin, name), []
+        for cut in wanted.cuts:
+            number = 1 + sum(generation.first_batch <= cut.batch_id for generation in generations[1:])
+            if number > 1 and cut.batch_id == generations[number - 1].first_batch:
+                last = generations[number - 1].begin
+            reads.append(_Read(number, last, _offsets(json.loads(cut.end), name)))
+            last = reads[-1].end
+        topics.append(_Topic(name, generations, kept, reads))
     return topics
 
 
@@ -169,68 +171,57 @@ def _offsets(written: TopicOffsets, topic: str) -> Offsets:
     return {int(partition): offset for partition, offset in written.get(topic, {}).items()}
 
 
-def _in_order(tables: Sequence[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables)
+def _topic_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
+    """Yield the messages of batches, by partition, topic and offset; only of batches that the audit has reached."""
+    source = job.settings.source
+    beside = frozenset(name for schema in schemas.values() for name in columns_beside_value(schema, source.envelope))
+    reader, pinned_of = TopicMessages(source, RegisteredSchemas(job.checkpoint)), pinned_schemas(job)
+    table = AuditFolder(audit_settings(job)).tables / TRANSACTIONS
+    of_topics = [_of_topic(table, topic, beside) for topic in _topics(job, wanted)]
+    # A topic that the audit has not read as far ends all of them.
+    for cut, *tables in zip(wanted.cuts, *of_topics, strict=False):
+        (rows,) = tables if len(tables) == 1 else [_in_order(pa.concat_tables(tables))]
+        for piece in rows.to_batches(max_chunksize=MOST_ROWS):
+            yield cut.batch_id, reader.read(piece, schemas[cut.batch_id], cut.batch_id, pinned_of(cut.batch_id))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)]).combine_chunks()
 
 
-def _of_topic(table: Path, topic: _Topic, reads: Iterable[_Read], beside: frozenset[str]) -> Iterator[pa.Table]:
+def _of_topic(table: Path, topic: _Topic, beside: frozenset[str]) -> Iterator[pa.Table]:
     """Yield the messages of a topic in each batch, as arrivals before their values are read."""
-    for group in _groups(takewhile(lambda read: topic.kept[read.number - 1].has(read), reads)):
-        number = group[0].number
-        topic_range = _TopicRange(table, topic.name, number, topic.generations[number - 1].topic_id, beside)
-        messages = _messages(topic_range, group[0].begin, group[-1].end)
-        for read in group:
-            yield _between(messages, read.begin, read.end)
-
-
-class _TopicRange(NamedTuple):
-    """The messages of a generation of a topic, from 1, in the audit's table; the id is empty where it is not known.
-
-    With those of their columns that are needed beside the values.
-    """
-
-    table: Path
-    topic: str
-    number: int
-    topic_id: str
-    beside: frozenset[str]
+    there = takewhile(lambda read: topic.kept[read.number - 1].has(read), topic.reads)
+    for number, of_generation in groupby(there, key=lambda read: read.number):
+        name, topic_id = generation_name(topic.name, number), topic.generations[number - 1].topic_id
+        for group in _groups(of_generation):
+            opened, last = open_table(table), group[0].begin
+            ranges = [
+                f'"partition" = {partition} and "offset" >= {last.get(partition, 0)} and "offset" < {offset}'
+                for partition, offset in group[-1].end.items()
+            ]
+            where = f"topic = {sql_text(topic.name)} and (({') or ('.join(ranges or ['false'])}))"
+            if topic_id and any(field.name == TOPIC_ID for field in opened.schema().fields):
+                unknown = f"{TOPIC_ID} is null or " if number == 1 else ""
+                where += f" and ({unknown}{TOPIC_ID} = '{topic_id}')"
+            messages = kept_messages(opened, table, where, beside)
+            partitions = messages[SOURCE_ORDER].cast(pa.string())
+            sources = pc.binary_join_element_wise(f"{name}[", partitions, "]", "").cast(pa.string())
+            messages = messages.append_column(SOURCE, sources).combine_chunks()
+            for read in group:
+                yield _between(messages, read.begin, read.end)
 
 
 def _groups(reads: Iterable[_Read]) -> Iterator[list[_Read]]:
-    """Split what batches that follow each other have read of a topic: by generation, about a million messages each."""
-    for _, of_generation in groupby(reads, key=lambda read: read.number):
-        group: list[_Read] = []
-        for read in of_generation:
-            group.append(read)
-            if sum(read.end.values()) - sum(group[0].begin.values()) >= _MOST_MESSAGES:
-                yield group
-                group = []
-        if group:
+    """Split what batches that follow each other have read into about a million messages each."""
+    group: list[_Read] = []
+    for read in reads:
+        group.append(read)
+        if sum(read.end.values()) - sum(group[0].begin.values()) >= _MOST_MESSAGES:
             yield group
-
-
-def _messages(topic_range: _TopicRange, last: Offsets, end: Offsets) -> pa.Table:
-    """Return messages of a generation, as arrivals before their values are read, by partition and offset."""
-    ranges = [
-        f'"partition" = {partition} and "offset" >= {last.get(partition, 0)} and "offset" < {offset}'
-        for partition, offset in end.items()
-    ]
-    table = open_table(topic_range.table)
-    where = f"{_is_of(topic_range, table)} and (({') or ('.join(ranges or ['false'])}))"
-    messages = kept_messages(table, topic_range.table, where, topic_range.beside)
-    name = generation_name(topic_range.topic, topic_range.number)
-    names = pc.binary_join_element_wise(f"{name}[", messages[SOURCE_ORDER].cast(pa.string()), "]", "")
-    return messages.append_column(SOURCE, names.cast(pa.string())).combine_chunks()
-
-
-def _is_of(topic_range: _TopicRange, table: DeltaTable) -> str:
-    """Return the condition on messages of a generation."""
-    is_topic = f"topic = {sql_text(topic_range.topic)}"
-    if not topic_range.topic_id or all(field.name != TOPIC_ID for field in table.schema().fields):
-        return is_topic
-    unknown = f"{TOPIC_ID} is null or " if topic_range.number == 1 else ""
-    return f"{is_topic} and ({unknown}{TOPIC_ID} = '{topic_range.topic_id}')"
+            group = []
+    if group:
+        yield group
 
 
 def _between(messages: pa.Table, last: Offsets, end: Offsets) -> pa.Table:
@@ -245,98 +236,56 @@ def _between(messages: pa.Table, last: Offsets, end: Offsets) -> pa.Table:
     return messages.filter(inside).combine_chunks()
 
 
-Arrived = Iterator[tuple[int, pa.RecordBatch]]
-"""Batches by their number, each in one or more pieces, in the order of arrival."""
-
-
-class BatchRange(NamedTuple):
-    """The batches that are wanted: their cuts, and how far the source had been read before them, None for nothing."""
-
-    before: BatchEnd | None
-    cuts: Sequence[BatchEnd]
-
-
-def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
-    """Read the arrivals of batches once more."""
-    match job.settings.source:
-        case KafkaSource():
-            return topic_arrivals(job, wanted.before, wanted.cuts, schemas)
-        case DeltaSource() as source:
-            return delta_arrivals(source, wanted.cuts, schemas)
-        case FileSource() as source:
-            return _file_arrivals(job, source, wanted, schemas)
-        case source:
-            raise NotImplementedError(source.kind)
-
-
-def lost_batches(job: Job, wanted: BatchRange, terms_of: Callable[[int], Terms]) -> Sequence[int]:
-    """Return the batches that can never be archived, because not all of their messages have been kept."""
-    is_topic = isinstance(job.settings.source, KafkaSource)
-    return lost_messages(job, wanted.before, wanted.cuts, terms_of) if is_topic else ()
-
-
 def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
     taken = TakenFiles(spark_folder(job.checkpoint))
     taken.read()
     unread = UnreadFiles(job.checkpoint).read()
     files = sorted((file.batch, file.modified_ms, path) for path, file in taken.files.items())
+
+    def is_read(path: Path) -> bool:
+        """Return whether a file that Spark lists as taken has been read."""
+        if path == source.folder:
+            return True
+        folders = path.relative_to(source.folder).parts[:-1] if path.is_relative_to(source.folder) else ()
+        return not folders or (source.subfolders and not any(map(is_hidden, folders)))
+
     read = -1 if wanted.before is None else _log_offset(wanted.before)
     for cut in wanted.cuts:
-        until = _log_offset(cut)
-        of_batch = [
-            (path, Taken(modified_ms, number))
-            for number, modified_ms, path in files
-            if read < number <= until and unread.get(path) != number and _is_read(found_location(path), source)
-        ]
-        for rows in _sources_in_order(of_batch, source, schemas[cut.batch_id]):
-            yield cut.batch_id, rows
+        until, schema = _log_offset(cut), schemas[cut.batch_id]
+        of_batch = sorted(
+            (at_ms, path)
+            for number, at_ms, path in files
+            if read < number <= until and unread.get(path) != number and is_read(found_location(path))
+        )
         read = until
+        pieces = (rows for at_ms, path in of_batch for rows in _rows(found_location(path), at_ms, source, schema))
+        if source.arrival is not None:
+            table = pa.Table.from_batches(list(pieces))
+            pieces = _in_order(table).to_batches(max_chunksize=MOST_ROWS) if len(table) else iter(())
+        yield from ((cut.batch_id, rows) for rows in pieces)
 
 
 def _log_offset(cut: BatchEnd) -> int:
     return int(json.loads(cut.end)["logOffset"])
 
 
-def _is_read(path: Path, source: FileSource) -> bool:
-    """Return whether a file that Spark lists as taken has been read."""
-    if path == source.folder:
-        return True
-    folders = path.relative_to(source.folder).parts[:-1] if path.is_relative_to(source.folder) else ()
-    return not folders or (source.subfolders and not any(map(is_hidden, folders)))
-
-
-def _sources_in_order(
-    files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files of a batch, in the order of arrival."""
-    by_time = sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
-    pieces = (rows for path, taken in by_time for rows in _rows(found_location(path), taken, source, schema))
-    if source.arrival is None:
-        yield from pieces
-        return
-    table = pa.Table.from_batches(list(pieces))
-    if len(table):
-        ordered = table.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)])
-        yield from ordered.combine_chunks().to_batches(max_chunksize=MOST_ROWS)
-
-
-def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+def _rows(path: Path, read_ms: int, source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     """Return the rows of a file, as the job has read them."""
     if not path.exists():
         message = f"events {path}: was read by the job and is gone; put it back, so that it can be archived"
         raise BucketsError(message)
-    if modified_ms(path) != taken.modified_ms:
+    if modified_ms(path) != read_ms:
         message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
         raise BucketsError(message)
     if not path.stat().st_size:  # Spark passes over it, whatever its format
         return iter(())
     readable = without_made_id(schema)
     if source.file_format == "parquet":
-        rows = read_arrivals(path, taken.modified_ms, readable, source.arrival)
+        rows = read_arrivals(path, read_ms, readable, source.arrival)
     elif schema.records is not None:
-        rows = record_arrivals(path, taken.modified_ms, readable)
+        rows = record_arrivals(path, read_ms, readable)
     else:
-        rows = line_reader(source.file_format, readable, None)(_lines(path, taken.modified_ms))
+        rows = line_reader(source.file_format, readable, None)(_lines(path, read_ms))
     return with_made_ids(rows, schema, source.folder)
 
 

@@ -12,21 +12,11 @@ from buckets.archive.archiving import History
 from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.config.job import Job, load_job
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation, FeatureThen
 from buckets.history.explain.explanation import as_json as to_json
-from buckets.history.explain.words import (
-    event_lines,
-    feature_lines,
-    headline,
-    number_text,
-    page_values,
-    part_lines,
-    part_text,
-    rule_lines,
-    warm_words,
-)
+from buckets.history.explain.words import explained, number_text
 from buckets.moment import exact_time_text, parse_moment_ms
 from buckets.pages.page import render
 from buckets.printable import one_line
@@ -48,32 +38,31 @@ def show(explanation: Explanation) -> None:
         console.print()
         line(text, style="bold")
 
-    line(headline(explanation), style=_SETTLED.get(explanation.outcome, "bold yellow"))
-    for reason in explanation.reasons:
-        line(reason.sentence, 2)
-    for text in event_lines(explanation):
+    shown = explained(explanation)
+    line(shown["headline"], style=_SETTLED.get(explanation.outcome, "bold yellow"))
+    for text in (*shown["reasons"], *shown["event"]):
         line(text, 2)
-    if explanation.rule is not None:
-        title(f"The rule in version {explanation.rule.ruleset_version} of the rules")
-        for text in rule_lines(explanation.rule):
+    if shown["rule"] is not None:
+        title(f"The rule in version {shown['ruleset_version']} of the rules")
+        for text in shown["rule"]:
             line(text, 2)
-        if explanation.warmth:
-            line(f"its windows: {explanation.warmth}{warm_words(explanation)}", 2)
-    if explanation.policy:
+        if shown["warmth"]:
+            line(f"its windows: {shown['warmth']}", 2)
+    if shown["policy"]:
         title("Its policy")
-        for reason in explanation.policy:
-            line(reason.sentence, 2)
-    if explanation.condition is not None:
+        for text in shown["policy"]:
+            line(text, 2)
+    if shown["parts"]:
         title("The condition")
-        for depth, part in part_lines(explanation.condition):
-            line(f"{_MARKS[part.truth]:>3}  {part_text(part)}", 2 + 2 * depth)
-    for feature in explanation.features:
+        for part in shown["parts"]:
+            line(f"{_MARKS[part['truth']]:>3}  {part['text']}", 2 + 2 * part["depth"])
+    for feature, lines, _ in shown["features"]:
         title(f"{feature.name}: {feature.phrase}")
-        for text in feature_lines(feature):
+        for text in lines:
             line(text, 2)
         if feature.entries:
             console.print(_entries(feature))
-    for note in (*explanation.notes, *([explanation.origin] if explanation.origin else [])):
+    for note in shown["notes"]:
         console.print()
         line(note)
 
@@ -102,7 +91,7 @@ def _entries(feature: FeatureThen) -> Padding:
 
 def page_of(explanation: Explanation) -> str:
     """Return the page, in one file that needs no other."""
-    return render("explain.html", **page_values(explanation))
+    return render("explain.html", **explained(explanation))
 
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000  # How many events of a window are shown as text, and how many as data or on a page
@@ -134,24 +123,6 @@ def explain(
       buckets explain conf/demo.yaml --event t000000123 --rule payer-24h --json --all
       buckets explain conf/demo.yaml 5f0c2a1d --html why.html
     """  # noqa: D301 - click needs the backspace itself
-    _check_asked(alert_id, event, rule, at)
-    most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
-    job = load_job(conf)
-    check_result_files({"--html": html}, job_inputs(conf, job))
-    explanation = _explanation(job, alert_id, event, rule, at, most)
-    if html is not None:
-        write_result("--html", html, page_of(explanation))
-    if as_json:
-        echo_report(to_json(explanation))
-    elif html is None:
-        show(explanation)
-    else:
-        echo(f"written to {location(str(html))}")
-    return 1 if explanation.is_faulty else 0
-
-
-def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: str | None) -> None:
-    """See that either an alert or an event and a rule are named."""
     if (alert_id is None) == (event is None):
         message = "give either ALERT_ID, an alert, or --event with --rule; `buckets explain --help` has examples"
         raise BucketsError(message)
@@ -161,16 +132,22 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
     if at is not None and event is None:
         message = "--at goes with --event; leave it out"
         raise BucketsError(message)
-
-
-def _explanation(
-    job: Job, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
-) -> Explanation:
+    most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
+    job = load_job(conf)
+    check_result_files({"--html": html}, job_inputs(conf, job))
     with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
-    if alert_id is not None:
-        return explained_alert(history, alert_id, most)
-    assert event is not None
-    assert rule is not None
-    at_ms = None if at is None else read_option("--at", at, parse_moment_ms)
-    return explainer(history, most).event(event, rule, at_ms)
+    if event is None or rule is None:
+        explanation = explained_alert(history, str(alert_id), most)
+    else:
+        at_ms = None if at is None else read_option("--at", at, parse_moment_ms)
+        explanation = explainer(history, most).event(event, rule, at_ms)
+    if html is not None:
+        write_result("--html", html, page_of(explanation))
+    if as_json:
+        echo_report(to_json(explanation))
+    elif html is None:
+        show(explanation)
+    else:
+        echo(f"written to {location(str(html))}")
+    return 1 if explanation.is_faulty else 0

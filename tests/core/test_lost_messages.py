@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buckets.archive.sources import lost_messages
+from buckets.archive.sources import BatchRange, lost_batches
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
 from buckets.checkpoint.source_offsets import spark_folder
@@ -72,7 +72,7 @@ def lost(job: Job, *ends: Ends, before: int | None = None, isolation: Mapping[in
         given = (isolation or {}).get(batch_id, "read_committed")
         return Terms(event_schema=SCHEMA, engine=EngineSettings(), evaluations=False, output="delta", isolation=given)
 
-    return lost_messages(job, None if before is None else cuts[before], cuts[first:], terms_of)
+    return list(lost_batches(job, BatchRange(None if before is None else cuts[before], cuts[first:]), terms_of))
 
 
 def test_batches_that_end_before_the_audit_began_and_the_one_in_which_it_did_are_lost(tmp_path):

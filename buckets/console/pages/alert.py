@@ -6,7 +6,7 @@ from buckets.console.view import Asked, Site, View
 from buckets.errors import BucketsError
 from buckets.history.explain.explanation import Explanation
 from buckets.history.explain.maker import Explainer
-from buckets.history.explain.words import page_values
+from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, output_rows
 from buckets.printable import quoted
@@ -73,7 +73,7 @@ def why_page(asked: Asked) -> View:
 
 
 def _explained(found: Explanation) -> dict[str, Any]:
-    return page_values(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
+    return explained(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
 
 
 def _recorded(site: Site, asked: Asked) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive import archive
-from buckets.archive import archive as archived
 from buckets.archive.archive import OWN_COLUMNS, Archive
 from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_ends import BatchEnd
@@ -101,6 +100,9 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
     rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
     fields = {name: _array(rows[name]) for name in schema.other_fields if name in rows.column_names}
     fields |= {name: _scaled(fields[name]) for name in schema.measures if name in fields}
+    unjudged = rows[archive.ARRIVAL].slice(0, 0)
+    if archive.JUDGED in rows.column_names:
+        unjudged = rows.filter(pc.equal(rows[archive.JUDGED], pa.scalar(False)))[archive.ARRIVAL]
     of_origin = [rows[name].to_pylist() for name in (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)]
     return Arrivals(
         schema=schema,
@@ -111,15 +113,8 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         origins=list(zip(*of_origin, strict=True)),
         ingested_ms=_array(rows[archive.INGESTED]),
         fields=fields,
-        unjudged=_unjudged(rows),
+        unjudged=frozenset(unjudged.to_pylist()),
     )
-
-
-def _unjudged(rows: pa.Table) -> frozenset[int]:
-    """Return the numbers of rows of the archive at which no rule is evaluated."""
-    if archive.JUDGED not in rows.column_names:
-        return frozenset()
-    return frozenset(rows.filter(pc.equal(rows[archive.JUDGED], pa.scalar(False)))[archive.ARRIVAL].to_pylist())
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -207,22 +202,13 @@ class Past:
         return cuts[bisect_left([cut.batch_id for cut in cuts], fill.first_batch)].batch_id
 
     def events(self, schema: EventSchema, tests: Iterable[str], fields: Iterable[str] | None = None) -> Arrivals:
-        """Read events of the archive.
-
-        Args:
-            schema: the event schema by which they are read.
-            tests: what they pass, in SQL.
-            fields: the declared fields that are wanted; None for all.
-        """
-        declared = set(schema.field_names if fields is None else fields)
-        names = [name for name in schema.other_fields if name in declared]
-        names = [*OWN_COLUMNS.names, schema.event_id, schema.event_time.field, *names]
-        return archived_arrivals(self.rows(tests, names), schema)
+        """Read events of the archive that pass tests in SQL, with some of their other fields; None for all."""
+        names = [schema.event_id, schema.event_time.field, *(schema.other_fields if fields is None else fields)]
+        return archived_arrivals(self.rows(tests, [*OWN_COLUMNS.names, *names]), schema)
 
     def rows(self, tests: Iterable[str], names: Iterable[str]) -> pa.Table:
         """Read rows of the archive with some of its columns; fields of a later schema are null."""
-        there = self._columns
-        chosen = ", ".join(quoted_column(name) for name in names if name in there)
+        chosen = ", ".join(quoted_column(name) for name in names if name in self._columns)
         return self.archive.query(f"select {chosen} from archive where {' and '.join(tests)}")
 
     @cached_property
@@ -231,8 +217,8 @@ class Past:
 
     def faults_of(self, text: str) -> list[dict[str, Any]]:
         """Read rows that are no events and hold a text."""
-        tests = [f'"{archived.FAULT}" is not null', f'strpos("{archived.RAW}", {sql_text(text)}) > 0']
-        faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archived.ARRIVAL).to_pylist()
+        tests = [f'"{archive.FAULT}" is not null', f'strpos("{archive.RAW}", {sql_text(text)}) > 0']
+        faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archive.ARRIVAL).to_pylist()
         return faults
 
     def numbers_of(self, schema: EventSchema, events: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Arrivals]:

@@ -24,7 +24,7 @@ def headline(explanation: Explanation) -> str:
     return f"{of_rule} {what.get(explanation.outcome, explanation.outcome)}{event}"
 
 
-def event_lines(explanation: Explanation) -> Iterator[str]:
+def _event_lines(explanation: Explanation) -> Iterator[str]:
     """Describe the event and its key."""
     event = explanation.event
     if explanation.key:
@@ -41,7 +41,7 @@ def event_lines(explanation: Explanation) -> Iterator[str]:
     yield "fields: " + ", ".join(f"{name} {field_words(value)}" for name, value in others)
 
 
-def rule_lines(rule: RuleThen) -> Iterator[str]:
+def _rule_lines(rule: RuleThen) -> Iterator[str]:
     """Describe the rule as it was, and who made it so."""
     yield rule.sentence
     when = "" if rule.made_ms is None else f" at {exact_time_text(rule.made_ms)}"
@@ -52,29 +52,7 @@ def rule_lines(rule: RuleThen) -> Iterator[str]:
         yield "lists: " + ", ".join(f"{name} in version {version}" for name, version in rule.lists.items())
 
 
-def warm_words(explanation: Explanation) -> str:
-    """Return whether the windows of this event were complete, where that is not said already."""
-    if explanation.warm is None:
-        return ""
-    if not explanation.warm and explanation.warmth.startswith("complete"):
-        return "; but this key had been quiet for so long that it was forgotten, so something may be missing"
-    return "" if explanation.warm or not explanation.warmth else "; so something may be missing at this event"
-
-
-def part_lines(part: ConditionPart, depth: int = 0) -> Iterator[tuple[int, ConditionPart]]:
-    """Return a condition and its parts, with how deep each lies."""
-    yield depth, part
-    for inner in part.parts:
-        yield from part_lines(inner, depth + 1)
-
-
-def part_text(part: ConditionPart) -> str:
-    """Describe a part; one that joins others is named by how it does."""
-    joins = {"all": "all of these", "any": "at least one of these", "not": "not this"}
-    return joins.get(part.kind, part.text)
-
-
-def feature_lines(feature: FeatureThen) -> Iterator[str]:
+def _feature_lines(feature: FeatureThen) -> Iterator[str]:
     """Describe the window, what it holds, and the value."""
     bound = "" if feature.left == "closed" else " (not in it)"
     yield f"{feature.window} from {exact_time_text(feature.start_ms)}{bound} to {exact_time_text(feature.end_ms)}"
@@ -86,19 +64,14 @@ def feature_lines(feature: FeatureThen) -> Iterator[str]:
         yield f"reset by the alert at {exact_time_text(feature.reset_ms)}: only later events count"
     why = f" ({feature.why_null})" if feature.why_null else ""
     yield f"{feature.comparison.sentence}{why}"
-    yield counted_words(feature)
+    counted = f"{feature.count:,} {'event counts' if feature.count == 1 else 'events count'}"
+    late = feature.fates.get("late", 0)
+    others = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
+    fates = [f"{late:,} of them came late"] if late else []
+    yield "; ".join([counted, *fates, *(f"{number:,} {name}" for name, number in others.items())])
     if feature.over is not None:
         at = f"event {feature.over.event_id} at {exact_time_text(feature.over.time_ms)}"
         yield f"over the limit from {at} on, where it comes to {number_text(feature.over.so_far)}"
-
-
-def counted_words(feature: FeatureThen) -> str:
-    """Say how many events count, and what became of the others."""
-    counted = f"{feature.count:,} {'event counts' if feature.count == 1 else 'events count'}"
-    late = feature.fates.get("late", 0)
-    fates = [f"{late:,} of them came late"] if late else []
-    others = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
-    return "; ".join([counted, *fates, *(f"{number:,} {name}" for name, number in others.items())])
 
 
 def number_text(value: str | None) -> str:
@@ -111,12 +84,13 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM = 1000, 240, 80, 20, 30
 """Of a chart, in units of its drawing; what is left of, right of and below the events."""
 
 
-def window_chart(feature: FeatureThen, explanation: Explanation) -> dict[str, Any]:
+def _window_chart(feature: FeatureThen, explanation: Explanation) -> dict[str, Any]:
     """Place the events of a window in its chart: over time, by value, or in one row where they have none."""
-    heights = list(map(_height, feature.entries))
+    heights = [_height(entry.value or "1") for entry in feature.entries]
     sums = [(entry.time_ms, float(entry.so_far)) for entry in feature.entries if entry.so_far is not None]
     has_numbers = feature.unit is not None or bool(sums)
-    limit = _limit(explanation) if feature.name == "value" and has_numbers else None
+    written = None if explanation.rule is None else explanation.rule.written.get("limit")
+    limit = float(written["value"]) if written and feature.name == "value" and has_numbers else None
     levels = [0.0, *heights, *(level for _, level in sums), *([limit] if limit is not None else [])]
     low, high = min(levels), max(levels)
     span_ms = max(feature.end_ms - feature.start_ms, 1)
@@ -152,24 +126,18 @@ def window_chart(feature: FeatureThen, explanation: Explanation) -> dict[str, An
     }
 
 
-def _height(entry: WindowArrival) -> float:
-    """Say how high an event is drawn; the chart alone is not exact."""
-    try:
-        return float(entry.value or 1)
-    except ValueError:
-        return 1.0
-
-
-def _limit(explanation: Explanation) -> float | None:
-    if explanation.rule is None or explanation.rule.written.get("limit") is None:
-        return None
-    return float(explanation.rule.written["limit"]["value"])
-
-
 def _kind(entry: WindowArrival) -> str:
     if not entry.counts:
         return "out"
     return f"{'late' if entry.fate == 'late' else 'in'}{' own' if 'the event itself' in entry.note else ''}"
+
+
+def _height(value: str) -> float:
+    """Say how high an event is drawn; the chart alone is not exact."""
+    try:
+        return float(value)
+    except ValueError:
+        return 1.0
 
 
 def _title(entry: WindowArrival) -> str:
@@ -178,23 +146,35 @@ def _title(entry: WindowArrival) -> str:
     return f"{entry.event_id}, {exact_time_text(entry.time_ms)}{value}{note}, arrived in batch {entry.batch_id}"
 
 
-def page_values(explanation: Explanation) -> dict[str, Any]:
-    """Return the values of a template."""
-    parts = part_lines(explanation.condition) if explanation.condition is not None else ()
+def _part_lines(part: ConditionPart, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Describe a condition and its parts, with how deep each lies; one that joins others is named by how it does."""
+    joins = {"all": "all of these", "any": "at least one of these", "not": "not this"}
+    yield {"depth": depth, "truth": part.truth, "text": joins.get(part.kind, part.text)}
+    for inner in part.parts:
+        yield from _part_lines(inner, depth + 1)
+
+
+def explained(explanation: Explanation) -> dict[str, Any]:
+    """Return what a terminal and a page show, as texts."""
+    warmth, warm, rule = explanation.warmth, explanation.warm, explanation.rule
+    if warmth and warm is False and warmth.startswith("complete"):
+        warmth += "; but this key had been quiet for so long that it was forgotten, so something may be missing"
+    elif warmth and warm is False:
+        warmth += "; so something may be missing at this event"
     return {
         "headline": headline(explanation),
         "outcome": explanation.outcome,
         "reasons": [reason.sentence for reason in explanation.reasons],
-        "event": list(event_lines(explanation)),
-        "rule": None if explanation.rule is None else list(rule_lines(explanation.rule)),
-        "ruleset_version": None if explanation.rule is None else explanation.rule.ruleset_version,
-        "warmth": f"{explanation.warmth}{warm_words(explanation)}" if explanation.warmth else "",
+        "event": list(_event_lines(explanation)),
+        "rule": None if rule is None else list(_rule_lines(rule)),
+        "ruleset_version": None if rule is None else rule.ruleset_version,
+        "warmth": warmth,
         "policy": [reason.sentence for reason in explanation.policy],
-        "parts": [{"depth": depth, "truth": part.truth, "text": part_text(part)} for depth, part in parts],
+        "parts": [] if explanation.condition is None else list(_part_lines(explanation.condition)),
         "features": [
-            (feature, list(feature_lines(feature)), window_chart(feature, explanation))
+            (feature, list(_feature_lines(feature)), _window_chart(feature, explanation))
             for feature in explanation.features
         ],
         "time_text": exact_time_text,
-        "notes": [*explanation.notes, *([explanation.origin] if explanation.origin else [])],
+        "notes": [*explanation.notes, *filter(None, [explanation.origin])],
     }
