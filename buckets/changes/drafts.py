@@ -7,11 +7,7 @@ from buckets.rules.rule import Rule
 
 
 def draft_of(typed: TypedRule, rules: JobRules) -> Rule:
-    """Return a rule as a draft that can be saved.
-
-    Raises:
-        BucketsError: a rule that is more than a draft has its id.
-    """
+    """Return a rule as a draft; BucketsError if a rule that is more than a draft has its id."""
     rule = typed.rule.model_copy(update={"state": "DRAFT"})
     known = next((each for each in rules.rules if each.rule_id == rule.rule_id), None)
     if known is not None and known.state != "DRAFT":

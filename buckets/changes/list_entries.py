@@ -17,11 +17,7 @@ from buckets.verdicts.verdict_table import append_verdicts, verdict_table
 
 
 def list_settings(job: Job, name: str) -> ListSettings:
-    """Return where a list comes from.
-
-    Raises:
-        BucketsError: the job has no such list.
-    """
+    """Return where a list comes from; BucketsError if the job has no such list."""
     if name not in job.settings.lists:
         there = ", ".join(sorted(job.settings.lists)) or "none"
         message = f"there is no list {name!r}; lists of the configuration: {there}"
@@ -32,8 +28,7 @@ def list_settings(job: Job, name: str) -> ListSettings:
 def latest_entry(job: Job, name: str, key: str) -> Entry | None:
     """Return what a list has for a key, as the latest batches see it; None where it has nothing.
 
-    Raises:
-        BucketsError: the job has no such list, or no batch has seen it yet.
+    BucketsError if the job has no such list, or no batch has seen it yet.
     """
     list_settings(job, name)
     lists = Checkpoint(job.checkpoint).lists
@@ -52,11 +47,7 @@ def entry_fields(entry: Entry) -> dict[str, str]:
 
 
 def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
-    """Return values for `lookup` from texts such as `category=casino`.
-
-    Raises:
-        BucketsError: one is none; `origin` says where they were given.
-    """
+    """Return values for `lookup` from texts such as `category=casino`; `origin` says in errors where they are."""
     values: dict[str, str] = {}
     for text in given:
         name, separator, value = text.partition("=")
@@ -68,11 +59,7 @@ def read_values(given: Iterable[str], origin: str) -> dict[str, str]:
 
 
 def check_change(job: Job, name: str, key: str) -> str:
-    """Return the topic in which the entry of a key can be changed.
-
-    Raises:
-        BucketsError: the list is in none, or the key cannot be one.
-    """
+    """Return the topic of a list whose entry can be changed; BucketsError if it is in none, or it is no key."""
     settings = list_settings(job, name)
     if settings.topic is None:
         message = f"list {name!r} is in {settings.place}, and only lists in topics are changed here; change it there"
@@ -86,29 +73,16 @@ def check_change(job: Job, name: str, key: str) -> str:
 def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     """Put an entry into a list that is in a topic; a running job sees it with one of its next batches.
 
-    Args:
-        job: the job.
-        name: the list.
-        key: the key of the entry.
-        fields: `until`, `author`, `reason`, and values for `lookup`.
-
-    Raises:
-        BucketsError: the list is in no topic, the key cannot be one, or the broker refuses the message.
+    Fields are `until`, `author`, `reason`, and values for `lookup`. BucketsError as `check_change`, or if the broker
+    refuses the message.
     """
     _send(job, check_change(job, name, key), key, json.dumps(dict(fields), ensure_ascii=False), {})
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
-    """Remove an entry from a list that is in a topic.
+    """Remove an entry from a list that is in a topic; author and reason are headers of a message without a value.
 
-    Args:
-        job: the job.
-        name: the list.
-        key: the key of the entry.
-        signed: author and reason, which are headers of the message, since it has no value.
-
-    Raises:
-        BucketsError: the list is in no topic, the key cannot be one, or the broker refuses the message.
+    BucketsError as `put_entry`.
     """
     _send(job, check_change(job, name, key), key, None, {field: text for field, text in signed.items() if text})
 

@@ -25,9 +25,9 @@ from buckets.rule_files.flink_rules import ChangeNote, read_change_notes
 from buckets.rule_files.yaml_editor import change_files
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.change import RuleChange, key_of
-from buckets.rules.revision import Change, Refusal, Revision, names, revise
+from buckets.rules.revision import Change, Refusal, Revision, in_one_form, names, revise
 from buckets.rules.rule import Rule, State, policy_sentence
-from buckets.rules.rule_set import encode_rule_set, first_rule_set
+from buckets.rules.rule_set import RuleSet, encode_rule_set, first_rule_set
 from buckets.stores.location import location
 
 
@@ -61,11 +61,7 @@ class RuleOrigin(ABC):
         """Make changes: what was asked for, and what results of it, with the versions that the rules have then."""
 
     def send(self, change: RuleChange) -> None:
-        """Send a message to the running job.
-
-        Raises:
-            BucketsError: it is not a topic.
-        """
+        """Send a message to the running job; BucketsError if it is not a topic."""
         command = change.change.replace("_", "-")
         other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
         remedy = other.get(change.change, "start again with another checkpoint")
@@ -270,12 +266,13 @@ class JobRules:
         """The same without what is known of their last changes."""
         return [kept.rule for kept in self.kept]
 
-    def rule(self, rule_id: str) -> Rule:
-        """Return a rule that is kept.
+    @cached_property
+    def rule_set(self) -> RuleSet:
+        """The same in force, without events."""
+        return first_rule_set(in_one_form(rule, self._job.event_schema) for rule in self.rules)
 
-        Raises:
-            BucketsError: it is not.
-        """
+    def rule(self, rule_id: str) -> Rule:
+        """Return a rule that is kept; BucketsError if it is not."""
         rules = {rule.rule_id: rule for rule in self.rules}
         if rule_id not in rules:
             message = f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}"
@@ -285,15 +282,14 @@ class JobRules:
     def revise(self, asked: Sequence[RuleChange]) -> Revision:
         """Return the result of changes, without making them.
 
-        Raises:
-            BucketsError: a change cannot be made, or the job could not carry the rules.
+        BucketsError if a change cannot be made, or the job could not carry the rules.
         """
         engine, schema = self._job.settings.engine, self._job.event_schema
 
         def fault(rule: Rule) -> str | None:
             return list_fault(rule, self._job.settings.lists) or raw_window_fault(rule, engine, schema)
 
-        revision = revise(first_rule_set(self.rules), asked, schema, (), engine.allowed_lateness, fault=fault)
+        revision = revise(self.rule_set, asked, schema, (), engine.allowed_lateness, fault=fault)
         if revision.refused:
             more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
             message = f"{revision.refused[0].reason}{more}; nothing has been written"

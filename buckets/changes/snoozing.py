@@ -28,8 +28,7 @@ def rules_with_snoozes(
 ) -> list[Rule]:
     """Return rules with other snoozes, those that change: a rule, or all that group by the fields of a key.
 
-    Raises:
-        BucketsError: there is no such rule, the key does not fit, or nothing changes.
+    BucketsError if there is no such rule, the key does not fit, or nothing changes.
     """
     rules = kept.rules if rule_id is None else [kept.rule(rule_id)]
     if rule_id is None:
@@ -85,11 +84,7 @@ def same_key(one: Mapping[str, str | int | bool] | None, other: Key | None) -> b
 
 
 def new_snooze(asked: Mapping[str, Any]) -> Snooze:
-    """Return a snooze of its fields.
-
-    Raises:
-        BucketsError: it has no reason, or begins after its end.
-    """
+    """Return a snooze of its fields; BucketsError if it has no reason, or begins after its end."""
     try:
         snooze = Snooze.model_validate(asked)
     except ValidationError:
@@ -106,8 +101,7 @@ def new_snooze(asked: Mapping[str, Any]) -> Snooze:
 def read_key(text: str, kinds: Mapping[str, str]) -> Key:
     """Return a key that is written as `field=value,field=value` or as JSON, its values of the kinds of their fields.
 
-    Raises:
-        ValueError: it is neither; says why.
+    ValueError says why it is neither.
     """
     if text.lstrip().startswith("{"):
         try:
@@ -143,11 +137,7 @@ def _typed(value: str, kind: str | None) -> str | int | bool:
 
 
 def read_moment(text: str, now: datetime) -> datetime:
-    """Read a time in ISO 8601, in UTC where it has no zone, or a duration from now.
-
-    Raises:
-        ValueError: it is neither; says why.
-    """
+    """Read a time in ISO 8601, in UTC where it has no zone, or a duration from now; ValueError if it is neither."""
     try:
         return now + timedelta(milliseconds=parse_duration_ms(text))
     except ValueError:

@@ -34,11 +34,7 @@ class TypedRule:
 
 
 def read_rule(text: str, job: Job) -> TypedRule:
-    """Read a text.
-
-    Raises:
-        BucketsError: it does not hold one valid rule, or a test names a file; says the line.
-    """
+    """Read a text; BucketsError says the line if it does not hold one valid rule, or a test names a file."""
     try:
         file = read_rule_file(_TYPED, text.replace("\r\n", "\n"), job.event_schema)
         for index, test in enumerate(file.tests):
@@ -75,8 +71,7 @@ def findings_of(typed: TypedRule, job: Job) -> list[dict[str, Any]]:
 def outcomes_of(typed: TypedRule, job: Job) -> list[RuleTestOutcome]:
     """Run the tests beside a rule: those that are typed with it, and those of its file that are about it alone.
 
-    Raises:
-        BucketsError: a test does not fit the events or the rule.
+    BucketsError if a test does not fit the events or the rule.
     """
     try:
         return [outcome for file in _files(typed, job) for outcome in _outcomes(file, typed.rule, job)]

@@ -27,11 +27,7 @@ from buckets.rules.warmth import Warmth, rules_warmth
 
 
 def read_version(job: Job, version: int | None) -> RuleSet:
-    """Return a version of the rules from the checkpoint of a job; None for the newest.
-
-    Raises:
-        BucketsError: there is no such version.
-    """
+    """Return a version of the rules from a checkpoint, None for the newest; BucketsError if there is none."""
     versions = RuleVersions(job.checkpoint)
     latest = versions.latest_rule_set()
     if latest is None:
@@ -87,8 +83,7 @@ def trial_words(job: Job, rule: Rule) -> str:
 def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> None:
     """See that rules are no typing errors: a job, if one is given, has or had them, or a folder has alerts of them.
 
-    Raises:
-        BucketsError: one is none of these.
+    BucketsError if one is none of these.
     """
     known = set(rules_with_alerts(folder))
     if job is not None:

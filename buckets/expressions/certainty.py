@@ -67,15 +67,10 @@ _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (Fals
 
 
 def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = None) -> Truths:
-    """Return all that a condition may be on one row, or more than that.
+    """Return all truths, at least one, that a condition of checked kinds may be on one row, or more than that.
 
-    Args:
-        expression: a condition, whose kinds have been checked.
-        row: a value for each of its fields.
-        lists: at the time of the row; only needed where the condition looks into one.
-
-    Returns:
-        At least one truth; it surely holds on the row if `{True}` comes out, and surely does not if True is not in it.
+    It surely holds on the row if `{True}` comes out, and surely does not if True is not in it. Lists, at the time of
+    the row, are only needed where the condition looks into one.
 
     Raises:
         ValueError: the bounds of a number are the wrong way round, or there is no truth that a field may be.
@@ -84,13 +79,7 @@ def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = No
 
 
 def possible_number(expression: Expression, row: Row, lists: ListsAt | None = None) -> Interval | None:
-    """Between what bounds a value lies on one row; None where it is NULL, or no number.
-
-    Args:
-        expression: a value, whose kinds have been checked.
-        row: a value for each of its fields.
-        lists: at the time of the row; only needed where it looks into one.
-    """
+    """Return between what bounds a value lies on one row; None where it is NULL, or no number."""
     found = _value(expression, _Row(row, lists))
     return found if isinstance(found, Interval) else None
 

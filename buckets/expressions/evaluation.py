@@ -136,14 +136,10 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
 def matching(
     expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
 ) -> pa.BooleanArray:
-    """Return the rows for which a condition is true; not those for which it is false or unknown.
+    """Return the rows for which a condition, whose kinds have been checked, is true; not those for which it is unknown.
 
-    Args:
-        expression: a condition, whose kinds have been checked.
-        columns: by field, Arrow arrays of texts, booleans or timestamps, `Numbers`, or lists of texts, booleans or
-            whole numbers.
-        rows: how many rows there are.
-        lists: as they are at the rows; only needed where the condition looks into one.
+    Columns are Arrow arrays of texts, booleans or timestamps, `Numbers`, or lists of texts, booleans or whole numbers.
+    Lists, as they are at the rows, are only needed where the condition looks into one.
     """
     found = _Evaluation(columns, rows, lists).condition(expression)
     if isinstance(found, pa.Scalar):

@@ -118,13 +118,8 @@ def compared(operator: str, first: Numbers, second: Numbers) -> Any:
 def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
     """Compare numbers with limits on their own grid: with the number below a limit that lies between two, or above it.
 
-    Args:
-        operator: the comparison.
-        numbers: `(rows,)`.
-        limits: none is NULL; one for all rows, `()`, or several, `(limits, 1)`.
-
-    Returns:
-        Bool `(rows,)` or `(limits, rows)`.
+    No limit is NULL; there is one for all numbers `(rows,)`, or several, `(limits, 1)`: bool `(rows,)` or `(limits,
+    rows)`.
     """
     if limits.scale <= numbers.scale:
         return _COMPARE[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)

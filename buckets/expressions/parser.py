@@ -74,11 +74,7 @@ _ALLOWED = (
 
 @functools.lru_cache(maxsize=65_536)
 def parse_expression(text: str) -> Expression:
-    """Read an expression.
-
-    Raises:
-        ExpressionError: it is no SQL, or uses what is not allowed here.
-    """
+    """Read an expression; ExpressionError if it is no SQL, or uses what is not allowed here."""
     if len(text) > LONGEST_TEXT:
         message = f"has {len(text):,} characters, and at most {LONGEST_TEXT:,} are read; write it in several rules"
         raise ExpressionError(message, LONGEST_TEXT)

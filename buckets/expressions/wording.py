@@ -43,11 +43,9 @@ _OF_ONE = {"array_size": "size of", "hour": "hour of", "length": "length of", "n
 
 
 def in_words(expression: Expression, words: Words | None = None) -> str:
-    """Return a condition in English, on one line.
+    """Return a condition that has been parsed in English, on one line.
 
-    Args:
-        expression: a condition that has been parsed; its kinds need not have been checked.
-        words: what stands for each field; without it, the field's name, in backticks where that is no plain word.
+    Without `words` a field stands for itself, in backticks where it is no plain word.
     """
     if words is None:
         words = {}
@@ -201,20 +199,12 @@ _SIGNATURES: Final[dict[str, tuple[Kind, Kind]]] = {
 
 
 def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
-    """See that an expression is a condition over known fields.
-
-    Raises:
-        ExpressionError: a field is not known, kinds do not go together, or it is no condition.
-    """
+    """See that an expression is a condition over known fields; ExpressionError says what is wrong."""
     _need(expression, "boolean", fields, "a condition is true or false, and")
 
 
 def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    """Return the kind of an expression's value.
-
-    Raises:
-        ExpressionError: a field is not known, or kinds do not go together.
-    """
+    """Return the kind of an expression's value; ExpressionError if a field is not known, or kinds do not fit."""
     operator, operands = expression.operator, expression.operands
     if operator in ("text", "number", "boolean"):
         return operator  # type: ignore[return-value]

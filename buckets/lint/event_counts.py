@@ -32,15 +32,8 @@ def summarise(
 ) -> EventSummary:
     """Look at events, and try rules on them: all in force, without policies, each for itself.
 
-    Rules for alerts, and those with functions that are not known here, are left out.
-
-    Args:
-        arrivals: the events, in the form of `events.arrivals`.
-        rules: rules that fit the event schema.
-        schema: the event schema.
-        engine: the settings under which rules are tried.
-        on_rows: called with the number of rows so far.
-        lists: those that rules look into.
+    Rules for alerts, and those with functions that are not known here, are left out. `on_rows` is called with the
+    number of rows so far.
     """
     tried = [rule for rule in rules if rule.on == "events" and _is_known(rule, schema, lists)]
     counts, trial, rows_so_far = _Counts(tried, schema, lists), _Trial(tried, schema, engine, lists), 0

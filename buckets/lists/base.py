@@ -77,14 +77,9 @@ def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 def entries_table(
     keys: pa.Array, until_ms: pa.Array, author: pa.Array, reason: pa.Array, values: dict[str, pa.Array]
 ) -> pa.Table:
-    """Return entries as a table, in any order.
+    """Return entries as a table, in any order: keys none of which is null or there twice, and values by name.
 
-    Args:
-        keys: texts, none twice, none null.
-        until_ms: int64, null where an entry always counts.
-        author: texts; null is the empty one.
-        reason: texts; null is the empty one.
-        values: by name, texts; null where an entry has none of that name.
+    `until_ms` is null where an entry always counts, a value where an entry has none of that name.
     """
     fixed = {"key": keys, "until_ms": until_ms, "author": author, "reason": reason}
     columns = {name: fixed[name].cast(kind) for name, kind in _FIXED.items()}

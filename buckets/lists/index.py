@@ -78,23 +78,12 @@ class ListIndex:
         return entries
 
     def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
-        """Return whether it has keys at some times; null where the key is.
-
-        Args:
-            keys: texts, `(rows,)`.
-            times_ms: `(rows,)`; an entry counts before its `until_ms`.
-        """
+        """Return whether it has keys that count at some times, both `(rows,)`; null where the key is."""
         looked_up = _LookedUp.of(self, keys)
         return pa.array(looked_up.counting(times_ms), mask=looked_up.is_null)
 
     def values(self, keys: pa.Array, times_ms: npt.NDArray[np.int64], name: str) -> pa.Array:
-        """Return a value of keys at some times; null where the key is, or there is no such entry or value.
-
-        Args:
-            keys: texts, `(rows,)`.
-            times_ms: `(rows,)`; an entry counts before its `until_ms`.
-            name: of the value.
-        """
+        """Return a value of keys at some times, both `(rows,)`; null where the key is, or there is none."""
         looked_up = _LookedUp.of(self, keys)
         texts = looked_up.values(name).take(pa.array(looked_up.codes))
         counting = pa.array(looked_up.counting(times_ms) & ~looked_up.is_null)
@@ -166,10 +155,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
-    """Return how a list becomes another one. Cost: O(entries).
+    """Return the list that another one becomes, the changes that lead to it, and how many there are.
 
-    Returns:
-        The new list; the changes that lead to it, None if it is better written whole; and how many there are.
+    The changes are None if it is better written whole. Cost: O(entries).
     """
     at = index.base.find(read.key_texts(np.arange(len(read))), read.hashes)
     new = at < 0

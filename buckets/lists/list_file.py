@@ -44,8 +44,7 @@ def read_list(path: Path, key: str = "key") -> ListBase:
 def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
     """Return a table of any columns as a list.
 
-    Raises:
-        BucketsError: there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
+    BucketsError if there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
     """
     if key not in rows.column_names:
         message = f"{origin}: there is no column {key!r}; columns there: {', '.join(rows.column_names)}"
@@ -74,11 +73,7 @@ def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
 
 
 def read_moment_ms(text: str) -> int:
-    """Read a moment of ISO 8601 in ms since the epoch, rounded up; without a zone it is in UTC.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a moment of ISO 8601, in UTC where it has no zone, in ms, rounded up; ValueError if it is none."""
     try:
         return moment_ms(datetime.fromisoformat(text.strip()))
     except ValueError:

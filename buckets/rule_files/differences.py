@@ -51,12 +51,7 @@ class RuleDifference:
 
 
 def rules_that_differ(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleDifference]:
-    """Return the rules that are new, gone or changed, by their ids; another version alone is no change.
-
-    Args:
-        before: rules with filters in one form, such as those of a rule set.
-        after: others.
-    """
+    """Return the rules that are new, gone or changed, by their ids; another version alone is no change."""
     old, new = ({rule.rule_id: rule for rule in rules} for rules in (before, after))
     differences = []
     for rule_id in sorted({**old, **new}):

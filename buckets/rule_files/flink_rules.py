@@ -66,11 +66,7 @@ def holds_flink_rules(path: Path, text: str) -> bool:
 
 
 def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> FlinkRules:
-    """Read the messages of a file, and return what they amount to.
-
-    Raises:
-        BucketsError: a message is not valid; says its line and the field.
-    """
+    """Read the messages of a file; BucketsError says the line and the field that is not valid."""
     rules = FlinkRules()
     for line, read, written in _written(path, text):
         try:
@@ -86,11 +82,7 @@ def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
 
 
 def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """Return the rules that are there at the end of a file.
-
-    Raises:
-        BucketsError: as `read_flink_rules`; or there is none.
-    """
+    """Return the rules that are there at the end of a file; BucketsError as `read_flink_rules`, or if there is none."""
     rules = read_flink_rules(path, text, schema).rules
     if not rules:
         message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"

@@ -289,9 +289,8 @@ _CHANGES = resource("schemas/rule-change-v1.json")
 def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     """Return a JSON schema (2020-12) with the rules of the published changes, and the tests of the models.
 
-    Args:
-        event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, or on
-            those of alerts on its events; and no feature has the name of one.
+    With an event schema a rule may group by its attributes, aggregate its fields and filter on them alone, or on those
+    of alerts on its events; and no feature has the name of one.
     """
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]

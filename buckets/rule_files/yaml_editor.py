@@ -114,12 +114,7 @@ class RuleText:
         return self._end_of_line(end), f"\n{' ' * rule.start_mark.column}state: {state}"
 
     def put(self, rule: Rule, before: Rule | None = None) -> None:
-        """Replace the rule with the same id, or add the rule after the last one.
-
-        Args:
-            rule: the rule.
-            before: the one that is replaced; if given, comments among its lines stay where that is possible.
-        """
+        """Put a rule in place of the one with its id, or last; comments in the lines of `before` stay if possible."""
         rules = self._rules()
         there = next((node for node in rules.value if _rule_id(node) == rule.rule_id), None)
         if there is not None:
@@ -277,10 +272,10 @@ def _rule_id(node: Node) -> str | None:
 def change_files(
     path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, notes: Mapping[str, ChangeNote]
 ) -> list[Path]:
-    """Change the rules of a file, or of the files of a folder; each file is written whole or not at all.
+    """Change the rules of a file, or of the files of a folder, and return the files written, each whole or not at all.
 
-    Of several who change them at once, each sees what the one before it has written. In an object store nobody can
-    be kept from writing: a file is written on the condition that nobody else has, and the change made anew if so.
+    Of several who change them at once, each sees what the one before it has written. In an object store nobody can be
+    kept from writing: a file is written on the condition that nobody else has, and the change made anew if so.
 
     Args:
         path: the file or folder, which holds valid rules.
@@ -288,9 +283,6 @@ def change_files(
         put: rules that change or are new.
         new_file: name of the file in a folder that takes new rules.
         notes: who changes each rule, and why.
-
-    Returns:
-        The files that were written.
 
     Raises:
         BucketsError: a file is written in a way that cannot be changed by program, or cannot be written.

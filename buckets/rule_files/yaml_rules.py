@@ -79,11 +79,7 @@ def _fault(path: Path, root: Node | None, location: Location, reason: str) -> Bu
 
 
 def rule_files(path: Path) -> list[Path]:
-    """Return the files of a rule file or of a folder of them, in the order of their names.
-
-    Raises:
-        BucketsError: the folder cannot be read.
-    """
+    """Return the files of a rule file or of a folder, by name; BucketsError if the folder cannot be read."""
     try:
         path = location(str(path))
         if not path.is_dir():
@@ -101,19 +97,14 @@ def _is_rule_file(name: str) -> bool:
 
 
 def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """Read a rule file, or all files of a folder, as `load_rules` does.
-
-    Raises:
-        BucketsError: as `read_rule_files`.
-    """
+    """Read a rule file, or all files of a folder, as `load_rules` does; BucketsError as `read_rule_files`."""
     return tuple(rule for file in read_rule_files(path, schema) for rule in file.rules)
 
 
 def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[RuleFile, ...]:
     """Read a rule file, or all files of a folder, with their tests.
 
-    Raises:
-        BucketsError: as `load_rules`; or a rule is in two files, or the folder holds no file or cannot be read.
+    BucketsError as `load_rules`; or if a rule is in two files, or the folder holds no file or cannot be read.
     """
     files = rule_files(path)
     if not files:
@@ -246,14 +237,8 @@ def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -
 def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: Any) -> list[RuleChange]:
     """Return the changes that applying a file asks for; rules that it does not name stay as they are.
 
-    Args:
-        path: the file.
-        schema: the event schema.
-        kept: the rules that are there before.
-        said: `author` and `reason` of all changes.
-
-    Raises:
-        BucketsError: as `load_rules`, but that a file of the demo's messages may delete rules alone.
+    `kept` are the rules that are there before, `said` is author and reason. BucketsError as `load_rules`, but that a
+    file of the demo's messages may delete rules alone.
     """
     text = read_text(path, _WHAT)
     if not holds_flink_rules(path, text):

@@ -43,14 +43,9 @@ class PastAlert:
 
 
 def past_alert(job: Job, alert_id: str) -> PastAlert:
-    """Return an alert from the tables of a job, or from those of its audit.
+    """Return an alert from the tables of a job or its audit, by its id or a beginning of it that no other has.
 
-    Args:
-        job: the job.
-        alert_id: the id, or a beginning of it that no other has.
-
-    Raises:
-        BucketsError: there is no such alert or several, or there are no tables.
+    BucketsError if there is no such alert or several, or there are no tables.
     """
     folder = kept_results(job)
     if folder is None:
@@ -69,13 +64,8 @@ def past_alert(job: Job, alert_id: str) -> PastAlert:
 def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[EventRow]:
     """Return the events of the key of an alert in its window, in arrival order, up to its own.
 
-    Args:
-        alert: the alert.
-        job: the job that raised it.
-        file: a file of events; without it the files of the source are searched, or the table of its audit.
-
-    Raises:
-        BucketsError: they cannot be read, or the alert's own event is not among them.
+    They come from a file or, without one, from the files of the source or the table of its audit. BucketsError if they
+    cannot be read, or the alert's own event is not among them.
     """
     origin = str(file) if file is not None else job.settings.source.name
     rows = []

@@ -131,11 +131,7 @@ class RuleForm:
     where: Filter = ()
 
     def rule(self, limit: Decimal, schema: EventSchema) -> Rule:
-        """Return the rule with a limit that values reach from below.
-
-        Raises:
-            BucketsError: it is not valid.
-        """
+        """Return the rule with a limit that values reach from below; BucketsError if it is not valid."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["where"] = write_filter(self.where)
         try:
@@ -155,8 +151,7 @@ class RuleForm:
 def draft(form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings) -> str:
     """Return a rule file with one rule and two tests.
 
-    Raises:
-        BucketsError: the rule is not valid, an event is malformed, or no limit tells these events from one step less.
+    BucketsError if the rule is not valid, an event is malformed, or no limit tells these events from one step less.
     """
     first = form.rule(Decimal(0), schema)
     needed = {schema.event_id, schema.event_time.field, *first.group_by, *first.filter_fields, first.measure}

@@ -31,11 +31,7 @@ EventRow = dict[str, Any]  # Field to text, true, false or None; an array to a l
 
 
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
-    """Return the events of a file, in its order.
-
-    Raises:
-        BucketsError: the file cannot be read, one of its rows is no event, or there are too many.
-    """
+    """Return the events of a file; BucketsError if it cannot be read, a row is no event, or there are too many."""
     rows: list[EventRow] = []
     for batch in file_arrivals(open_event_file(path, schema), schema):
         events, dead_letters = parse(batch, schema, frozenset())
@@ -75,11 +71,7 @@ def _written(value: Any) -> Any:
 
 
 def written_time(time_ms: int, schema: EventSchema) -> str:
-    """Return a time as the event schema has it.
-
-    Raises:
-        BucketsError: its format or its zone cannot say it.
-    """
+    """Return a time as the event schema has it; BucketsError if its format or its zone cannot say it."""
     declared = schema.event_time
     if declared.unit == "s":
         return format_scaled(time_ms, 3)
@@ -121,11 +113,7 @@ class GivenEvents:
 
 
 def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> GivenEvents:
-    """Return the events of a test.
-
-    Raises:
-        BucketsError: a field is not declared or does not fit, or a file cannot be read.
-    """
+    """Return the events of a test; BucketsError if a field does not fit, or a file cannot be read."""
     origins, rows = _Reader(test, schema, fault).rows(folder)
     written = {row.get(schema.event_id) for row in rows}
     for number, row in enumerate(rows, 1):

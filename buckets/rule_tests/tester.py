@@ -51,8 +51,7 @@ class _Entry:
 def mismatches(expected: Expected, results: RuleTestResults, fault: Fault) -> list[Mismatch]:
     """Return all mismatches between what is expected and what came out.
 
-    Raises:
-        BucketsError: an expectation is of an event or a feature that there is not, or stands there twice.
+    BucketsError if an expectation is of an event or a feature that there is not, or stands there twice.
     """
     alerts = _entries("alerts", expected, results, fault)
     held = _entries("held_alerts", expected, results, fault)
@@ -228,11 +227,7 @@ class RuleTester:
         self._evaluators: dict[tuple[str, ...], Evaluator] = {}
 
     def run(self, index: int) -> RuleTestOutcome:
-        """Run the test with this index.
-
-        Raises:
-            BucketsError: its events or expectations do not fit the event schema or the rules; says the line.
-        """
+        """Run the test with this index; BucketsError names the line that does not fit the event schema or the rules."""
         test, location = self._file.tests[index], ("tests", index)
 
         def fault(inside: Location, reason: str) -> BucketsError:

@@ -43,13 +43,7 @@ class Backfill:
 
     @classmethod
     def of(cls, before: RuleSet, done: Collection[int], can_fill: bool) -> "Backfill":
-        """Begin with the rules in force.
-
-        Args:
-            before: the rules in force.
-            done: the numbers of fills that are complete.
-            can_fill: whether there is an archive; without one all other fills end.
-        """
+        """Begin with the rules in force and the numbers of complete fills; without an archive all other fills end."""
         rule_set = completed(before, done)
         if rule_set.fills and not can_fill:
             rule_set = replace(rule_set, fills=())
@@ -57,13 +51,9 @@ class Backfill:
         return cls(rule_set, [], before, whole)
 
     def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
-        """Return a revision of `rule_set` with its fills as they are from a batch on.
+        """Return a revision of `rule_set` with its fills as they are from the first batch on that it evaluates.
 
-        Args:
-            revision: what has become of the changes of rules.
-            wanted: the rules whose history is asked for; those that are not in force as they are asked for wait.
-            batch_id: the first batch that the version evaluates.
-            schema: the event schema.
+        Of the rules whose history is wanted, those wait that are not in force as they are asked for.
         """
         rule_set = refitted(self.rule_set, revision.rule_set, batch_id)
         rules = {rule.rule_id: rule for rule in rule_set.rules}
@@ -131,14 +121,9 @@ def _remembering(group: Group) -> tuple[Rule, ...]:
 
 
 def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet:
-    """Return a rule set in which the groups of rules are being filled.
+    """Return a rule set in which the groups of wanted rules, which are in force, are filled from a batch on.
 
     Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
-
-    Args:
-        rule_set: the rule set; the rules are in force in it.
-        wanted: the rules.
-        batch_id: the first batch that it evaluates.
     """
     groups = {group.group_id: group for group in rule_set.groups}
     fills = {fill.group_id: fill for fill in rule_set.fills}
@@ -158,13 +143,7 @@ def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet
 
 
 def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
-    """Return whether a rule gains by an archive in a group, and no other rule of the group loses.
-
-    Args:
-        rule: the rule.
-        group: one of its groups.
-        complete: since when the archive is complete; None: since the first event.
-    """
+    """Return whether a rule gains in a group by an archive that is complete since then, and no other rule loses."""
     mine = _first_ms(group.completeness(*_named(used_tracks((rule,), group.fields))))
     archived = ALWAYS_MS if complete is None else _first_ms(complete)
     others = [_first_ms(group.completeness(*_named(used_tracks((each,), group.fields)))) for each in group.rules]

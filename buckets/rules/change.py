@@ -38,11 +38,7 @@ from buckets.validation import DEEPEST, field_name, first_fault
 
 
 def parse_object(text: str, what: str) -> dict[str, Any]:
-    """Return a text that is one object.
-
-    Raises:
-        ValueError: it is not one object; says why.
-    """
+    """Return a text that is one object; ValueError says why it is none."""
     try:
         data = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -52,11 +48,7 @@ def parse_object(text: str, what: str) -> dict[str, Any]:
 
 
 def checked_object(data: Any, what: str) -> dict[str, Any]:
-    """Return what `DECODER` has read, if it is an object that can be written again.
-
-    Raises:
-        ValueError: it is no object, holds half a character, or is nested too deep.
-    """
+    """Return what `DECODER` has read; ValueError unless it is an object that can be written again, and not too deep."""
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -107,11 +99,7 @@ _END_OF_9999_MS = 253_402_300_799_999
 
 
 def visible_text(text: str) -> str:
-    """Return the text of an author or a reason, if all of it can be seen.
-
-    Raises:
-        ValueError: it holds a character that cannot be seen.
-    """
+    """Return the text of an author or a reason; ValueError if it holds a character that cannot be seen."""
     unseen = unseen_character(text, allowed="\n\t")
     if unseen is not None:
         message = f"holds {unseen}, which cannot be seen; leave it out"
@@ -120,11 +108,7 @@ def visible_text(text: str) -> str:
 
 
 def short_text(text: str) -> str:
-    """Return the text of an author or a reason, if it is short enough and all of it can be seen.
-
-    Raises:
-        ValueError: it is not; says why.
-    """
+    """Return the text of an author or a reason; ValueError if it is too long, or not all of it can be seen."""
     if len(text) > LONGEST_TEXT:
         message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
         raise ValueError(message)
@@ -132,11 +116,7 @@ def short_text(text: str) -> str:
 
 
 def check_reason(text: str) -> None:
-    """Check a reason without which nothing is changed.
-
-    Raises:
-        BucketsError: it is empty, or no text that can be kept.
-    """
+    """Check a reason without which nothing is changed; BucketsError if it is empty, or no text that can be kept."""
     if not text.strip():
         message = "reason: is empty; whoever looks at the history wants to know why"
         raise BucketsError(message)
@@ -209,11 +189,8 @@ class RuleChange(BaseModel):
 def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange | None:
     """Return a message as a change; None if it asks for nothing, as one message of the Flink demo does.
 
-    Args:
-        key: the message's key.
-        value: its value; None deletes the rule that the key names.
-        origin: where it was read.
-        time_ms: when it was written, in ms since the epoch; counts if the message itself has no time.
+    A message without a value deletes the rule that its key names. `time_ms`, when it was written, counts if the message
+    itself has no time.
 
     Raises:
         ValueError: it is not a valid change; says why.
@@ -258,8 +235,7 @@ def _parse_value(value: str) -> dict[str, Any] | None:
 def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
     """Return the fields of the change that a message of the Flink demo asks for; None if it asks for nothing.
 
-    Raises:
-        ValueError: its rule is not valid; names the demo's field.
+    ValueError names the demo's field if its rule is not valid.
     """
     if message.control_type is not None:
         kind = CONTROLS[message.control_type]
@@ -295,10 +271,7 @@ def _check_key(key: str | None, change: RuleChange) -> None:
 def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) -> list[RuleChange]:
     """Return the changes that turn one list of rules into another; a rule in the state DELETE counts as gone.
 
-    Args:
-        before: the rules in force.
-        after: the rules as a file or a table has them.
-        said: `author`, `reason`, `time`, `origin` of all these changes.
+    `said` is `author`, `reason`, `time`, `origin` of all these changes.
     """
     old = {rule.rule_id: rule for rule in before}
     new = {rule.rule_id: rule for rule in after if rule.state != "DELETE"}

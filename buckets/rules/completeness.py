@@ -78,12 +78,10 @@ def joined(stretches: Iterable[Stretch]) -> Stretches:
 
 
 def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> Completeness:
-    """Return since when a history is complete that has missed what arrived so far.
+    """Return since when a history is complete that has missed what arrived so far, at least one stretch.
 
-    Args:
-        arrived: what has arrived; at least one stretch.
-        distance_ms: from the latest event to the first time that is complete; negative if that is before the event.
-        lateness_ms: how far an event that is evaluated may lie before the latest event of its key.
+    `distance_ms` is the way from the latest event to the first time that is complete, negative if that is before the
+    event; `lateness_ms` says how far an event that is evaluated may lie before the latest of its key.
     """
     starts_ms = [ALWAYS_MS, *(stretch.first_ms - lateness_ms for stretch in arrived[1:])]
     return tuple(Since(start, each.last_ms + distance_ms) for start, each in zip(starts_ms, arrived, strict=True))
@@ -115,9 +113,8 @@ def at(completeness: Completeness, time_ms: int) -> int:
 def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return several histories with the same steps.
 
-    Returns:
-        int64 `(steps,)`, from when each step holds, the first from `ALWAYS_MS`; and int64 `(histories, steps)`, since
-        when each is complete there.
+    The first array, int64 `(steps,)`, says from when each step holds, the first from `ALWAYS_MS`; the second, int64
+    `(histories, steps)`, since when each is complete there.
     """
     from_ms = sorted({ALWAYS_MS, *(since.from_ms for each in many for since in each)})
     since_ms = [[at(each, moment_ms) for moment_ms in from_ms] for each in many]

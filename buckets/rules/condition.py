@@ -41,12 +41,7 @@ ConditionField = Annotated[
 
 
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
-    """Return a condition in English, in the order in which it was written.
-
-    Args:
-        when: the condition.
-        words: what stands for a field or a feature, if it is not its name.
-    """
+    """Return a condition in English, in the order in which it was written; `words` stand for names in it."""
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.wording import in_words
 
@@ -59,15 +54,9 @@ def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
 
 
 def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: EventSchema) -> None:
-    """See that a condition fits the event schema and the features, and can be evaluated.
+    """See that a condition fits the event schema and the features, and can be evaluated; ValueError says what does not.
 
-    Args:
-        when: the condition.
-        features: by name, whether a feature is true or false, and no number.
-        schema: the event schema.
-
-    Raises:
-        ValueError: it does not, or cannot be.
+    Features are given by name, each with whether it is true or false, and no number.
     """
     kinds: dict[str, Kind] = {name: "boolean" if is_boolean else "number" for name, is_boolean in features.items()}
     check_sql(when.text, kinds, schema)
@@ -101,15 +90,10 @@ def holds(
     events: int,
     lists: ListsAt | None = None,
 ) -> pa.BooleanArray:
-    """Return the events for which a condition is true.
+    """Return the events, of so many, for which a condition over features and fields is true.
 
-    Args:
-        when: the condition.
-        fields: those that it names: attributes in their type, measures as scaled int64, the event time in ms.
-        features: by name.
-        schema: the event schema.
-        events: how many events there are.
-        lists: as they are at the events; only needed where the condition looks into one.
+    Fields are attributes in their type, measures as scaled int64, and the event time in ms. Lists, as they are at the
+    events, are only needed where the condition looks into one.
     """
     read = readable_columns(fields, fields, schema)
     return matching(when.expression, {**read, **features}, events, lists)

@@ -98,11 +98,7 @@ ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
 
 
 def alert_schema(schema: EventSchema) -> EventSchema:
-    """Return the event schema of alerts on events.
-
-    Raises:
-        ValueError: a field of the events has the name of one that only alerts have.
-    """
+    """Return the event schema of alerts on events; ValueError if events have a field that only alerts may have."""
     taken = next((name for name in schema.field_names if name in ALERT_FIELDS), None)
     if taken is not None:
         message = (
@@ -124,11 +120,7 @@ def alert_schema(schema: EventSchema) -> EventSchema:
 
 
 def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
-    """Return the event schema of what a rule counts.
-
-    Raises:
-        ValueError: as `alert_schema`.
-    """
+    """Return the event schema of what a rule counts; ValueError as `alert_schema`."""
     return alert_schema(schema) if counted == "alerts" else schema
 
 
@@ -259,11 +251,7 @@ class NamedFeature:
 
 
 def field_kind(field: str, schema: EventSchema) -> FieldKind:
-    """Return what kind of field it is.
-
-    Raises:
-        KeyError: the schema does not declare it.
-    """
+    """Return what kind of field it is; KeyError if the schema does not declare it."""
     return "measure" if field in schema.measures else schema.attributes[field]
 
 
@@ -348,14 +336,7 @@ def phrase_of(feature: Feature) -> str:
 
 
 def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "") -> str:
-    """Return a rule in the short form, or what an alert of it has found, in English.
-
-    Args:
-        feature: its one feature.
-        limit: its limit.
-        events: of which events the feature is, for the sentence of the rule.
-        value: the value as it is shown, for the sentence of an alert.
-    """
+    """Return a rule in the short form over some events or, with the value as it is shown, what an alert has found."""
     over = f"over the last {format_duration(feature.window.length_ms)}"
     value = f" ({value})" if value else ""
     text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"

@@ -52,11 +52,7 @@ def _text(value: Any, field: str) -> str:
 
 
 def parse_filter(written: Any) -> Filter:
-    """Read a filter as people write it.
-
-    Raises:
-        ValueError: neither a mapping of that form nor a condition in SQL.
-    """
+    """Read a filter as people write it; ValueError if it is neither a mapping of that form nor a condition in SQL."""
     if isinstance(written, str):
         return parse_sql_filter(written)
     if not isinstance(written, dict):
@@ -117,10 +113,9 @@ FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(w
 
 
 def describe_filter(where: Filter) -> str:
-    """Return the filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
+    """Return the filter in English: `paymentType is CRD and paymentAmount > 100`; SQL stays SQL, in its one form.
 
-    A text that is not one plain word is quoted, so that different filters never read alike. SQL stays SQL, in its
-    one form.
+    It is empty for no filter. A text that is not one plain word is quoted, so that different filters never read alike.
     """
     if isinstance(where, SqlFilter):
         return one_form(where)
@@ -145,11 +140,8 @@ def filter_fields(where: Filter) -> list[str]:
 def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
     """Return the filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
 
-    Of a condition in SQL that a mapping can say, the mapping.
-
-    Raises:
-        ValueError: a field is not declared, an operand does not fit its type, or two tests amount to one operator; a
-            condition in SQL has parts that do not go together.
+    Of a condition in SQL that a mapping can say, the mapping. ValueError says what does not fit the event schema, or
+    that two tests amount to one operator.
     """
     if isinstance(where, SqlFilter):
         return _as_mapping_says_it(where, schema)
@@ -187,11 +179,7 @@ def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> 
 
 
 def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:
-    """Return an operand in the type of its field's column.
-
-    Raises:
-        ValueError: the field is not declared, or the operand does not fit its type.
-    """
+    """Return an operand in the type of its field's column; ValueError if it does not fit, or there is no such field."""
     field, ordered = condition.field, condition.operator in _ORDER
     if field in schema.measures:
         try:
@@ -235,16 +223,9 @@ def needed_fields(where: Filter, schema: EventSchema) -> list[str]:
 def matches(
     where: Filter, columns: dict[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray | None:
-    """Return which rows pass the filter.
+    """Return which rows pass the filter, a boolean each; None where there is no filter.
 
-    Args:
-        where: the filter.
-        columns: by field, attributes in their type, measures as scaled int64, and the event time in ms.
-        schema: the event schema.
-        lists: those of the batch, into which the filter may look.
-
-    Returns:
-        One boolean a row, or None where there is no filter.
+    Columns are given by field: attributes in their type, measures as scaled int64, and the event time in ms.
     """
     if isinstance(where, SqlFilter):
         return matches_sql(where, columns, schema, lists)

@@ -284,11 +284,7 @@ class FlinkMessage(BaseModel):
         return str(self.rule_id)
 
     def rule(self) -> Rule:
-        """Return the rule, ACTIVE or PAUSE.
-
-        Raises:
-            ValueError: it is not valid; names the demo's field.
-        """
+        """Return the rule, ACTIVE or PAUSE; ValueError names the demo's field if it is not valid."""
         try:
             rule = Rule.model_validate(self._fields())
         except ValidationError as error:
@@ -333,11 +329,7 @@ _FIELDS = frozenset(to_camel(name) for name in FlinkMessage.model_fields) - {"li
 
 
 def is_flink_object(data: Mapping[str, Any]) -> bool:
-    """Return whether an object is one of the demo's messages, and none of `buckets.rules.change`.
-
-    Raises:
-        ValueError: it has fields of both.
-    """
+    """Return whether an object is one of the demo's messages; ValueError if it has fields of both forms."""
     theirs = next((name for name in data if name in _FIELDS), None)
     ours = next((name for name in data if name in ("rule_id", "change")), None)
     if theirs is not None and ours is not None:
@@ -349,11 +341,7 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
 
 
 def parse_flink_object(data: Mapping[str, Any]) -> FlinkMessage:
-    """Return an object as a message of the demo.
-
-    Raises:
-        ValueError: it is not a valid one; names the field.
-    """
+    """Return an object as a message of the demo; ValueError names the field that is not valid."""
     try:
         return FlinkMessage.model_validate(data)
     except ValidationError as error:
@@ -369,11 +357,7 @@ def is_plain_line(text: str) -> bool:
 
 
 def parse_plain_line(line: str) -> FlinkMessage:
-    """Return a rule in the demo's plain form.
-
-    Raises:
-        ValueError: it is not a valid one; names the field.
-    """
+    """Return a rule in the demo's plain form; ValueError names the field that is not valid."""
     parts = [re.sub(r"[()]", "", part).strip() for part in line.split(",")]
     if len(parts) != 9:
         message = f"a plain rule of the Flink demo has 9 parts between commas, not {len(parts)}"

@@ -137,7 +137,7 @@ class Group:
 
     @cached_property
     def policies(self) -> dict[str, tuple[AlertPolicy[Any], ...]]:
-        """Return the policies that hold back alerts of rules whose key is one of this group, by rule_id.
+        """Return by rule_id the policies that hold back alerts of rules whose key is one of this group.
 
         Rules all of whose alerts come out are left out; one that alerts for a share of keys is not.
         """

@@ -30,14 +30,9 @@ class RuleState(NamedTuple):
     def at(self, clock_ms: int, quiet_ms: int | None, window_ms: int) -> "RuleState":
         """Return the state as it counts when the clock of the key has come to a time.
 
-        What was held back is forgotten once it, and the time until which the rule is quiet, are older than the longest
-        window of the group. Later than that the key may be evicted, sooner or later as batches come, and this must make
-        no difference.
-
-        Args:
-            clock_ms: the clock of the key.
-            quiet_ms: until when the policies of the rule need the state; None where they do not.
-            window_ms: the longest window of the group.
+        What was held back is forgotten once it, and the time until which the rule is quiet (None where its policies
+        need no state), are older than the longest window of the group. Later than that the key may be evicted, sooner
+        or later as batches come, and this must make no difference.
         """
         if self.held_ms is None:
             return self

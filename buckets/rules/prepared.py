@@ -93,13 +93,7 @@ class Template:
 
     @classmethod
     def of(cls, choice: int, condition: SqlFilter, members: Iterable[tuple[int, Holes]]) -> "Template":
-        """Return the template of conditions with the same holes.
-
-        Args:
-            choice: the number of the choice of their rules.
-            condition: with its holes.
-            members: the number of each rule, and what stands in its holes.
-        """
+        """Return the template of a condition with its holes, of rules by number with what stands in their holes."""
         rules, holes = zip(*members, strict=True)
         bounds = zip(*(of_rule.numbers for of_rule in holes), strict=True)
         tests = map(LimitTests.of, zip(*(of_rule.tests for of_rule in holes), strict=True))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from buckets.events.schema import EventSchema
 from buckets.rules.change import RuleChange
-from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.revision import in_one_form
 from buckets.rules.rule import WHOLE_SHARE, Rule, State, share_text
 
 STEPS: Final[tuple[State, ...]] = ("DRAFT", "SHADOW", "ACTIVE")  # The states of a release, in their order
@@ -33,16 +33,10 @@ def stage_meaning(rule: Rule) -> str:
 
 
 def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) -> Rule:
-    """Return a rule after its next step, or after all steps up to a state.
+    """Return a rule after its next step, or after all steps up to a state; ValueError says why there is no such step.
 
-    Args:
-        rule: the rule as it is.
-        to: the state to go to; None for the next one.
-        rollout: the share of keys in which it alerts then, in hundredths of a per cent; None for the share that it
-            names, or all keys where it alerts already.
-
-    Raises:
-        ValueError: there is no such step; says why, and what to do.
+    `rollout` is the share of keys in which it alerts then, in hundredths of a per cent; None for the share that it
+    names, or all keys where it alerts already.
     """
     if rule.state not in STEPS:
         message = f"is {rule.state}; a release has the steps DRAFT, SHADOW, ACTIVE: `buckets rules resume` it first"
@@ -70,51 +64,23 @@ def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) ->
 
 
 def rollback(now: Iterable[Rule], then: Iterable[Rule], schema: EventSchema, **said: Any) -> list[RuleChange]:
-    """Return the changes that give rules the definitions that they had in an earlier version.
+    """Return the changes, said by an author for a reason, that give rules the definitions of an earlier version.
 
     Versions of rules are never used again: a rule that changes back gets the number after its last one.
-
-    Args:
-        now: the rules as they are where the job reads them.
-        then: those of the earlier version.
-        schema: the event schema, by which filters are compared, however they are written.
-        said: author and reason of all changes.
     """
     there = {rule.rule_id: rule for rule in now}
     wanted = {rule.rule_id: rule for rule in then}
     changes = [RuleChange(change="delete", rule_id=rule_id, **said) for rule_id in there if rule_id not in wanted]
     for rule_id, rule in wanted.items():
         old = there.get(rule_id)
-        back = rule.model_copy(update={"version": 1 if old is None else old.version})
-        if old is not None:
-            back = _written_like(back, old, schema)
-        if back != old:
+        if old is None or not same_definition(rule, old, schema):
+            back = rule.model_copy(update={"version": 1 if old is None else old.version})
+            if old is not None and in_one_form(old, schema).where == in_one_form(rule, schema).where:
+                back = back.model_copy(update={"where": old.where})  # as people have written it
             changes.append(RuleChange(change="put", rule=back, **said))
     return changes
 
 
 def same_definition(one: Rule, other: Rule, schema: EventSchema) -> bool:
     """Return whether two rules say the same, but for their versions and the way in which filters are written."""
-    return _written_like(one.model_copy(update={"version": other.version}), other, schema) == other
-
-
-def _written_like(rule: Rule, other: Rule, schema: EventSchema) -> Rule:
-    """Return a rule with its filters written as in another one, where they are the same filters."""
-    features = {}
-    for name, feature in rule.features.items():
-        of_other = other.features.get(name)
-        if feature.where is not None and of_other is not None and of_other.where is not None:
-            where = _filter_like(feature.where, of_other.where, schema)
-            features[name] = feature.model_copy(update={"where": where})
-        else:
-            features[name] = feature
-    where = _filter_like(rule.where, other.where, schema)
-    when = other.when if rule.when == other.when else rule.when
-    return rule.model_copy(update={"where": where, "features": features, "when": when})
-
-
-def _filter_like(where: Filter, other: Filter, schema: EventSchema) -> Filter:
-    try:
-        return other if canonical_filter(where, schema) == canonical_filter(other, schema) else where
-    except ValueError:  # of another event schema
-        return where
+    return in_one_form(one.model_copy(update={"version": other.version}), schema) == in_one_form(other, schema)

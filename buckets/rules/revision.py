@@ -8,10 +8,10 @@ from typing import Literal
 from buckets.events.schema import EventSchema
 from buckets.rules.change import Kind, RuleChange, needs_put
 from buckets.rules.completeness import Stretches
-from buckets.rules.feature import Counted, schema_on
-from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.feature import schema_on
+from buckets.rules.filter import canonical_filter
 from buckets.rules.flink_message import check_against_schema
-from buckets.rules.group import Group, canonical_group_id
+from buckets.rules.group import Group, group_id
 from buckets.rules.rule import LARGEST_VERSION, Rule
 from buckets.rules.rule_set import RuleSet, next_rule_set
 
@@ -117,20 +117,15 @@ class _Draft:
         self._fault = fault
         self._gone = dict(gone)
         self._schema = schema
-        self._filters = _Filters(rules.values(), schema)
-        self._cleared: set[_Grouping] = set()
+        self._cleared: set[str] = set()
         self._all_cleared = False
 
     def is_cleared(self, group: Group) -> bool:
         """Return whether the timelines of a group start again."""
-        return self._all_cleared or _grouping(group.on, group.fields, group.where) in self._cleared
+        return self._all_cleared or group.group_id in self._cleared
 
     def make(self, change: RuleChange) -> list[Change]:
-        """Make a change.
-
-        Raises:
-            ValueError: it cannot be made.
-        """
+        """Make a change; ValueError if it cannot be made."""
         makers: dict[str, Callable[[RuleChange], list[Change]]] = {
             "put": self._put,
             "state": self._set_state,
@@ -153,7 +148,7 @@ class _Draft:
         of_settings = self._fault(rule)
         if of_settings is not None:
             raise ValueError(of_settings)
-        rule = self._filters.as_in_force(rule)
+        rule = in_one_form(rule, self._schema)
         there = self.rules.get(rule.rule_id)
         if there is not None and not needs_put({rule.rule_id: in_one_form(there, self._schema)}, rule):
             return []
@@ -193,7 +188,7 @@ class _Draft:
         if rule.state == "DRAFT":
             message = f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared"
             raise ValueError(message)
-        self._cleared.update(_groupings(rule))
+        self._cleared.update(group_id(fields, where, rule.on) for fields, where in rule.groupings())
         return [_made(change, rule.rule_id, rule.version, rule, rule)]
 
     def _clear_all(self, change: RuleChange) -> list[Change]:
@@ -208,40 +203,11 @@ class _Draft:
         return rule
 
 
-class _Filters:
-    """One filter, one group, however it is written: `100`, `"100.00"` and `1e2` are one amount.
-
-    A group keeps the identity that its filter gave it when it came into force, so that it keeps its timelines. Earlier
-    releases took other spellings of a filter for other groups, so a checkpoint may hold several groups of one filter.
-    """
-
-    def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
-        self._schema = schema
-        self._in_force = dict.fromkeys(grouping for rule in rules for grouping in _groupings(rule))
-        self._by_identity: dict[str, Filter] = {}
-        for on, fields, where in self._in_force:
-            self._by_identity.setdefault(canonical_group_id(fields, where, schema, on), where)
-
-    def as_in_force(self, rule: Rule) -> Rule:
-        """Return the rule with its filter as the group in force spells it, or in its canonical form."""
-        if not rule.is_short:
-            return in_one_form(rule, self._schema)
-        if not rule.where or all(each in self._in_force for each in _groupings(rule)):
-            return rule
-        identity = canonical_group_id(rule.group_by, rule.where, self._schema, rule.on)
-        where = self._by_identity.get(identity)
-        return rule.model_copy(
-            update={"where": where or canonical_filter(rule.where, schema_on(rule.on, self._schema))}
-        )
-
-
 def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
-    """Return a rule with features in the form in which it is in force, its filters as `canonical_filter` writes them.
+    """Return a rule in the form in which it is in force: one filter, one group, however it is written.
 
-    They are part of its tracks. Any other rule stays as it is, and so does one that does not fit the event schema.
+    `100`, `"100.00"` and `1e2` are one amount. A rule that does not fit the event schema stays as it is.
     """
-    if rule.is_short:
-        return rule
     try:
         counted = schema_on(rule.on, schema)
         features = {
@@ -267,17 +233,6 @@ def _same_but_state(before: Rule | None, after: Rule) -> bool:
     if before is None or before.state == after.state:
         return False
     return before.model_copy(update={"state": after.state, "version": after.version}) == after
-
-
-_Grouping = tuple[Counted, frozenset[str], Filter]
-
-
-def _grouping(on: Counted, fields: Iterable[str], where: Filter) -> _Grouping:
-    return on, frozenset(fields), where
-
-
-def _groupings(rule: Rule) -> list[_Grouping]:
-    return [_grouping(rule.on, fields, where) for fields, where in rule.groupings()]
 
 
 def _made(

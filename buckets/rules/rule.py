@@ -59,11 +59,7 @@ _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
 
 
 def parse_share(value: Any) -> int:
-    """Read a share of keys such as `10%`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a share of keys such as `10%`; ValueError if it is none."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not 0 < Decimal(match[1]) <= 100:
         message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
@@ -224,10 +220,7 @@ class Rule(BaseModel):
 
     @model_serializer(mode="wrap")
     def _of_its_form(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the fields of the other form, nor those of a policy that it does not have.
-
-        So a rule in the short form without a policy is written as it always was.
-        """
+        """Leave out the fields of the other form, and those of policies that it does not have."""
         others = ("features", "when") if self.is_short else FIELDS
         without = {name for name, default in _DEFAULTS.items() if getattr(self, name) == default}
         written: dict[str, Any] = write(self)

@@ -211,7 +211,7 @@ def next_rule_set(
     lateness_ms: int,
     is_cleared: Callable[[Group], bool] = lambda group: False,
 ) -> RuleSet:
-    """Return the version that follows `before`.
+    """Return the version of all rules that follows `before`.
 
     Args:
         before: the version in force until now.
@@ -286,11 +286,7 @@ def _encoded(json_text: str) -> str:
 
 
 def encode_rule_set(rule_set: RuleSet) -> str:
-    """Return a rule set as text.
-
-    Raises:
-        BucketsError: it is larger than a batch can carry.
-    """
+    """Return a rule set as text; BucketsError if it is larger than a batch can carry."""
     text = _encoded(rule_set.to_json())
     if len(text) > LARGEST_BYTES:
         message = (

@@ -45,11 +45,7 @@ class SqlFilter:
 
 @lru_cache(maxsize=65_536)
 def parse_sql_filter(text: str) -> SqlFilter:
-    """Read a condition in SQL.
-
-    Raises:
-        ValueError: it cannot be read; says at which column.
-    """
+    """Read a condition in SQL; ValueError says at which column it cannot be read."""
     from buckets.expressions.expression import normalise
     from buckets.expressions.parser import parse_expression
 
@@ -69,8 +65,7 @@ def one_form(where: SqlFilter) -> str:
 def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any]] | None:
     """Return the filter as a mapping from field to `{operator: value}`; None where no mapping can say it.
 
-    Raises:
-        ValueError: its parts do not go together.
+    ValueError if its parts do not go together.
     """
     _check(where.text, schema.model_dump_json())
     expression = where.expression
@@ -93,15 +88,9 @@ def _check(text: str, schema_json: str) -> None:
 
 
 def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> None:
-    """See that the kinds of a condition's parts go together.
+    """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
 
-    Args:
-        text: the condition.
-        others: the kind of each name that is no field of the event.
-        schema: the event schema.
-
-    Raises:
-        ValueError: they do not; says at which column.
+    `others` are the kinds of names that are no fields of the event.
     """
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.wording import check_condition
@@ -121,11 +110,7 @@ EXTREMES = 4  # So many events a condition is tried out on
 
 
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
-    """Evaluate a condition on events at the ends of what there can be; one that fails would stop a batch for good.
-
-    Raises:
-        ValueError: it fails.
-    """
+    """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
     longs = [None, INT64_MIN, 0, INT64_MAX]
     of_attributes: dict[str, list[Any]] = {
         "string": [None, "", "ß", "a"],
@@ -183,13 +168,7 @@ def matches_sql(
 def readable_columns(
     names: Iterable[str], columns: Mapping[str, pa.Array], schema: EventSchema
 ) -> dict[str, pa.Array | Numbers]:
-    """Return fields of events as expressions take them.
-
-    Args:
-        names: which fields.
-        columns: as for `filter.matches`.
-        schema: the event schema.
-    """
+    """Return some fields of events, of columns as for `filter.matches`, as expressions take them."""
     read: dict[str, pa.Array | Numbers] = {}
     for name in set(names):
         column = columns[name]

@@ -27,7 +27,7 @@ _STREAM_AHEAD_MS = DAY_MS
 
 
 class Warm(NamedTuple):
-    """Event times for which all windows of a rule are complete: from the first until before the second, in ms.
+    """Event times, in ms, for which all windows of a rule are complete: from the first until before the second.
 
     None: from the first event on, or for ever.
     """
@@ -81,12 +81,9 @@ class Warmth:
 
 
 def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str, Warmth]:
-    """Return since when each rule of a rule set is complete, by its id.
+    """Return by id since when each rule of a rule set is complete, given the event times that have arrived.
 
-    Args:
-        rule_set: the rule set in force.
-        arrived: the event times that have arrived.
-        now_ms: now; event times more than a day later are no measure of how far the stream is.
+    Event times more than a day after now are no measure of how far the stream is.
     """
     reads: dict[str, list[_Read]] = {rule.rule_id: [] for rule in rule_set.rules}
     for group in rule_set.groups:

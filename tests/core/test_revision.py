@@ -13,7 +13,6 @@ from buckets.rules.revision import NOTHING_GONE, Revision, deleted, revise
 from buckets.rules.rule import LARGEST_VERSION, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule, since, until
-from tests.core.pipeline import Pipeline
 
 IDS = ("a", "b", "c")
 STATES = ("ACTIVE", "SHADOW", "PAUSE")
@@ -285,54 +284,6 @@ def test_one_filter_is_one_group_with_one_timeline_whichever_rule_comes_first(sp
     assert revised(second, *puts).made == []
     read_again = RuleSet.from_json(second.to_json())
     assert read_again.groups == second.groups
-
-
-OLD = first_rule_set(
-    [rule("a", where={"fee": "100.00"}), rule("b", where={"fee": "100"}), rule("c", where={"account": "05"})]
-)
-"""What an earlier release made of one filter in two spellings: two groups."""
-
-
-def test_groups_of_an_old_checkpoint_keep_the_identity_that_their_timelines_have():
-    identities = {group.rules[0].rule_id: group.group_id for group in OLD.groups}
-    assert identities == {"a": "f3e1524331ee4684", "b": "a48bf39b44b8b4fa", "c": "576e061c8204a5a6"}
-    same = [RuleChange(change="put", rule=each) for each in OLD.rules]
-    assert revised(OLD, *same).made == []
-    respelt = RuleChange(change="put", rule=rule("c", where={"account": 5}))
-    assert revised(OLD, respelt).made == []
-    new = [
-        rule("d", where={"account": "+5"}),
-        rule("e", where={"fee": "1e2"}),
-        rule("a", where={"fee": "100.00"}, length="2h"),
-    ]
-    after = revised(OLD, *(RuleChange(change="put", rule=each) for each in new)).rule_set
-    assert {group.group_id: [each.rule_id for each in group.rules] for group in after.groups} == {
-        identities["a"]: ["a", "e"], identities["b"]: ["b"], identities["c"]: ["c", "d"],
-    }  # fmt: skip
-
-
-def payment(event_id: str, at: int) -> dict:
-    return {
-        "id": event_id,
-        "at": at,
-        "payer": "p",
-        "kind": "a",
-        "account": 5,
-        "vip": "true",
-        "amount": 1,
-        "fee": 2,
-        "position": at,
-    }
-
-
-def test_the_timelines_of_an_old_checkpoint_go_on_under_a_rule_that_is_written_otherwise():
-    job = Pipeline(first_rule_set([rule("a", where={"account": "05"})]), SCHEMA)
-    job.batch([[payment("x", 1)], [payment("y", 2)]])
-    put = RuleChange(change="put", rule=rule("b", where={"account": 5}))
-    job.rule_set = revised(job.rule_set, put, clock_ms=2).rule_set
-    job.batch([[payment("z", 3)]])
-    found = {row["rule_id"]: (row["count"], row["warm"]) for row in job.output("evaluations") if row["event_id"] == "z"}
-    assert found == {"a": (3, True), "b": (3, True)}
 
 
 def test_an_export_is_asked_for_and_changes_nothing():

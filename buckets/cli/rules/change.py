@@ -26,7 +26,7 @@ from buckets.rules.release import STEPS, promoted, stage, stage_meaning
 from buckets.rules.release import rollback as changes_back
 from buckets.rules.revision import names
 from buckets.rules.rule import State, parse_share
-from buckets.rules.rule_set import RuleSet, first_rule_set
+from buckets.rules.rule_set import RuleSet
 
 Conf = Annotated[
     Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
@@ -157,9 +157,10 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
         if not rule.is_in_force:
             message = f"rule {rule_id!r} of {kept.name} is a DRAFT, which keeps nothing that could be cleared"
             raise BucketsError(message)
-        rules = first_rule_set(kept.rules)
-        groups = (*rules.groups, *rules.alert_groups)
-        shared = names({other.rule_id for group in groups if rule in group.rules for other in group.rules})
+        groups = [
+            {rule.rule_id for rule in group.rules} for group in (*kept.rule_set.groups, *kept.rule_set.alert_groups)
+        ]
+        shared = names(set().union(*(group for group in groups if rule_id in group)))
         what = f"the timelines of {shared} are cleared"
     _send(kept, change, what, yes)
 

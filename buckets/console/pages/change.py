@@ -6,8 +6,8 @@ from buckets.console.view import Asked, Onward, View, seen_mark
 from buckets.errors import BucketsError
 from buckets.rule_files.differences import difference
 from buckets.rules.change import check_reason
-from buckets.rules.revision import Change, in_one_form
-from buckets.rules.rule_set import first_rule_set, group_changes
+from buckets.rules.revision import Change
+from buckets.rules.rule_set import group_changes
 
 _OWN_FIELDS = ("form_mark", "reason", "seen")
 
@@ -17,7 +17,6 @@ def preview(asked: Asked) -> View:
     fields = _fields(asked)
     rules, plan = _planned(asked, fields, "")
     revision = rules.revise(plan.asked)
-    schema = asked.site.job.event_schema
     return View(
         "change.html",
         {
@@ -26,11 +25,11 @@ def preview(asked: Asked) -> View:
             "seen": _mark(rules),
             "place": rules.name,
             "made": [
-                {"rule_id": change.rule_id, "what": _what(change), "difference": difference(
-                    None if change.before is None else in_one_form(change.before, schema), change.after)}
+                {"rule_id": change.rule_id, "what": _what(change),
+                 "difference": difference(change.before, change.after)}
                 for change in revision.made
             ],
-            "groups": group_changes(first_rule_set(rules.rules), revision.rule_set),
+            "groups": group_changes(rules.rule_set, revision.rule_set),
         },
     )  # fmt: skip
 

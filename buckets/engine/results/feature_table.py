@@ -36,17 +36,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 class FeatureTable:
-    """The columns of features of a rule set, and what makes rows of them.
-
-    Attributes:
-        columns: names and types, the same for all tables.
-    """
+    """The columns of features of a rule set, and what makes rows of them."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema, flags: bool = False) -> None:
         """Choose the columns; with `flags` each feature has two more, whether it is exact and whether it is warm.
 
-        Raises:
-            BucketsError: no rule over events is evaluated, or one is over alerts.
+        BucketsError if no rule over events is evaluated, or one is over alerts.
         """
         rules = [rule for rule in rule_set.rules if rule.is_evaluated]
         _check(rules)

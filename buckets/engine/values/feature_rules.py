@@ -277,13 +277,10 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
 
 
 def judged_columns(judged: Judged) -> pa.Table:
-    """Return a rule at the events at which it was evaluated.
+    """Return a rule at the events at which it was evaluated, in the columns of output `FEATURES`.
 
-    Columns are those of every table of output `FEATURES`: `rule_id`, `position` and `fired`; and for each feature its
-    values, whether these are exact, and whether they are warm.
-
-    Raises:
-        BucketsError: a value has more digits than a decimal has room for.
+    They are `rule_id`, `position` and `fired`; and for each feature its values, whether these are exact, and whether
+    they are warm. BucketsError if a value has more digits than a decimal has room for.
     """
     types = feature_types(judged.rule, judged.table.schema)
     columns: dict[str, pa.Array] = {}

@@ -36,12 +36,7 @@ class ScoredGroup:
         return np.maximum(self.table.column("time_ms"), self.scored.outcomes.clock_ms)
 
     def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
-        """Return whether the windows of rules at events reach no further back than what has been kept for rule and key.
-
-        Args:
-            events: indices of events.
-            rules: for each of them the index of a rule, or of a part.
-        """
+        """Return whether the windows of rules, or parts, at events reach no further back than what has been kept."""
         times_ms, plan = self.table.times_ms(events), self.plan
         step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
         since_ms = np.maximum(plan.complete_since_ms[rules, step], self.scored.since_ms[self.table.codes[events]])

@@ -32,10 +32,9 @@ _HALF = np.uint64(32)
 
 
 def track_values(tracks: Mapping[int, Track], fields: EventFields, size: int) -> tuple[Int64s, Flags]:
-    """Return what tracks, by their number below `size`, keep of events.
+    """Return what tracks, by their number below `size`, keep of events, and where an event that counts has no value.
 
-    Returns:
-        The values, int64 `(size, events)`, 0 where there is none; and where an event that counts has none, bool.
+    The values are int64 `(size, events)`, 0 where there is none.
     """
     values, nulls = np.zeros((size, len(fields)), np.int64), np.zeros((size, len(fields)), np.bool_)
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
