@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
@@ -51,43 +50,27 @@ from buckets.spark.stall import give_up
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
-    """Make tables that are not there yet, constraints in the same commit.
+    """Make the tables that are not there yet, constraints in the same commit."""
 
-    Args:
-        spark: the session.
-        folder: where they are.
-        settings: of the audit; they say for how long old versions are kept.
-        tables: the tables.
-    """
-    missing = [table for table in tables if not folder.has_table(table.name)]
+    def make(table: Table) -> None:
+        properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
+        properties |= retention(settings.keep_versions)
+        # Delta compares the location with its own form of it, which has no `..` in it.
+        escaped = str((folder.tables / table.name).resolve()).replace("`", "``")
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.`{escaped}` ({', '.join(map(_column_sql, table.columns))}) USING delta "
+            f"PARTITIONED BY ({DAY}) COMMENT {_literal(table.comment)} "
+            f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in properties.items())})"
+        )
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda table: _make_table(spark, table, _location(folder, table), settings), missing))
-
-
-def _location(folder: AuditFolder, table: Table) -> Path:
-    """Return where a table is; Delta compares the location with its own form of it, which has no `..` in it."""
-    return (folder.tables / table.name).resolve()
-
-
-def _make_table(spark: SparkSession, table: Table, location: Path, settings: AuditSettings) -> None:
-    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
-    properties |= retention(settings.keep_versions)
-    spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {_quoted(location)} ({', '.join(map(_column_sql, table.columns))}) USING delta "
-        f"PARTITIONED BY ({DAY}) COMMENT {_literal(table.comment)} "
-        f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in properties.items())})"
-    )
+        list(pool.map(make, [table for table in tables if not folder.has_table(table.name)]))
 
 
 def _column_sql(column: Column) -> str:
     strictness = "" if column.nullable else " NOT NULL"
     kind = from_arrow_type(column.type).simpleString()
     return f"`{column.name}` {kind}{strictness} COMMENT {_literal(column.comment)}"
-
-
-def _quoted(location: Path) -> str:
-    escaped = str(location).replace("`", "``")
-    return f"delta.`{escaped}`"
 
 
 def _literal(text: str) -> str:
@@ -110,12 +93,7 @@ class Audit:
     identity: str  # of the checkpoint; with a batch's number it makes a write happen once
     guard: TopicGuard  # sees that the topics are still the same
     job: JobSettings  # whose topics they are
-    largest_scale: int  # that of its event schema
-
-    @property
-    def tables(self) -> list[Table]:
-        """The tables."""
-        return list(tables_of(self.topics, self.largest_scale).values())
+    tables: Mapping[str, Table]  # those that are kept, by name
 
 
 @dataclass(frozen=True)
@@ -146,10 +124,13 @@ def prepare_audit(
 ) -> Audit:
     """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
 
-    Args:
-        job: the job.
-        new_topic: told what is done about topics that were created again; None where these are refused.
-        say: told a line when a topic has appeared that the source's pattern matches.
+    `new_topic` is told what is done about topics that were created again, which are refused without it, and `say` that
+    a topic has appeared that the source's pattern matches.
+
+    Raises:
+        BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
+            missing or another one.
+        Outage: Kafka does not answer.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
@@ -170,8 +151,8 @@ def prepare_audit(
     if new_topic is not None:
         go_on_in_new_topics(topics, folder, identity, guard, new_topic)
     guard.start(SourceOffsets(folder.checkpoint).ended is not None)
-    largest_scale = job.event_schema.largest_scale
-    return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, largest_scale)
+    tables = tables_of(topics, job.event_schema.largest_scale)
+    return Audit(kafka, topics, selection, folder, settings, identity, guard, job.settings, tables)
 
 
 class AuditQuery:
@@ -179,39 +160,32 @@ class AuditQuery:
 
     def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
         """Make the tables that are not there yet."""
-        self._spark = spark
-        self._audit = audit
-        tables = {table.name: table for table in audit.tables}
-        self._tables, self._topics = tables, dict.fromkeys(audit.guard.topics, TRANSACTIONS) | dict(audit.topics)
+        self._spark, self._audit, self._listener = spark, audit, listener
+        self._topics = dict.fromkeys(audit.guard.topics, TRANSACTIONS) | dict(audit.topics)
         self._reader = self._new_reader()
         self._read_columns = from_arrow_schema(self._reader.schema)
-        self._listener = listener
         self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._query: StreamingQuery | None = None
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         with java_in_one_line():
-            make_tables(spark, audit.folder, audit.settings, audit.tables)
+            make_tables(spark, audit.folder, audit.settings, audit.tables.values())
         audit.folder.keep_topics(self._topics)
-        paths = [audit.folder.tables / name for name in tables]
+        paths = [audit.folder.tables / name for name in audit.tables]
         self._upkeep = Upkeep(paths, audit.settings.keep_versions, audit.settings.compact, listener.say)
         for path in paths:
             self._upkeep.prepare(path)
-        self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values(), self._upkeep)
+        self._writer = AuditWriter(audit.folder.tables, audit.identity, audit.tables.values(), self._upkeep)
 
     def _new_reader(self) -> MessageReader:
         """Return what reads the messages of the topics that are known now."""
-        by_topic = {topic: self._tables[name] for topic, name in self._topics.items()}
-        return MessageReader(by_topic, self._audit.guard.ids(), _binary_values(self._audit))
-
-    def _take_new_topics(self, batch_id: int) -> None:
-        """Take over topics of a batch that the pattern has found since the last one."""
-        new = self._audit.guard.begin_batch(batch_id)
-        if new:
-            self._topics |= dict.fromkeys(new, TRANSACTIONS)
-            self._audit.folder.keep_topics(self._topics)
-            self._reader = self._new_reader()
+        by_topic = {topic: self._audit.tables[name] for topic, name in self._topics.items()}
+        binary, written_in, registry = None, self._audit.job.output.format, self._audit.kafka.registry
+        if written_in != "json":
+            assert registry is not None
+            binary = BinaryValues(written_in, self._audit.folder.checkpoint, Registry(registry).schema)
+        return MessageReader(by_topic, self._audit.guard.ids(), binary)
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         reader = self._spark.readStream.format("kafka").options(**kafka_options(self._audit.kafka))
@@ -224,7 +198,11 @@ class AuditQuery:
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
-        self._take_new_topics(batch_id)
+        new = self._audit.guard.begin_batch(batch_id)  # Topics that the pattern has found since the last batch
+        if new:
+            self._topics |= dict.fromkeys(new, TRANSACTIONS)
+            self._audit.folder.keep_topics(self._topics)
+            self._reader = self._new_reader()
         named = {"timestamp": PUBLISHED_AT, "timestampType": TIMESTAMP_TYPE}
         messages = messages.withColumnsRenamed(named).select(MESSAGE_COLUMNS.names)
         # One task a core, not one a partition of each topic.
@@ -235,25 +213,24 @@ class AuditQuery:
         self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s))
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Run to the end; an interrupt ends it after the batch that is running.
-
-        Args:
-            once: whether to do what is there, and end.
-            on_interrupt: called when an interrupt has come, before the query has ended.
+        """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end.
 
         Raises:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
+        with self._locked(), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
+
+    def _locked(self) -> Lock:
+        return Lock(self._audit.folder.checkpoint, self._listener.on_lost)
 
     def start(self) -> None:
         """Start it in the background; `stop` and `wait` end it."""
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint, self._listener.on_lost), self._upkeep.running():
+                with self._locked(), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -278,18 +255,13 @@ class AuditQuery:
             raise self._failure
 
     def catch_up(self) -> None:
-        """Once it has been stopped, take what has come to the topics since."""
-        with Lock(self._audit.folder.checkpoint, self._listener.on_lost):
+        """Once it has been stopped, take what has come to the topics since.
+
+        Raises:
+            BucketsError: it failed.
+        """
+        with self._locked():
             Running(self._begin, self._run_batch, self._patience).run(None)
-
-
-def _binary_values(audit: Audit) -> BinaryValues | None:
-    """Return what reads results that are no JSON; None where they are."""
-    written_in, registry = audit.job.output.format, audit.kafka.registry
-    if written_in == "json":
-        return None
-    assert registry is not None
-    return BinaryValues(written_in, audit.folder.checkpoint, Registry(registry).schema)
 
 
 @contextlib.contextmanager
@@ -301,11 +273,8 @@ def audit_beside(
     Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
     next start goes on from there.
 
-    Args:
-        spark: the session.
-        job: the job.
-        listener: what is told of it; a failure of the audit is also raised at the end of the `with`.
-        new_topic: as for `prepare_audit`.
+    Raises:
+        BucketsError: as `prepare_audit`, or the audit failed; raised at the end of the `with`.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     query.start()

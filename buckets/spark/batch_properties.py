@@ -19,90 +19,73 @@ from buckets.lists.index import Lists
 from buckets.rules.rule_set import RuleSet, decode_rule_set
 from buckets.stores.location import location
 
-PROPERTY = "buckets.ruleSet"
-LISTS_PROPERTY = "buckets.lists"
-TERMS_PROPERTY = "buckets.terms"
-FILLS_PROPERTY = "buckets.fills"
-BATCH_PROPERTY = "buckets.batch"
-SPILL_PROPERTY = "buckets.spill"
+RULES, LISTS, TERMS = "buckets.ruleSet", "buckets.lists", "buckets.terms"
+FILLS, BATCH, SPILL = "buckets.fills", "buckets.batch", "buckets.spill"
 Takes = Mapping[int, tuple[int, int | None, int]]
 """By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
 
 
-def set_batch(context: SparkContext, batch_id: int) -> None:
-    """Send the number of a batch along with the jobs that this thread starts next."""
-    context.setLocalProperty(BATCH_PROPERTY, str(batch_id))
+def set_batch(
+    context: SparkContext,
+    batch_id: int,
+    rule_set: str,
+    terms: Terms,
+    lists: tuple[Path, Mapping[str, int]],
+    fills: Takes,
+    spill: tuple[Path, int],
+) -> None:
+    """Send what tasks need to know of a batch along with the jobs that this thread starts next.
+
+    Args:
+        context: of Spark.
+        batch_id: the batch.
+        rule_set: its rules, encoded.
+        terms: what else decides its results.
+        lists: the checkpoint, and the versions of its lists by name.
+        fills: what the batch takes of the history of what is being filled.
+        spill: the folder for payloads that are too large for the driver, and how many bytes of all may come to it.
+    """
+    context.setLocalProperty(BATCH, str(batch_id))
+    context.setLocalProperty(RULES, rule_set)
+    context.setLocalProperty(TERMS, terms.model_dump_json())
+    context.setLocalProperty(LISTS, json.dumps([str(lists[0]), dict(lists[1])]))
+    context.setLocalProperty(FILLS, json.dumps(list(fills.items())))
+    context.setLocalProperty(SPILL, json.dumps([str(spill[0]), spill[1]]))
 
 
 def batch_of_task() -> int:
     """Return the number of the batch that the running task belongs to."""
-    return int(_of_task(BATCH_PROPERTY))
-
-
-def set_spill(context: SparkContext, folder: Path, driver_bytes: int) -> None:
-    """Send along where the payloads of a batch go that are too large for the driver.
-
-    Args:
-        context: of Spark.
-        folder: for those of the batch.
-        driver_bytes: of all payloads of the batch, how many bytes may come to the driver.
-    """
-    context.setLocalProperty(SPILL_PROPERTY, json.dumps([str(folder), driver_bytes]))
+    return int(_of_task(BATCH))
 
 
 def spill_of_task() -> tuple[Path, int]:
     """Return where the payloads go that are too large for the driver, and how much may come to it."""
-    folder, driver_bytes = json.loads(_of_task(SPILL_PROPERTY))
+    folder, driver_bytes = json.loads(_of_task(SPILL))
     return location(folder), driver_bytes
-
-
-def set_rule_set(context: SparkContext, encoded: str) -> None:
-    """Send a rule set along with the jobs that this thread starts next."""
-    context.setLocalProperty(PROPERTY, encoded)
 
 
 def rule_set_of_task() -> RuleSet:
     """Return the rule set of the batch that the running task belongs to."""
-    return decode_rule_set(_of_task(PROPERTY))
-
-
-def set_terms(context: SparkContext, terms: Terms) -> None:
-    """Send terms along with the jobs that this thread starts next."""
-    context.setLocalProperty(TERMS_PROPERTY, terms.model_dump_json())
+    return decode_rule_set(_of_task(RULES))
 
 
 def terms_of_task() -> Terms:
     """Return the terms of the batch that the running task belongs to."""
-    return _read_terms(_of_task(TERMS_PROPERTY))
-
-
-def set_lists(context: SparkContext, checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
-    """Send the versions of lists along with the jobs that this thread starts next.
-
-    Returns:
-        The lists as the driver sees them.
-    """
-    context.setLocalProperty(LISTS_PROPERTY, json.dumps([str(checkpoint), dict(pinned)]))
-    return lists_in(checkpoint, pinned)
+    return _read_terms(_of_task(TERMS))
 
 
 def lists_of_task() -> Lists:
     """Return the lists of the batch that the running task belongs to."""
-    checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
+    checkpoint, pinned = json.loads(_of_task(LISTS))
     return lists_in(location(checkpoint), pinned)
-
-
-def set_fills(context: SparkContext, taken: Takes) -> None:
-    """Send along what a batch takes of the history of what is being filled; the versions of lists are sent before."""
-    context.setLocalProperty(FILLS_PROPERTY, json.dumps(list(taken.items())))
 
 
 def sources_of_task(shard: int) -> FillSources:
     """Return where the history comes from of what is being filled, for a shard of the batch of the running task."""
-    taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS_PROPERTY))
+    taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS))
     if not taken:
         return NO_SOURCES
-    checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
+    checkpoint, pinned = json.loads(_of_task(LISTS))
     path, lists = location(checkpoint), json.dumps(pinned, sort_keys=True)
     return {
         number: ChunkFeed(FillChunks(path, number), path, shard, ready, total, rows, lists)

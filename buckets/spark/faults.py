@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 
@@ -87,43 +86,33 @@ def patience_of(
     say: Callable[[str], None],
     guard: TopicGuard | None = None,
 ) -> Patience:
-    """Return what the queries of a job wait for, and for how long.
+    """Return what the queries of a job wait for, and for how long; `guard` has the topics that they read."""
+    kafka = settings.kafka
 
-    Args:
-        settings: of the job.
-        on_outage: called when Kafka or a store does not answer and is waited for.
-        say: told a line when a start is tried again.
-        guard: the topics that the query reads.
-    """
-    waits = Patience(
+    def explain(text: str) -> BucketsError | None:
+        of_store = explain_store(text)
+        if of_store is not None or kafka is None:
+            return of_store
+        if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
+            # Messages may be missing because their topic is another one now.
+            try:
+                guard.check()
+            except NewTopic as error:
+                return error
+            except BucketsError:
+                pass
+        return explain_spark(kafka, text)
+
+    return Patience(
+        outage_s=0.0 if kafka is None else kafka.outage_patience / 1000,
         start_s=settings.start_patience / 1000,
         stall_s=settings.stall_patience / 1000,
         shutdown_s=settings.shutdown_within / 1000,
         store_s=settings.store_patience / 1000,
         say=say,
-        explain=explain_store,
+        explain=explain,
         on_outage=on_outage,
     )
-    kafka = settings.kafka
-    if kafka is None:
-        return waits
-
-    def explain(text: str) -> BucketsError | None:
-        return explain_store(text) or _explain(kafka, guard, text)
-
-    return replace(waits, outage_s=kafka.outage_patience / 1000, explain=explain)
-
-
-def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> BucketsError | None:
-    """Explain as `explain_spark` does, and say where messages are missing because their topic is another one now."""
-    if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
-        try:
-            guard.check()
-        except NewTopic as error:
-            return error
-        except BucketsError:
-            pass
-    return explain_spark(kafka, text)
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:

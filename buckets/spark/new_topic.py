@@ -13,7 +13,7 @@ from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import TopicGeneration
 from buckets.config.job import Job
 from buckets.delta.whole_table import last_number
@@ -74,7 +74,8 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
                 "lacks has gone with the old topic; name a new checkpoint and a new output folder"
             )
             raise BucketsError(message)
-    lost = _messages_between(offsets.before(batch_id), offsets.end(batch_id))
+    begin, ends = offsets.before(batch_id), offsets.end(batch_id)
+    lost = sum(at - begin.get(topic, {}).get(part, 0) for topic, parts in ends.items() for part, at in parts.items())
     offsets.drop(batch_id)
     say(
         f"batch {batch_id} had begun and not ended: those of its {lost:,} messages that were in the old topic are "
@@ -123,14 +124,6 @@ def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Ca
     for topic in changed.gone:
         guard.generations.let_go(topic)
         say(f"topic {topic} is gone, and is not read any more from batch {next_batch} on")
-
-
-def _messages_between(begin: TopicOffsets, end: TopicOffsets) -> int:
-    return sum(
-        offset - begin.get(topic, {}).get(partition, 0)
-        for topic, partitions in end.items()
-        for partition, offset in partitions.items()
-    )
 
 
 def _written_with(folder: Path, table: str, identity: str) -> int | None:

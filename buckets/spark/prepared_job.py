@@ -90,7 +90,7 @@ class PreparedJob:
             raise
 
     def _query(self, spark: SparkSession, listener: Listener, sink: Sink | None) -> ScoringQuery:
-        job, settings = self.job, self.job.settings
+        job, settings, source = self.job, self.job.settings, self.job.settings.source
         checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()
         partitions = checkpoint.job.spread(shuffle_partitions(spark))
@@ -105,6 +105,7 @@ class PreparedJob:
             checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
         )
         schemas = SchemaBook(job, self.terms, book, listener.say, _check_digits)
+        ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -116,7 +117,7 @@ class PreparedJob:
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
-            order=self._arrival_order(listener.say),
+            order=ArrivalOrder(job.checkpoint, ordering, listener.say) if source.is_ordered else None,
             backfills=backfills,
             guard=guard,
             upkeep=upkeep,
@@ -183,14 +184,6 @@ class PreparedJob:
         tables = [output.folder / name for name in (*TABLES, RULE_CHANGES)]
         return Upkeep(tables, output.keep_versions, output.compact, say)
 
-    def _arrival_order(self, say: Callable[[str], None]) -> ArrivalOrder | None:
-        """Return what checks that batches arrive in order; None where the source has no order across them."""
-        source = self.job.settings.source
-        if not source.is_ordered:
-            return None
-        ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
-        return ArrivalOrder(self.job.checkpoint, ordering, say)
-
 
 def prepare(
     job: Job,
@@ -204,8 +197,7 @@ def prepare(
     Args:
         job: the job.
         new_topic: told what is done about a source topic that was created again; None where that is refused.
-        on_lost: told, from another thread, if the lease of a checkpoint in a store is lost; must see that nothing more
-            is written.
+        on_lost: as for `Lock`.
 
     Raises:
         BucketsError: one of them belongs to something else or is in use, or a topic is missing or another one.
@@ -226,12 +218,8 @@ def prepare(
 
 
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
-    settings, source, checkpoint, basis = (
-        job.settings,
-        job.settings.source,
-        Checkpoint(job.checkpoint),
-        CheckpointIdentity.of(job),
-    )
+    settings, source = job.settings, job.settings.source
+    checkpoint, basis = Checkpoint(job.checkpoint), CheckpointIdentity.of(job)
     known, output = checkpoint.job.identity(basis), None
     check_isolation(job)
     if settings.output.folder is not None:
@@ -272,21 +260,17 @@ def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> TopicGua
 def job_session(
     job: Job, checkpoint: Path | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> SparkSession:
-    """Start the Spark session of a job, and have its executors ready.
+    """Start the Spark session of a job, and have its executors ready; `tell` is told what comes next.
 
-    Args:
-        job: its configuration.
-        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None, or one
-            in an object store: in the temporary folder.
-        tell: told what comes next, in a few words.
+    Spark's log is kept in `checkpoint`, which nobody else writes into; without one, or in an object store, it is in the
+    temporary folder.
 
     Raises:
         BucketsError: it does not start, or no executor comes.
     """
     logs = None if checkpoint is None or isinstance(checkpoint, StorePath) else records_folder(checkpoint) / "logs"
     settings = job.settings
-    shards = settings.partitions or settings.engine.shards
-    places = places_of(settings)
+    shards, places = settings.partitions or settings.engine.shards, places_of(settings)
     session = start_session(
         "buckets", shards, settings.spark, logs, settings.start_patience, job.checkpoint, places, scores=True
     )

@@ -22,6 +22,7 @@ from buckets.checkpoint.batch_ends import ArrivalOrder, source_end
 from buckets.checkpoint.batch_records import Intake
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import Terms
+from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
@@ -37,14 +38,7 @@ from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
 from buckets.rules.completeness import Filled
 from buckets.rules.rule_set import RuleSet, encode_rule_set
-from buckets.spark.batch_properties import (
-    set_batch,
-    set_fills,
-    set_lists,
-    set_rule_set,
-    set_spill,
-    set_terms,
-)
+from buckets.spark.batch_properties import set_batch
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
@@ -149,19 +143,15 @@ class ScoringQuery:
             scoring.guard.begin_batch(batch_id)
         terms = scoring.checkpoint.batches.terms_for(batch_id, self._terms_now(batch_id))
         rule_set = scoring.book.for_batch(batch_id)
-        set_batch(produced.sparkSession.sparkContext, batch_id)
-        set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
-        set_terms(produced.sparkSession.sparkContext, terms)
-        spilled = self._spilled / f"{batch_id:09d}"
-        set_spill(produced.sparkSession.sparkContext, spilled, DRIVER_BYTES)
-        stores = self._driver.of_batch(batch_id)
         record = scoring.checkpoint.batches.record(batch_id)
         assert record is not None
-        lists = set_lists(produced.sparkSession.sparkContext, scoring.checkpoint.path, record.lists)
-        backfills = scoring.backfills
-        set_fills(produced.sparkSession.sparkContext, {} if backfills is None else backfills.begin_batch(rule_set))
+        lists, spilled = (scoring.checkpoint.path, record.lists), self._spilled / f"{batch_id:09d}"
+        stores, backfills = self._driver.of_batch(batch_id), scoring.backfills
+        fills = {} if backfills is None else backfills.begin_batch(rule_set)
+        context, encoded = produced.sparkSession.sparkContext, encode_rule_set(rule_set)
+        set_batch(context, batch_id, encoded, terms, lists, fills, (spilled, DRIVER_BYTES))
         scoring.lock.check()
-        batch = score_batch(produced, batch_id, rule_set, terms, stores, lists)
+        batch = score_batch(produced, batch_id, rule_set, terms, stores, lists_in(*lists))
         self._check(batch)
         scored_s = time.perf_counter()
         self._running.progress()
@@ -213,11 +203,7 @@ class ScoringQuery:
         checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Follow the rules, and run the query until it has ended; an interrupt ends it after the batch that is running.
-
-        Args:
-            interval_ms: how often a batch begins; None to do what is there, and end.
-            on_interrupt: called when an interrupt has come, before the query has ended.
+        """Follow the rules, and run the query, as `Running.run_until_interrupt` does.
 
         Raises:
             BucketsError: it failed, or another query runs on its checkpoint.
@@ -259,13 +245,14 @@ class ScoringQuery:
             return QueryNews()
         scoring = self._scoring
         fills = [] if scoring.backfills is None else read_fills(scoring.checkpoint.path)
-        delivered = {} if scoring.delivery is None else scoring.delivery.counts()
-        schema = {} if scoring.schemas is None else scoring.schemas.to_json()
         guard = scoring.guard
-        appeared = guard.appeared if guard is not None and guard.follows_pattern else None
-        written = [fill.to_json() for fill in fills]
-        news = news_of(self._query)
-        return replace(news, fills=written, webhook=delivered, schema=schema, topics_appeared=appeared)
+        return replace(
+            news_of(self._query),
+            fills=[fill.to_json() for fill in fills],
+            webhook={} if scoring.delivery is None else scoring.delivery.counts(),
+            schema={} if scoring.schemas is None else scoring.schemas.to_json(),
+            topics_appeared=guard.appeared if guard is not None and guard.follows_pattern else None,
+        )
 
     def rules_in_force(self) -> RuleSet:
         """Return the newest version of the rules."""

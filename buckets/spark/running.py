@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -97,9 +96,7 @@ class Running:
             batch: what is done with a batch.
             patience: what is done about faults of Kafka.
         """
-        self._begin = begin
-        self._batch = batch
-        self._patience = patience
+        self._begin, self._batch, self._patience = begin, batch, patience
         self._out_since_s: float | None = None
         self._slow_since_s: float | None = None
         self._retry_s = RETRY_S
@@ -113,10 +110,8 @@ class Running:
     def run(self, interval_ms: int | None) -> None:
         """Run to the end; start again for other columns of the source, and in an outage, until it has lasted too long.
 
-        An outage lasts until a batch is done, or until Kafka has said that there is nothing new.
-
-        Args:
-            interval_ms: how often a batch begins; None to do what is there, and end.
+        A batch begins every `interval_ms`; None: do what is there, and end. An outage lasts until a batch is done, or
+        until Kafka has said that there is nothing new.
 
         Raises:
             BucketsError: it failed.
@@ -138,7 +133,12 @@ class Running:
                 except (Py4JError, ConnectionError) as error:
                     if self._shutdown.is_overdue:
                         self._shutdown.leave()
-                    _say_that_jvm_has_ended(error)
+                    check_not_ended()
+                    message = (
+                        "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: "
+                        f"start the job again, and it goes on; details are in {log_path()}"
+                    )
+                    raise BucketsError(message) from error
                 else:
                     return
 
@@ -179,11 +179,9 @@ class Running:
         self._stopping.wait(seconds)
 
     def run_until_interrupt(self, interval_ms: int | None, on_interrupt: Callable[[], None]) -> None:
-        """Run to the end; an interrupt ends it after the batch that is running, or without it; a second one at once.
+        """Run as `run` does; an interrupt ends it after the batch that is running, or without it; a second one at once.
 
-        Args:
-            interval_ms: as for `run`.
-            on_interrupt: called when an interrupt has come, before the query has ended.
+        `on_interrupt` is called when an interrupt has come, before the query has ended.
 
         Raises:
             BucketsError: it failed.
@@ -236,7 +234,7 @@ class Running:
                     query.stop()
                 elif self._out_since_s is not None and has_nothing_new(query):
                     self._out_since_s = None
-                elif self._watch.wants_news and _is_idle(query):
+                elif self._watch.wants_news and (not query.status["isTriggerActive"] or has_nothing_new(query)):
                     self._watch.mark("the start of a batch")
         except StreamingQueryException as error:
             check_not_ended()
@@ -248,15 +246,14 @@ class Running:
         """Put the failure into one line."""
         if isinstance(self._error, BucketsError):
             return away_behind(self._error) or self._error
-        text = str(error)
+        text, cause = str(error), self._error or error
+        both, ours = f"{text} {cause}", _OURS.search(text)
         explained = self._patience.explain(text)
         if explained is not None:
             return explained
-        ours = _OURS.search(text)
         if ours is not None:
             return BucketsError(ours[1].strip())
-        cause = self._error or error
-        if any(sign in f"{text} {cause}" for sign in _SLOW_START):
+        if any(sign in both for sign in _SLOW_START):
             patience = format_duration(round(self._patience.start_s * 1000))
             message = (
                 "a Python worker of Spark did not answer in time, as happens where the machine is very busy or its "
@@ -264,62 +261,41 @@ class Running:
                 "committed"
             )
             return SlowStart(message)
-        if _NO_DESCRIPTORS in f"{text} {cause}":
+        detail, missing = last_error(cause), missing_python(both)
+        unreadable = _UNREADABLE.search(text)
+        if _NO_DESCRIPTORS in both:
             descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             message = (
                 f"a process has reached the limit of {descriptors:,} open files, and the batch could not go on: "
-                f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
+                "nothing of it is committed, raise `ulimit -n` and start again"
             )
-            return BucketsError(message)
-        unreadable = _UNREADABLE.search(text)
-        if unreadable is not None:
+        elif unreadable is not None:
             message = (
-                f"events {plain_path(unreadable[1])}: cannot be read ({last_error(cause)}); replace it by a whole "
-                f"file, or remove it, and start again; details are in {log_path()}"
+                f"events {plain_path(unreadable[1])}: cannot be read ({detail}); replace it by a whole file, or remove "
+                "it, and start again"
             )
-            return BucketsError(message)
-        missing = missing_python(f"{text} {cause}")
-        if missing is not None:
+        elif missing is not None:
             return BucketsError(missing)
-        detail = last_error(cause)
-        if any(sign in text for sign in _DAMAGED_STATE):
+        elif any(sign in text for sign in _DAMAGED_STATE):
             message = (
                 f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail}); "
                 "restore the whole checkpoint from a copy, with the output of that time, or name a new checkpoint and "
-                f"output; details are in {log_path()}"
+                "output"
             )
-            return BucketsError(message)
-        message = f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
-        return OtherColumns(message) if _TABLE_CHANGED in text else BucketsError(message)
+        else:
+            message = (
+                f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
+            )
+            return OtherColumns(message) if _TABLE_CHANGED in text else BucketsError(message)
+        return BucketsError(f"{message}; details are in {log_path()}")
 
 
 def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
-    """Start a query.
-
-    Args:
-        writer: what it does.
-        checkpoint: Spark's.
-        interval_ms: how often a batch begins; None to do what is there, and end.
-    """
+    """Start a query with Spark's checkpoint, and a batch every `interval_ms`; None: do what is there, and end."""
     writer = writer.option("checkpointLocation", str(checkpoint))
     if interval_ms is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()
-
-
-def _say_that_jvm_has_ended(error: Exception) -> NoReturn:
-    """Raise why the JVM does not answer any more."""
-    check_not_ended()
-    message = (
-        "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
-        f"job again, and it goes on; details are in {log_path()}"
-    )
-    raise BucketsError(message) from error
-
-
-def _is_idle(query: StreamingQuery) -> bool:
-    """Return whether a query waits for the next batch to begin, or for something new."""
-    return not query.status["isTriggerActive"] or has_nothing_new(query)
 
 
 def news_of(query: StreamingQuery) -> QueryNews:

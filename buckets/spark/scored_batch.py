@@ -31,13 +31,7 @@ _COLUMNS = pa.schema([("output", pa.string()), ("rows", pa.int64()), ("payload",
 def run_as_second_job(
     session: SparkSession, shares: Sequence[Share], work: Callable[[Iterable[Share]], Iterator[Produced]]
 ) -> list[Produced]:
-    """Have executors do some work, and return what comes of it.
-
-    Args:
-        session: of Spark.
-        shares: what is to be done; a task gets some of them.
-        work: does the shares of a task. It runs again where a task is lost.
-    """
+    """Have executors do some work, a task some of the shares, and return what comes of it; a lost task runs again."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
@@ -51,20 +45,15 @@ def run_as_second_job(
     return [Produced(row.output, row.rows, bytes(row.payload)) for row in rows]
 
 
-_Piece = tuple[int, list[bytes]]  # The number of a piece, and the payloads of it that were on the driver
-
-
 def thinned_parts(session: SparkSession, parts: Sequence[bytes]) -> list[Produced]:
     """Return what is left of parts for the driver, and evaluations of their rules, as `fired_parts` puts them out.
 
-    Args:
-        session: of Spark; the thread has set what tasks need to know of the batch.
-        parts: all payloads of output `PARTS`, or where they lie.
+    The thread has set what tasks need to know of the batch; `parts` are all payloads of `PARTS`, or where they lie.
     """
     lying = [at for at in map(spilled, parts) if at is not None]
     at_hand = [cut_by_event(packed) for packed in parts if spilled(packed) is None]
 
-    def work(pieces: Iterable[_Piece]) -> Iterator[Produced]:
+    def work(pieces: Iterable[tuple[int, list[bytes]]]) -> Iterator[Produced]:
         rule_set, terms = rule_set_of_task(), terms_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists_of_task())
         for number, payloads in pieces:
@@ -145,13 +134,7 @@ def score_batch(
 ) -> ScoredBatch:
     """Score a batch, with one action; where parts of rules are too many for the driver, with another one.
 
-    Args:
-        produced: rows of `windows.PRODUCED`, which the action computes.
-        batch_id: the batch.
-        rule_set: its rules.
-        terms: what decides its results.
-        stores: the state on the driver.
-        lists: those of the batch.
+    `produced` are rows of `windows.PRODUCED`, which the action computes, and `stores` the state on the driver.
     """
     session = produced.sparkSession
     # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
@@ -174,6 +157,4 @@ def score_batch(
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:
     """Return columns of an output, times in microseconds."""
-    return pa.schema(
-        [pa.field(field.name, MICROSECONDS if field.type == columns.TIME else field.type) for field in schema]
-    )
+    return pa.schema({field.name: MICROSECONDS if field.type == columns.TIME else field.type for field in schema})

@@ -39,7 +39,6 @@ from buckets.spark.worker import start_workers
 from buckets.stores.store_path import StorePath
 
 PARTITIONS = "spark.sql.shuffle.partitions"
-_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _POLL_S = 0.2
 _SETTLED_S = 2.0  # If so long no executor has come, those that are there are all
 _HELD_S = 1.0  # For how long a task of the warm-up holds its slot, so that the others go to other executors
@@ -73,19 +72,18 @@ def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell
         return
     tell(f"waiting for executors of {context.master}")
     _await_executors(context, patience_ms)
-    _quiet_executors(context)
+    conf = context.getConf()
+    if conf.get("spark.log.level") is None and "log4j" not in (conf.get("spark.executor.extraJavaOptions") or ""):
+        # Spark warns of every key that is new. The driver's log has a file of settings that says so of one logger; a
+        # file that is sent along is there only after an executor has begun to log.
+        context._jsc.sc().schedulerBackend().updateExecutorsLogLevel("ERROR")
     slots = context.defaultParallelism
     if shards is not None:
         session.conf.set(PARTITIONS, str(min(shards, slots)))
     tell(f"loading the engine on {_executors(context)} executors, {slots} cores")
-    with watched_start(patience_ms):
-        _load_engine(context, slots)
-
-
-def _load_engine(context: SparkContext, slots: int) -> None:
-    """Have the Python of each executor load the engine and its kernels, compiled if they are not yet."""
     try:
-        context.parallelize(range(slots), slots).mapPartitions(_hold).count()
+        with watched_start(patience_ms):
+            context.parallelize(range(slots), slots).mapPartitions(_hold).count()
     except Py4JJavaError as error:
         message = missing_python(str(error)) or f"executors cannot load the engine: {last_error(error)}"
         raise BucketsError(message) from error
@@ -101,15 +99,9 @@ def _executors(context: SparkContext) -> int:
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
-def _wanted(context: SparkContext) -> int | None:
-    """Return how many executors were asked for; None where that is left to the cluster."""
-    instances = context.getConf().get("spark.executor.instances")
-    return None if instances is None else int(instances)
-
-
 def _await_executors(context: SparkContext, patience_ms: int) -> None:
     begun_s = changed_s = time.monotonic()
-    known, wanted = 0, _wanted(context)
+    known, wanted = 0, int(context.getConf().get("spark.executor.instances") or -1)
     while not known or (known != wanted and time.monotonic() - changed_s < _SETTLED_S):
         time.sleep(_POLL_S)
         count = _executors(context)
@@ -124,18 +116,7 @@ def _await_executors(context: SparkContext, patience_ms: int) -> None:
             raise BucketsError(message)
 
 
-def _quiet_executors(context: SparkContext) -> None:
-    """Have executors log errors alone, those that come later too, where the user has said nothing about it.
-
-    Spark warns of every key that is new. The driver's log has a file of settings that says so of one logger; a file
-    that is sent along is there only after an executor has begun to log.
-    """
-    conf = context.getConf()
-    if conf.get("spark.log.level") is None and "log4j" not in (conf.get(_JAVA_OPTIONS) or ""):
-        context._jsc.sc().schedulerBackend().updateExecutorsLogLevel("ERROR")
-
-
-_SESSION_SETTINGS_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_SPARK_SUBMIT = {
     "spark.master",
     "spark.driver.memory",
@@ -143,7 +124,7 @@ _OF_SPARK_SUBMIT = {
     "spark.jars",
     "spark.local.dir",
     "spark.python.unix.domain.socket.dir",
-    _SESSION_SETTINGS_JAVA_OPTIONS,
+    _JAVA_OPTIONS,
 }
 """What spark-submit has decided already."""
 _OPTIMISED_LATER = (
@@ -220,9 +201,7 @@ SETTINGS: Mapping[str, str] = {
 
 def settings_of_user(extra: Mapping[str, str | int | bool]) -> dict[str, str]:
     """Return the settings of the user: those of spark-submit, and over them those of a configuration."""
-    submitted: dict[str, str] = {}
-    if under_spark_submit():
-        submitted = dict(SparkConf().getAll())
+    submitted = dict(SparkConf().getAll()) if under_spark_submit() else {}
     own = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in extra.items()}
     return {**submitted, **own}
 
@@ -239,10 +218,13 @@ def session_settings(
     cores, own = os.cpu_count() or 2, settings_of_user(extra)
     jars = [*jar_paths(), *(s3_jar_paths() if S3A in stores else [])]
     has_executors = not is_local(own.get("spark.master", "local"))
+    # Who submits a job may have left our own jar out.
+    has_bulk_extension = not under_spark_submit() or has_class(_BULK_EXTENSION)
+    options = " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_JAVA_OPTIONS, "")))
+    named_places = session_places.settings(options, has_executors)
     settings = {
         **SETTINGS,
-        # Who submits a job may have left our own jar out.
-        **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if _has_bulk_extension() else {}),
+        **({_EXTENSIONS: f"{SETTINGS[_EXTENSIONS]},{_BULK_EXTENSION}"} if has_bulk_extension else {}),
         **store_settings(stores),
         **({FILE_MANAGER: STORE_FILE_MANAGER} if isinstance(checkpoint, StorePath) else {}),
         "spark.master": f"local[{cores}]",
@@ -255,33 +237,13 @@ def session_settings(
         "spark.python.daemon.module": "buckets.spark.worker_daemon",
         **(EXECUTOR_SETTINGS if has_executors else {}),
         **own,
-        **{
-            key: value
-            for key, value in session_places.settings(
-                " ".join((*_OPTIMISED_LATER, *_SMALLER_HEAP, own.get(_SESSION_SETTINGS_JAVA_OPTIONS, ""))),
-                has_executors,
-            ).items()
-            if key not in own or key == _SESSION_SETTINGS_JAVA_OPTIONS
-        },
+        **{key: value for key, value in named_places.items() if key not in own or key == _JAVA_OPTIONS},
     }
     return {key: value for key, value in settings.items() if not (under_spark_submit() and key in _OF_SPARK_SUBMIT)}
 
 
-def _has_bulk_extension() -> bool:
-    return not under_spark_submit() or has_class(_BULK_EXTENSION)
-
-
 STOP_WITHIN_S = 30.0
 NEEDED_DESCRIPTORS = 1024  # Open files with which a JVM starts, and a job of some shards runs
-
-
-@contextlib.contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep what an interrupt does: a session would have it ask the JVM first, which may not answer."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
 
 
 def start_session(
@@ -309,7 +271,10 @@ def start_session(
     Raises:
         BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
     """
-    _quiet_py4j()
+    # What py4j reports of a JVM that has ended is told in one line. It logs in the name of the root logger too.
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
     if not under_spark_submit():
         find_java()
     else:
@@ -323,21 +288,31 @@ def start_session(
     session_places = open_places(logs)
     conf = SparkConf().setAppName(name)
     conf.setAll(list(session_settings(session_places, shards, extra or {}, checkpoint, places).items()))
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        with watched_start(patience_ms), session_places.inherited(), _own_interrupts():
+        with watched_start(patience_ms), session_places.inherited():
             context = SparkContext.getOrCreate(conf)
             if scores and is_local(context.master or ""):
                 start_workers(context)
             session = SparkSession.builder.config(conf=conf).getOrCreate()
             if not under_spark_submit():
                 take_signals()
+            if threading.current_thread() is threading.main_thread():
+                # A session would have an interrupt ask the JVM first, which may not answer.
+                signal.signal(signal.SIGINT, on_interrupt)
     except PySparkRuntimeError as error:
-        message = f"Spark's JVM does not start; {_probable_cause()}; details: {log_path()}"
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        cause = "is there an option of Java under `spark`?"
+        if 0 <= descriptors < NEEDED_DESCRIPTORS:
+            cause = f"a process may have {descriptors} files open, and it needs {NEEDED_DESCRIPTORS}: raise `ulimit -n`"
+        message = f"Spark's JVM does not start; {cause}; details: {log_path()}"
         raise BucketsError(message) from error
     except Py4JJavaError as error:
         message = f"Spark does not start: {last_error(error)}; details: {log_path()}"
         raise BucketsError(message) from error
-    _quiet_accumulators(session.sparkContext)
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:  # it too would report a JVM that has ended
+        server.handle_error = lambda request, address: None
     atexit.register(_AtExit(session))
     return session
 
@@ -345,33 +320,6 @@ def start_session(
 def shuffle_partitions(session: SparkSession) -> int:
     """Return over how many partitions a session spreads the state of a new checkpoint."""
     return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-
-
-def _probable_cause() -> str:
-    """Return what keeps a JVM from starting, most likely, and what to do about it."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= descriptors < NEEDED_DESCRIPTORS:
-        return f"a process may have {descriptors} files open, and it needs {NEEDED_DESCRIPTORS}: raise `ulimit -n`"
-    return "is there an option of Java under `spark`?"
-
-
-def _quiet_py4j() -> None:
-    """Keep what py4j says of a JVM that has ended from people: they are told in one line."""
-    # It says it in the name of the root logger.
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    logging.getLogger("py4j").propagate = False
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
-
-
-def _quiet_accumulators(context: SparkContext) -> None:
-    """Keep what the server of accumulators says of a JVM that has ended from people."""
-    server = getattr(context, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda request, address: None
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in Path(record.pathname).parts
 
 
 class _AtExit:

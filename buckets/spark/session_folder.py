@@ -33,29 +33,20 @@ class SessionFolder:
     """A folder of this process alone, until it is removed or the process ends."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make it, and remove those of processes that are gone.
-
-        Args:
-            root: where folders of this user's sessions are; None: in the temporary folder.
+        """Make it below `root` or the temporary folder, and remove those of processes that are gone.
 
         Raises:
-            BucketsError: that belongs to somebody else.
+            BucketsError: the root belongs to somebody else.
         """
         self._root = root or Path(tempfile.gettempdir()) / f"buckets-{os.getuid()}"
         _make_private(self._root)
-        with self._only_one():
+        with (self._root / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             _remove_left(self._root)
             self.path = self._root / secrets.token_hex(4)
             self.path.mkdir(PRIVATE)
             self._held = (self.path / _IN_USE).open("w")
             fcntl.flock(self._held, fcntl.LOCK_EX)
-
-    @contextlib.contextmanager
-    def _only_one(self) -> Iterator[None]:
-        """Be the only one that makes or removes folders."""
-        with (self._root / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def part(self, name: str) -> Path:
         """Return a folder in it, there from now on."""

@@ -24,15 +24,6 @@ _SIGNALS = ("TERM", "INT")
 _ended_because: BucketsError | None = None
 
 
-def jvm_pid() -> int | None:
-    """Return the process of this session's JVM; None where there is none."""
-    if under_spark_submit():
-        return None if jvm_has_ended() else _SUBMITTER
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    return None if process is None else int(process.pid)
-
-
 def jvm_has_ended() -> bool:
     """Return whether the JVM of this process has been there and is gone."""
     if under_spark_submit():
@@ -53,7 +44,10 @@ def has_class(name: str) -> bool:
 
 def kill_jvm() -> None:
     """Kill the JVM and everything that it has started."""
-    pid = jvm_pid()
+    process = getattr(SparkContext._gateway, "proc", None)
+    pid = None if process is None else int(process.pid)
+    if under_spark_submit():
+        pid = None if jvm_has_ended() else _SUBMITTER
     kill(process for process in (process_tree(pid) if pid is not None else ()) if process != os.getpid())
 
 
@@ -143,12 +137,7 @@ class SessionPlaces:
         return own if self.logs is None else own | {"BUCKETS_LOGS": str(self.logs.path)}
 
     def settings(self, java_options: str, has_executors: bool) -> dict[str, str]:
-        """Return Spark's settings that name them.
-
-        Args:
-            java_options: of the user.
-            has_executors: whether tasks run on machines that do not have these folders.
-        """
+        """Return Spark's settings that name them; machines of executors do not have these folders."""
         temporary = self.folder.part("tmp")
         options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
         if self.logs is not None:
@@ -156,9 +145,13 @@ class SessionPlaces:
         of_driver = {"spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip()}
         if has_executors:
             return of_driver
+        folder = self.folder
+        if len(str(folder.path)) + LONGEST_SOCKET_NAME > LONGEST_SOCKET_PATH:
+            folder = SessionFolder(Path("/tmp") / f"buckets-{os.getuid()}")
+            atexit.register(folder.remove)
         return of_driver | {
             "spark.local.dir": str(self.folder.part("spark")),
-            "spark.python.unix.domain.socket.dir": str(_sockets(self.folder)),
+            "spark.python.unix.domain.socket.dir": str(folder.part("s")),
         }
 
     @contextlib.contextmanager
@@ -185,11 +178,7 @@ def log_path() -> str:
 
 
 def open_places(logs: Path | None) -> SessionPlaces:
-    """Return the places of this process; the first session makes them.
-
-    Args:
-        logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
-    """
+    """Return the places of this process, made by the first session; without a folder, logs are in the temporary one."""
     global _places
     if _places is None:
         folder = SessionFolder()
@@ -201,22 +190,9 @@ def open_places(logs: Path | None) -> SessionPlaces:
 
 def shards_of(folder: SessionFolder) -> Path:
     """Return a folder for what workers remember, in memory where that has room."""
-    if _has_room(SHARED_MEMORY):
+    if SHARED_MEMORY.is_mount() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTES:
         with contextlib.suppress(BucketsError, OSError):
             in_memory = SessionFolder(SHARED_MEMORY / f"buckets-{os.getuid()}")
             atexit.register(in_memory.remove)
             return in_memory.part("shards")
     return folder.part("shards")
-
-
-def _has_room(file_system: Path) -> bool:
-    """Return whether there is a file system with so much room that a job's log and cache fit into it."""
-    return file_system.is_mount() and shutil.disk_usage(file_system).free >= ROOM_BYTES
-
-
-def _sockets(folder: SessionFolder) -> Path:
-    """Return a folder for sockets, whose paths have to be short."""
-    if len(str(folder.path)) + LONGEST_SOCKET_NAME > LONGEST_SOCKET_PATH:
-        folder = SessionFolder(Path("/tmp") / f"buckets-{os.getuid()}")
-        atexit.register(folder.remove)
-    return folder.part("s")

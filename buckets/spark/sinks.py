@@ -43,13 +43,6 @@ _ROWS_AT_ONCE = 50_000  # So many rows are messages at once
 _AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
 
 
-class BinarySchemas(NamedTuple):
-    """How messages are written that are no JSON, and the numbers of their schemas."""
-
-    written_in: BinaryFormat
-    schemas: OutputSchemas
-
-
 class BinaryOutput(NamedTuple):
     """How messages of an output are written that are no JSON, and what stands before each."""
 
@@ -62,14 +55,11 @@ class KafkaSink:
 
     def __init__(self, kafka: KafkaSettings, output: OutputSettings) -> None:
         """Write to the topics of `output`."""
-        self._kafka = kafka
-        self._broker = Broker(kafka)
-        self._output = output
-        self._sender = Sender(kafka)
-        self._binary = None
+        self._kafka, self._output, self._sender = kafka, output, Sender(kafka)
+        self._schemas = None  # The numbers of the schemas of messages that are no JSON
         if output.format != "json":
             assert kafka.registry is not None
-            self._binary = BinarySchemas(output.format, OutputSchemas(Registry(kafka.registry), output, output.format))
+            self._schemas = OutputSchemas(Registry(kafka.registry), output, output.format)
 
     def prepare(self) -> None:
         """See that all topics are there, and that the registry takes the schemas of messages.
@@ -77,11 +67,11 @@ class KafkaSink:
         Raises:
             BucketsError: one is not, or it refuses one.
         """
-        self._broker.check_topics(self._output.topics_in_use().values())
-        if self._binary is not None:
+        Broker(self._kafka).check_topics(self._output.topics_in_use().values())
+        if self._schemas is not None:
             # Away, the registry is asked again when there is something to write, which is then waited for.
             with contextlib.suppress(Outage):
-                self._binary.schemas.register()
+                self._schemas.register()
 
     def write(self, batch: ScoredBatch) -> None:
         """Send what a batch produced, and wait until it is there.
@@ -102,9 +92,9 @@ class KafkaSink:
         self._sender.flush()
 
     def _sending(self, output: str, batch: ScoredBatch, decided_ms: int) -> "OutputSender":
-        binary = None
-        if self._binary is not None:
-            binary = BinaryOutput(self._binary.written_in, self._binary.schemas.prefix(output))
+        binary, written_in = None, self._output.format
+        if self._schemas is not None and written_in != "json":
+            binary = BinaryOutput(written_in, self._schemas.prefix(output))
         messages = Messages(batch.rule_set, batch.terms.event_schema)
         return OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
 
@@ -191,21 +181,9 @@ class DeltaSink:
     """Writes the outputs of each batch to Delta tables under one folder."""
 
     def __init__(self, folder: Path, identity: str, upkeep: Upkeep | None = None) -> None:
-        """Write under `folder`.
-
-        Args:
-            folder: where the tables are.
-            identity: of the checkpoint; with a batch's number it makes a write happen once.
-            upkeep: what looks after the tables while batches are written; None for nothing.
-        """
-        self._folder = folder
-        self._identity = identity
-        self._upkeep = upkeep
-        self._tables = {name: KeptTable(folder / name, self._application(name)) for name in columns.TABLES}
-
-    def _application(self, name: str) -> str:
-        """Return whose numbers the appends to a table have."""
-        return f"{self._identity}-{name}"
+        """Write under `folder`; with a batch's number, the identity of the checkpoint makes a write happen once."""
+        self._folder, self._upkeep = folder, upkeep
+        self._tables = {name: KeptTable(folder / name, f"{identity}-{name}") for name in columns.TABLES}
 
     def prepare(self, terms: Terms) -> None:
         """Make the tables that are not there yet, so that every output can be read at once."""

@@ -100,7 +100,7 @@ class ArrivalStream:
     schema: EventSchema | None = None  # the event schema for which it has been opened
 
     def has_all_of(self, schema: EventSchema) -> bool:
-        """Return whether the rows have what an event schema needs; a stream that has not must be opened again."""
+        """Return whether the rows have what an event schema needs; otherwise the stream must be opened again."""
         return self.schema is None or set(self.columns(schema)) <= set(self.columns(self.schema))
 
 
@@ -169,7 +169,12 @@ def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
 def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
     """Open a folder of JSON or CSV files as a stream."""
     if schema.records is not None:
-        return open_files(spark, source, lambda path, modified_ms, schema: _records(path, modified_ms, schema, source))
+
+        def read_records(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
+            rows = record_arrivals(path, modified_ms, without_made_id(schema))
+            return with_made_ids(rows, schema, source.folder)
+
+        return open_files(spark, source, read_records)
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
@@ -182,10 +187,6 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
         return with_made_ids(rows, schema, source.folder)
 
     return ArrivalStream(lines, read)
-
-
-def _records(path: Path, modified_ms: int, schema: EventSchema, source: TextSource) -> RecordBatches:
-    return with_made_ids(record_arrivals(path, modified_ms, without_made_id(schema)), schema, source.folder)
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -282,13 +283,6 @@ _BESIDE_VALUE = {KEY: "key", HEADERS: "headers", STAMPED: "timestampType"}
 """The columns of Spark that have what lies beside the value of a message."""
 
 
-def _names(generations: Mapping[str, int]) -> Column:
-    """Return what the generation of the topic of a message is called; of one that is not known it is the first."""
-    named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
-    names = F.create_map(*(F.lit(text) for pair in named.items() for text in pair)) if named else None
-    return F.col("topic") if names is None else F.coalesce(names[F.col("topic")], F.col("topic"))
-
-
 def subscription(topics: TopicSelection) -> dict[str, str]:
     """Return how Spark is told which topics it reads."""
     if topics.pattern is None:
@@ -306,13 +300,7 @@ def open_topics(
 ) -> ArrivalStream:
     """Open topics: messages in the order of partition, topic and offset; a value is one event.
 
-    Args:
-        spark: the session.
-        source: the topic, and how it is read.
-        kafka: how Kafka is reached.
-        messages: reads its messages in the tasks.
-        schema: what an event is.
-        generations: by topic, the number of its generation, from 1; left out of topics that are not known yet.
+    `messages` reads them in the tasks; `generations` has the numbers of generations of known topics, from 1.
     """
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka))
     reader = reader.options(**subscription(source.selection))
@@ -324,9 +312,12 @@ def open_topics(
 
     beside = columns(schema)
     reader = reader.option("includeHeaders", HEADERS in beside)
+    named = {topic: generation_name(topic, number) for topic, number in generations.items() if number > 1}
+    names = F.create_map(*(F.lit(text) for pair in named.items() for text in pair)) if named else None
+    topic = F.col("topic") if names is None else F.coalesce(names[F.col("topic")], F.col("topic"))
     rows = reader.load().select(
         F.col("value").alias(RAW),
-        F.format_string("%s[%d]", _names(generations), "partition").alias(SOURCE),
+        F.format_string("%s[%d]", topic, "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import NoReturn, Self
 
 from pyspark import SparkContext
@@ -70,7 +69,7 @@ class Shutdown:
         if not self._is_abandoned:
             self._is_abandoned = True
             self._say(
-                f"{self._doing()} did not end within {format_duration(round(self._within_s * 1000))}, the limit of "
+                f"{self._doing()} did not end within {_duration(self._within_s)}, the limit of "
                 "shutdown_within, and is abandoned; nothing of it is committed, and the next start does it again"
             )
 
@@ -84,13 +83,15 @@ class Shutdown:
             f"ended at once, in {self._doing()}, by the second signal to stop; nothing of the batch is committed, "
             "start the job again and it goes on"
         )
-        if under_spark_submit():
-            self._say(message)
-            _exit(INTERRUPTED)
-        end_jvm(EndedAtOnce(message))
-        time.sleep(LEAVE_WITHIN_S)
+        if not under_spark_submit():
+            end_jvm(EndedAtOnce(message))
+            time.sleep(LEAVE_WITHIN_S)
         self._say(message)
         _exit(INTERRUPTED)
+
+
+def _duration(seconds: float) -> str:
+    return format_duration(round(seconds * 1000))
 
 
 def _exit(code: int) -> None:
@@ -114,20 +115,13 @@ class StallWatch:
     """Watches over a query while it runs; a context manager."""
 
     def __init__(self, patience_s: float, say: Callable[[str], None] = lambda line: None) -> None:
-        """Begin with all well.
-
-        Args:
-            patience_s: for how long nothing may get done.
-            say: told a line when nothing has got done for some time.
-        """
+        """Begin with all well; `say` is told a line when nothing has got done for some time."""
         self._patience_s = patience_s
         self._told_after_s = max(_TOLD_AFTER * patience_s, _LEAST_TOLD_S)
         self._say = say
-        self.may_exit = False
-        """Whether this process is the query's own, and may be ended with it."""
+        self.may_exit = False  # Whether this process is the query's own, and may be ended with it
         self._marked_s = time.monotonic()
-        self.doing = "the start of the query"
-        """What is done, in words."""
+        self.doing = "the start of the query"  # What is done, in words
         self._closing = threading.Event()
 
     def __enter__(self) -> Self:
@@ -137,9 +131,7 @@ class StallWatch:
             threading.Thread(target=work, name=name, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Watch no more."""
         self._closing.set()
 
@@ -149,12 +141,7 @@ class StallWatch:
         return time.monotonic() - self._marked_s > self._patience_s / LOOKS
 
     def mark(self, doing: str | None = None, ahead_s: float = 0.0) -> None:
-        """Take down that something has got done.
-
-        Args:
-            doing: what is done from now on; None where that stays the same.
-            ahead_s: for how long nothing will get done, as is known.
-        """
+        """Note that something has got done, what is done from now on, and for how long nothing will get done."""
         self._marked_s = time.monotonic() + ahead_s
         if doing is not None:
             self.doing = doing
@@ -167,29 +154,22 @@ class StallWatch:
         while (left_s := self._left_s()) > 0:
             marked_s = self._marked_s
             if marked_s != told_s and time.monotonic() - marked_s >= self._told_after_s:
-                self._tell()
-                told_s = marked_s
+                told_s, so_far = marked_s, _duration(self._told_after_s)
+                self._say(
+                    f"{self.doing} has made no progress for {so_far}: no task has ended; Kafka or an object store may "
+                    "not answer Spark, or the machine is too slow; it is ended after "
+                    f"{_duration(self._patience_s)} (stall_patience)"
+                )
             if self._closing.wait(min(left_s, self._told_after_s / LOOKS)):
                 return
-        stalled = self._stalled()
+        stalled = BucketsError(
+            f"{self.doing} has made no progress for {_duration(self._patience_s)}, the limit of stall_patience: no "
+            "task has ended; nothing of the batch is committed, start the job again and it goes on; where one task may "
+            f"well take so long, set stall_patience to more; details are in {log_path()}"
+        )
         end_jvm(stalled)
         if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
             _leave(stalled)
-
-    def _tell(self) -> None:
-        so_far, limit = (format_duration(round(seconds * 1000)) for seconds in (self._told_after_s, self._patience_s))
-        self._say(
-            f"{self.doing} has made no progress for {so_far}: no task has ended; Kafka or an object store may not "
-            f"answer Spark, or the machine is too slow; it is ended after {limit} (stall_patience)"
-        )
-
-    def _stalled(self) -> BucketsError:
-        message = (
-            f"{self.doing} has made no progress for {format_duration(round(self._patience_s * 1000))}, the limit of "
-            "stall_patience: no task has ended; nothing of the batch is committed, start the job again and it goes on; "
-            f"where one task may well take so long, set stall_patience to more; details are in {log_path()}"
-        )
-        return BucketsError(message)
 
     def _follow_tasks(self) -> None:
         """Take each task that ends for progress; where the JVM does not answer, this thread hangs, and no other."""

@@ -15,6 +15,9 @@ import numpy as np
 import pyspark
 from pyspark.sql.streaming.stateful_processor import MapState
 
+from buckets.byte_strings import ByteStrings
+from buckets.engine.storage.shard_store import InObjects
+
 KNOWN_VERSION = "4.2.1"
 BULK = b"\xffbulk\0\0\1"
 """How a key begins that is a call for many entries. No section is named so (`engine/storage/shard_store.py`)."""
@@ -30,8 +33,8 @@ def is_known() -> bool:
     return pyspark.__version__ == KNOWN_VERSION
 
 
-class StateEntries:
-    """The entries of a `binary -> binary` map state."""
+class StateEntries(InObjects):
+    """All entries of the shard that Spark is at, in its `binary -> binary` map state."""
 
     def __init__(self, state: MapState) -> None:
         """Use a map state."""
@@ -56,15 +59,20 @@ class StateEntries:
             else:
                 self._state.updateValue((key,), (value,))
 
-    def remove(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: ByteStrings) -> None:
         """Remove entries."""
-        if self._in_bulk(keys):
-            keys = [BULK + _joined(keys[piece]) for piece in _pieces(keys)]
-        for key in keys:
+        removed: Sequence[bytes] = keys.to_list()
+        if self._in_bulk(removed):
+            removed = [BULK + _joined(removed[piece]) for piece in _pieces(removed)]
+        for key in removed:
             if is_known():
                 _call(self._state, REMOVE, (key,))
             else:
                 self._state.removeKey((key,))
+
+    def list_keys(self) -> Iterator[bytes]:
+        """Return all keys, in no particular order. Cost: O(entries)."""
+        return map(bytes, (row[0] for row in iter(self._state.keys())))
 
     def takes_bulk(self) -> bool:
         """Return whether the state knows calls for many entries: it is asked for none of them, once."""

@@ -39,32 +39,25 @@ from buckets.timeline.inspection import extents_of, summarise_heads
 
 _TIME = pa.timestamp("us", "UTC")
 KEY_COLUMNS = pa.schema(
-    [
-        pa.field("shard", pa.int32()),
-        pa.field("group", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("clock", _TIME),
-        pa.field("events", pa.int64()),
-        pa.field("first_event", _TIME),
-        pa.field("last_event", _TIME),
-        pa.field("cells", pa.int64()),
-        pa.field("pages", pa.int64()),
-        pa.field("codec", pa.int32()),
-        pa.field("state_key", pa.binary()),
-        pa.field("head", pa.binary()),
-        pa.field("policies", pa.binary()),
-    ]
+    {
+        "shard": pa.int32(),
+        "group": pa.string(),
+        "key": pa.string(),
+        "clock": _TIME,
+        "events": pa.int64(),
+        "first_event": _TIME,
+        "last_event": _TIME,
+        "cells": pa.int64(),
+        "pages": pa.int64(),
+        "codec": pa.int32(),
+        "state_key": pa.binary(),
+        "head": pa.binary(),
+        "policies": pa.binary(),
+    }
 )
 """A row a key. What reads `shard`, `state_key`, `head` and `policies` has all there is; the others are for people."""
-SHARD_COLUMNS = pa.schema(
-    [
-        pa.field("shard", pa.int32()),
-        pa.field("clock", _TIME),
-        pa.field("overview", pa.binary()),
-        pa.field("voters", pa.binary()),
-    ]
-)
-RECORD_COLUMNS = pa.schema([pa.field("path", pa.string()), pa.field("content", pa.binary())])
+SHARD_COLUMNS = pa.schema({"shard": pa.int32(), "clock": _TIME, "overview": pa.binary(), "voters": pa.binary()})
+RECORD_COLUMNS = pa.schema({"path": pa.string(), "content": pa.binary()})
 
 
 def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> ExportManifest:
@@ -92,8 +85,10 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
             )
             raise BucketsError(message)
         groups = known.versions.timelines()
-        _write(_keys(spark, checkpoint, groups, known.job.event_schema()), folder / KEYS)
-        _write(_pages(spark, checkpoint), folder / PAGES)
+        pages = read_entries(spark, checkpoint, shard_store.PAGES).withColumnRenamed("value", "page")
+        keys = _keys(spark, checkpoint, groups, known.job.event_schema())
+        for name, frame in ((KEYS, keys), (PAGES, pages)):
+            frame.write.format("delta").option("compression", "zstd").save(str(folder / name))
         write_deltalake(folder / SHARDS, _shards(spark, checkpoint))
         write_deltalake(folder / RECORDS, _records(checkpoint, batch_id))
         say("computing checksums")
@@ -109,10 +104,6 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
     )
     manifest.write(folder)
     return manifest
-
-
-def _write(frame: DataFrame, table: Path) -> None:
-    frame.write.format("delta").option("compression", "zstd").save(str(table))
 
 
 def _keys(spark: SparkSession, checkpoint: Path, groups: Mapping[str, Group], schema: EventSchema) -> DataFrame:
@@ -163,10 +154,6 @@ def _times(times_ms: Iterable[int], known: Iterable[bool]) -> list[int | None]:
         int(time_ms) * 1000 if is_known and abs(int(time_ms)) < 2**53 else None
         for time_ms, is_known in zip(times_ms, known, strict=True)
     ]
-
-
-def _pages(spark: SparkSession, checkpoint: Path) -> DataFrame:
-    return read_entries(spark, checkpoint, shard_store.PAGES).withColumnRenamed("value", "page")
 
 
 def _shards(spark: SparkSession, checkpoint: Path) -> pa.Table:

@@ -121,7 +121,11 @@ def _import_into(
         messages = Path(work) / "messages"
         partitions = shuffle_partitions(spark)
         _messages(spark, folder, plan.carried, ShardKeys.of(plan.basis.engine.shards, partitions), messages)
-        _install(spark, checkpoint, messages, plan)
+        # Spark writes the state in a batch that gets the number and the offsets of the last one of the export.
+        of_spark, kept = spark_folder(checkpoint), Path(work) / "kept"
+        of_spark.rename(kept)
+        install(spark, messages, list(plan.carried.groups.values()), of_spark)
+        renumber_batch(of_spark, kept, plan.manifest.batch_id)
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
 
 
@@ -219,13 +223,11 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys
     """Write what is put into the state, as files of `MESSAGES`."""
     keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
     pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
-    keys.mapInArrow(partial(_carried_keys, carried, shard_keys), MESSAGES).write.option("compression", "zstd").parquet(
-        str(to)
-    )
-    made = pages.mapInArrow(partial(_carried_pages, carried, shard_keys), MESSAGES)
-    made.write.mode("append").option("compression", "zstd").parquet(str(to))
-    rows = DeltaTable(folder / SHARDS).to_pyarrow_table().to_pylist()
-    times = {row["shard"]: ShardTimes.read(row["overview"], row["voters"]) for row in rows}
+    for rows, carry in ((keys, _carried_keys), (pages, _carried_pages)):
+        made = rows.mapInArrow(partial(carry, carried, shard_keys), MESSAGES)
+        made.write.mode("append").option("compression", "zstd").parquet(str(to))
+    shards = DeltaTable(folder / SHARDS).to_pyarrow_table().to_pylist()
+    times = {row["shard"]: ShardTimes.read(row["overview"], row["voters"]) for row in shards}
     now = carried_times(times, _resolved(keys, times), carried)
     blank = dict.fromkeys(MESSAGES.names)
     written = [
@@ -233,8 +235,7 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys
         | {"shard": shard_keys.key_of(shard), "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
         for shard, of_shard in now.items()
     ]
-    types = {"shard": pa.int32()}
-    schema = pa.schema([pa.field(name, types.get(name, pa.binary())) for name in MESSAGES.names])
+    schema = pa.schema({name: pa.int32() if name == "shard" else pa.binary() for name in MESSAGES.names})
     pq.write_table(pa.Table.from_pylist(written, schema=schema), to / "times.parquet")
 
 
@@ -293,11 +294,3 @@ def _message_batch(
     } | {name: batch[name].take(kept) for name in names}
     arrays = [columns.get(name, pa.nulls(len(entries), pa.binary())) for name in MESSAGES.names]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
-
-
-def _install(spark: SparkSession, checkpoint: Path, messages: Path, plan: CarryPlan) -> None:
-    """Let Spark write the state, and give its batch the number and the offsets of the last one of the export."""
-    folder, kept = spark_folder(checkpoint), messages.parent / "kept"
-    folder.rename(kept)
-    install(spark, messages, list(plan.carried.groups.values()), folder)
-    renumber_batch(folder, kept, plan.manifest.batch_id)

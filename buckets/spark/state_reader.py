@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.driver_state import Checkpoint
@@ -30,6 +31,7 @@ from buckets.state.live_log import decode_segment
 from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
 
 _SUMMARY = "state_key binary, clock_ms long, cells long, pages long, head_bytes long"
+_LOGGED = pa.schema({"shard": pa.int32(), "state_key": pa.binary(), "value": pa.binary(), "segment": pa.binary()})
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,11 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)
     record = Checkpoint(checkpoint).job
     shard_keys = ShardKeys.of(record.written()["shards"], record.partitions)
-    shard, key, value = (
-        shard_keys.shard_column("key.shard"),
-        F.col("user_map_key.key"),
-        F.col("user_map_value.timeline"),
+    stored = reader.load().select(
+        shard_keys.shard_column("key.shard").alias("shard"),
+        F.col("user_map_key.key").alias("state_key"),
+        F.col("user_map_value.timeline").alias("value"),
     )
-    stored = reader.load().select(shard.alias("shard"), key.alias("state_key"), value.alias("value"))
     # Pages are never in the log.
     entries = stored if section == PAGES else _with_log(stored)
     first = F.substring("state_key", 1, GROUP_BYTES)
@@ -94,7 +95,7 @@ def _with_log(stored: DataFrame) -> DataFrame:
     """Return what lies in the store, with what the segments of the log hold in place of what they replace."""
     in_log = F.substring("state_key", 1, GROUP_BYTES) == F.lit(bytearray(LOG))
     segments = stored.where(in_log & (F.length("state_key") > GROUP_BYTES))
-    logged = segments.mapInArrow(_logged, "shard int, state_key binary, value binary, segment binary")
+    logged = segments.mapInArrow(_logged, from_arrow_schema(_LOGGED))
     newest = logged.groupBy("shard", "state_key").agg(F.max_by("value", "segment").alias("value"))
     kept = stored.where(~in_log).join(newest.select("shard", "state_key"), ["shard", "state_key"], "left_anti")
     return kept.unionByName(newest.where(F.length("value") > 0))
@@ -105,14 +106,8 @@ def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for shard, segment, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             keys, values = (held.to_list() for held in decode_segment(data))
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "shard": pa.array([shard] * len(keys), pa.int32()),
-                    "state_key": pa.array(keys, pa.binary()),
-                    "value": pa.array(values, pa.binary()),
-                    "segment": pa.array([segment] * len(keys), pa.binary()),
-                }
-            )
+            columns = [[shard] * len(keys), keys, values, [segment] * len(keys)]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, _LOGGED.types)), schema=_LOGGED)
 
 
 def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from buckets.spark.running import Batch, Patience, Running
+from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:
-    from buckets.spark.map_state_entries import MapStateEntries
-if TYPE_CHECKING:
+    from buckets.spark.state_client import StateEntries
     from buckets.state_transfer.export_manifest import CarriedGroup
 
 
-PRODUCED = StructType(
-    [
-        StructField("output", StringType()),
-        StructField("rows", LongType()),
-        StructField("payload", BinaryType()),
-    ]
-)
-STATE_KEY = StructType([StructField("key", BinaryType())])
-STATE_VALUE = StructType([StructField("timeline", BinaryType())])
+PRODUCED = StructType().add("output", StringType()).add("rows", LongType()).add("payload", BinaryType())
+STATE_KEY = StructType().add("key", BinaryType())
+STATE_VALUE = StructType().add("timeline", BinaryType())
 STATE = "timelines"
 """Name of the one map state. Opening one costs a batch about as much as all calls for fifty keys, so there is one."""
 
@@ -49,12 +42,12 @@ class Windows(StatefulProcessor):
         self._state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
 
     @cached_property
-    def _entries(self) -> "MapStateEntries":
+    def _entries(self) -> "StateEntries":
         # What `init` needs is all that this module imports: Spark starts a Python for it alone, which a job's first
         # batch waits for, and Spark for ten seconds at most.
-        from buckets.spark.map_state_entries import MapStateEntries
+        from buckets.spark.state_client import StateEntries
 
-        return MapStateEntries(self._state)
+        return StateEntries(self._state)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the messages to one shard."""
@@ -93,17 +86,9 @@ def windows_stage(messages: DataFrame, bounds: Bounds, shard_keys: ShardKeys) ->
     return messages.groupBy("shard").transformWithState(Windows(bounds, shard_keys), PRODUCED, "update", "none")
 
 
-MESSAGES = StructType(
-    [
-        StructField("shard", IntegerType()),
-        StructField("state_key", BinaryType()),
-        StructField("head", BinaryType()),
-        StructField("policies", BinaryType()),
-        StructField("page", BinaryType()),
-        StructField("overview", BinaryType()),
-        StructField("voters", BinaryType()),
-    ]
-)
+MESSAGES = StructType().add("shard", IntegerType())
+for _name in ("state_key", "head", "policies", "page", "overview", "voters"):
+    MESSAGES.add(_name, BinaryType())
 """A key (`head`, `policies`), a page, or what the shard knows of time (no `state_key`); `shard` is its number of
 `ShardKeys`."""
 _AT_ONCE = 10_000
@@ -127,10 +112,10 @@ class Install(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Install a shard."""
         from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
-        from buckets.spark.map_state_entries import MapStateEntries
+        from buckets.spark.state_client import StateEntries
         from buckets.state_transfer.shard_times import CarriedKey, Installer, ShardTimes
 
-        entries = MapStateEntries(self._state)
+        entries = StateEntries(self._state)
         store = ShardStore(*(Section(entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
         installer, times = Installer(store, pickle.loads(self._groups)), ShardTimes()
         while some := [*islice(rows, _AT_ONCE)]:
@@ -153,13 +138,7 @@ class Install(StatefulProcessor):
 
 
 def install(spark: SparkSession, messages: Path, groups: Sequence["CarriedGroup"], checkpoint: Path) -> None:
-    """Make Spark's part of a checkpoint, with state as after a batch 0.
-
-    Args:
-        spark: the session, with as many partitions as the job has.
-        messages: a folder of Parquet files of `MESSAGES`.
-        groups: those of the job.
-        checkpoint: Spark's folder, a new one.
+    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`.
 
     Raises:
         BucketsError: it failed.
@@ -168,8 +147,7 @@ def install(spark: SparkSession, messages: Path, groups: Sequence["CarriedGroup"
     produced = stream.groupBy("shard").transformWithState(Install(groups), PRODUCED, "update", "none")
 
     def begin(interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        writer = produced.writeStream.outputMode("update").foreachBatch(run_batch).trigger(availableNow=True)
-        return writer.option("checkpointLocation", str(checkpoint)).start()
+        return begin_query(produced.writeStream.outputMode("update").foreachBatch(run_batch), checkpoint, interval_ms)
 
     def put(frame: DataFrame, batch_id: int) -> None:
         frame.count()

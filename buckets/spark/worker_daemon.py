@@ -20,7 +20,7 @@ LOADED = (
     "buckets.spark.batch_properties",
     "buckets.spark.fan_out",
     "buckets.spark.machine_caches",
-    "buckets.spark.map_state_entries",
+    "buckets.spark.state_client",
     "buckets.spark.windows",
     "buckets.state.layer",
 )

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from buckets.errors import BucketsError
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import LARGEST_BYTES, encode_rule_set, first_rule_set, next_rule_set
-from buckets.spark.batch_properties import rule_set_of_task, set_rule_set
+from buckets.spark.batch_properties import RULES as RULES_PROPERTY
+from buckets.spark.batch_properties import rule_set_of_task
 from tests.core.examples import until
 from tests.oracle import Event, Oracle
 from tests.spark.evaluation import evaluate, evaluation_of
@@ -122,7 +123,7 @@ def test_both_stages_see_the_version_of_their_batch(spark, tmp_path):
     found: list[list[tuple[int, int]]] = []
 
     def run_batch(frame, batch_id):
-        set_rule_set(frame.sparkSession.sparkContext, encode_rule_set(in_force[batch_id]))
+        frame.sparkSession.sparkContext.setLocalProperty(RULES_PROPERTY, encode_rule_set(in_force[batch_id]))
         found.append([(row.stateless, row.stateful) for row in frame.collect()])
 
     writer = seen.writeStream.outputMode("update").foreachBatch(run_batch)

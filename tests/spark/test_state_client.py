@@ -12,8 +12,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.proto import StateMessage_pb2 as proto
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from buckets.byte_strings import ByteStrings
 from buckets.spark import state_client
-from buckets.spark.map_state_entries import MapStateEntries
 from buckets.spark.windows import STATE_KEY, STATE_VALUE
 from tests.spark.job_folder import FIRST_MTIME_S
 
@@ -73,12 +73,12 @@ def every_way():
                     entries = calls(writer, state)
                     if batch == 0:
                         entries.put(written)
-                    entries.remove(gone[batch])
+                    entries.remove(ByteStrings.of(gone[batch]))
                 for reader in WAYS:
                     for writer, state in self.states.items():
                         entries = calls(reader, state)
                         found = entries.get([*wanted, *missing])
-                        listed = sorted(MapStateEntries(state).list_keys())
+                        listed = sorted(state_client.StateEntries(state).list_keys())
                         seen = [hashlib.blake2b(repr(each).encode()).hexdigest() for each in (found, listed)]
                         how = {"known": state_client.is_known(), "bulk": entries.takes_bulk()}
                         yield Row(batch=batch, writer=writer, reader=reader, **how, found=seen[0], listed=seen[1])
