@@ -45,11 +45,7 @@ def secrets_of(value: Any, name: str = "") -> Iterator[str]:
 
 
 def from_environment(text: str) -> str:
-    """Return a text with each `${NAME}` replaced by that environment variable.
-
-    Raises:
-        ValueError: a variable is not set, or empty.
-    """
+    """Return a text with each `${NAME}` replaced by that variable; ValueError if one is not set, or empty."""
 
     def look_up(match: re.Match[str]) -> str:
         name = match[1]

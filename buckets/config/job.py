@@ -102,11 +102,7 @@ class Job(BaseModel):
         return location(str(source.schema_file)) if is_one else None
 
     def with_schema_of_now(self) -> "Job":
-        """Return the job with its event schema, and the schema of values in Protobuf, as the files have them now.
-
-        Raises:
-            BucketsError: a file cannot be read, or what it says is not valid, or not for this source.
-        """
+        """Return the job with its event schema, and the schema of values in Protobuf, as the files have them now."""
         assert self.path is not None
         schema, protobuf, file = load_event_schema(self.schema_path), self.protobuf, self.protobuf_path
         refuse(schema_faults(self.path, self.settings, schema))
@@ -229,11 +225,7 @@ def _schema_path(path: Path, given: str) -> Path:
 
 
 def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
-    """Make the paths in a configuration absolute but for those of schema and checkpoint.
-
-    Raises:
-        BucketsError: a path has a scheme.
-    """
+    """Make the paths in a configuration absolute but for those of schema and checkpoint."""
     origin, base = f"configuration {path}", path.resolve().parent
     _placed(f"{origin}: schema", settings.event_schema, base)
     _placed(f"{origin}: checkpoint", settings.checkpoint, base)
@@ -367,11 +359,7 @@ def kept_results(job: Job) -> Path | None:
 
 @of_configuration()
 def check_source(path: Path, job: Job) -> None:
-    """See that there is a source to read; what has been read is known without it.
-
-    Raises:
-        ConfigurationError: its folder or table does not exist.
-    """
+    """Refuse a source that is not there; what has been read is known without it."""
     source = job.settings.source
     place = location(source.path) if source.path else None
     if place is not None and not place.exists():
@@ -407,11 +395,7 @@ def _pinned(path: Path, message: str | None) -> PinnedProtobuf:
 
 
 def protobuf_text(path: Path) -> str:
-    """Return a schema file of Protobuf as descriptors in base64; a `.proto` file is compiled.
-
-    Raises:
-        BucketsError: it cannot be read, or not be compiled.
-    """
+    """Return a schema file of Protobuf as descriptors in base64; a `.proto` file is compiled."""
     if path.suffix != ".proto":
         return base64.b64encode(read_content(path, PROTOBUF_SCHEMA)).decode()
     from buckets.events.protobuf.proto_schema import compiled_text
@@ -437,22 +421,14 @@ def load_engine_settings(path: Path) -> EngineSettings:
 
 @of_configuration()
 def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
-    """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
-
-    Raises:
-        ConfigurationError: a file cannot be read or is not valid.
-    """
+    """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at."""
     settings = load_model(path, _SchemaAndEngine, "configuration")
     return load_event_schema(_schema_path(path, settings.event_schema)), settings.engine
 
 
 @of_configuration()
 def load_registry_settings(path: Path) -> RegistrySettings:
-    """Read how the schema registry of a configuration is reached; other parts are not looked at.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or has no valid `kafka.registry`.
-    """
+    """Read how the schema registry of a configuration is reached; other parts are not looked at."""
     registry = load_model(path, _KafkaOnly, WHAT).kafka.registry
     if registry is None:
         message = (

@@ -28,11 +28,7 @@ _OF_KAFKA = "__"  # How names of Kafka's own topics begin, which no expression m
 
 
 def check_pattern(text: str) -> str:
-    """Return a regular expression, if it is one that Java and Python read alike.
-
-    Raises:
-        ValueError: it is not; says why.
-    """
+    """Return a regular expression that Java and Python read alike; ValueError says why another one is not."""
     if not text or not _READ_ALIKE.fullmatch(text):
         message = (
             rf"{text!r} is more than names of topics need: write it with letters, digits, `. _ - * + ? | ^ $`, groups, "

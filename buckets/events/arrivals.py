@@ -82,12 +82,9 @@ class MissingColumn(BucketsError):
 
 
 def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival: str | None = None) -> None:
-    """Check that id and time are among the columns of a source, and the arrival column if there is one.
+    """Refuse a source (MissingColumn) whose columns lack id or time, or the arrival column if there is one.
 
     Other fields may be missing, as they may be in a JSON object; `without_column` names them.
-
-    Raises:
-        MissingColumn: one is missing.
     """
     names = list(there)
     made = {schema.event_id} if schema.identity.is_made else set()

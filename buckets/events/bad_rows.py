@@ -84,11 +84,7 @@ class BadRows:
         return [vars(reason) for reason in self.reasons]
 
     def check(self, origin: str) -> None:
-        """See that at least half of the rows are events: figures of the rest would say nothing.
-
-        Raises:
-            BucketsError: less is.
-        """
+        """Refuse rows of which less than half are events: figures of the rest would say nothing."""
         if 2 * self.unread > self.rows:
             message = f"{origin}: less than half can be read: {self.text}; correct the rows or the event schema"
             raise BucketsError(message)

@@ -67,11 +67,7 @@ class ConnectValues:
         self._known: dict[bytes, tuple[dict[Path, Convert], dict[str, str]]] = {}
 
     def written(self, text: bytes, connect: bytes | None) -> bytes:
-        """Return an object in JSON with its fields written out, by the schema of the message if it has one.
-
-        Raises:
-            ValueError: a value is none of its type, or may be digits or bytes; says which field and what to do.
-        """
+        """Write the fields of an object in JSON out, by the schema beside it; ValueError says what does not fit it."""
         if not self._names:
             return text
         converts, untold = self._of(connect)

@@ -39,11 +39,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 
 
 def split_line(line: str, written: CsvFormat) -> list[str]:
-    """Split one line into its fields.
-
-    Raises:
-        ValueError: quotes that do not close, or text after a closing quote.
-    """
+    """Split one line into its fields; ValueError if quotes do not close, or text follows a closing quote."""
     try:
         rows = list(csv.reader([line], strict=True, delimiter=written.delimiter))
     except csv.Error as error:
@@ -54,11 +50,7 @@ def split_line(line: str, written: CsvFormat) -> list[str]:
 
 
 def read_header(line: str, schema: EventSchema) -> list[str]:
-    """Read the names of the fields from a header line, which is about events of a schema; some columns may have none.
-
-    Raises:
-        ValueError: broken, a field is named twice, or none is; says what to do.
-    """
+    """Read the names of the fields from a header line; ValueError if it names none, or one twice. Some may be empty."""
     try:
         names = _names(line, schema.csv)
     except ValueError as error:

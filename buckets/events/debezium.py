@@ -61,11 +61,7 @@ def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedFiel
 
 
 def event_schema_text(fields: Sequence[ImportedField], name: str, event_id: str, event_time: str) -> str:
-    """Return an event schema in YAML, with a comment for each field that it cannot have.
-
-    Raises:
-        BucketsError: there are no such fields, one is both, or none that is one value.
-    """
+    """Return an event schema in YAML, with a comment for each field that it cannot have."""
     known = {field.name: field for field in fields}
     for option, chosen in (("--id", event_id), ("--time", event_time)):
         if chosen not in known:

@@ -45,11 +45,7 @@ _LOOKED_AT = 16 * 2**20  # Bytes of a file in which the end of its first value i
 
 
 def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> None:
-    """See that a file has one object a line; single lines that have none become dead letters when they are read.
-
-    Raises:
-        BucketsError: it is one array, one object over many lines, or one with a list of events; says what to do.
-    """
+    """Refuse a file of another layout than an object a line; single lines become dead letters when they are read."""
     first = list(islice(lines, 2))
     with contextlib.suppress(ValueError):
         value = read_value(first[0].decode())
@@ -310,9 +306,6 @@ def file_arrivals(
     """Read a file as arrivals, without Spark, in pieces of at most so many lines.
 
     At the end `say` is told what is to be known of the times, such as that they have no zone.
-
-    Raises:
-        BucketsError: the file is damaged, or the times at the beginning are in another unit than the declared.
     """
     return told(_arrivals(file, schema, batch_rows), schema, f"events {file.path}", say)
 

@@ -183,11 +183,7 @@ def _type_at(kind: pa.DataType, steps: Sequence[Step]) -> pa.DataType | None:
 
 
 def walk(value: object, path: Sequence[Step]) -> object:
-    """Return what lies at a path inside of a value; None where an object or an element is missing on the way.
-
-    Raises:
-        TypeError: a value on the way is no object, or no list.
-    """
+    """Return what lies at a path in a value, None where it ends; TypeError where a value on the way is another one."""
     for step in path:
         if value is None:
             return None

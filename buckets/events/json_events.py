@@ -51,14 +51,7 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=str, parse_constant=
 
 
 def read_object(text: str) -> Fields:
-    """Read a text that is exactly one object, as `read_value` does.
-
-    Returns:
-        Its fields.
-
-    Raises:
-        ValueError: it is not an object; says why.
-    """
+    """Read a text that is exactly one object, as `read_value` does; ValueError says why it is none."""
     value = read_value(text)
     if not isinstance(value, Fields):
         kind = "null" if value is None else "a list" if isinstance(value, list) else "one value"
@@ -283,11 +276,7 @@ def has_plain_names(text: bytes) -> bool:
 
 
 def fields_of(text: str, names: Sequence[str]) -> list[Any]:
-    """Return the fields of these names; None for those that are missing.
-
-    Raises:
-        ValueError: the text is no object, one of the fields is given twice, or is no Unicode text.
-    """
+    """Return the fields of these names, None for those missing; ValueError if it is no object, or has one twice."""
     event = read_object(text)
     values = {name: _field(event, name, name) for name in dict.fromkeys([*names, *containers(names)])}
     return [_named(values, name) for name in names]

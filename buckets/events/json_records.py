@@ -89,9 +89,6 @@ def split_records(content: bytes, records: str) -> list[bytes]:
     """Return the texts of the records of a file.
 
     `records` says where its list is, as in event schemas: `[]`, `Records[]`, `a.b[]`, `a[0].b[]`.
-
-    Raises:
-        ValueError: it is not JSON, or has no such list; says why.
     """
     content = content.removeprefix(_MARK)
     found: msgspec.Raw | bytes = content
@@ -163,11 +160,7 @@ def _check_once(content: bytes, records: msgspec.Raw | bytes, steps: Path) -> No
 
 
 def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]:
-    """Read the records of a file as texts; where it is broken as a whole, its own text, and why.
-
-    Raises:
-        BucketsError: the file cannot be read.
-    """
+    """Read the records of a file as texts; where it is broken as a whole, its own text, and why."""
     with open_text(path) as file:
         content = file.read(MOST_BYTES + 1)
     if not content.strip():
@@ -184,11 +177,7 @@ def read_records(path: FilePath, records: str) -> tuple[list[bytes], str | None]
 
 
 def check_records(path: FilePath, records: str) -> list[bytes]:
-    """Return the records of a file that has some, as texts.
-
-    Raises:
-        BucketsError: it cannot be read, has no list of records, or none in it.
-    """
+    """Return the records of a file as texts; a file without any is refused."""
     texts, reason = read_records(path, records)
     if reason is not None:
         raise bad_source(path, f"{reason}; the event schema has `records: {json.dumps(records)}`")
@@ -203,9 +192,6 @@ def record_arrivals(
     """Read the records of a file as arrivals, in pieces; where the file is broken as a whole, it is one of them.
 
     `order` orders files, as when they were modified.
-
-    Raises:
-        BucketsError: the file cannot be read.
     """
     assert schema.records is not None
     texts, reason = read_records(path, schema.records)

@@ -111,11 +111,7 @@ _REMEDY = "replace it by a whole file, or remove it, and start again"
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file.
-
-    Raises:
-        BucketsError: it is gone, no Parquet file, or has a column twice.
-    """
+    """Open a file; one that is gone, no Parquet file, or has a column twice is refused."""
     try:
         # Times of the old kind (INT96) reach further than nanoseconds do, and would wrap.
         file = pq.ParquetFile(as_input(path), coerce_int96_timestamp_unit="us")
@@ -133,11 +129,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -> pq.ParquetFile:
-    """Open a file, and check that it has id, time, and the arrival column if there is one.
-
-    Raises:
-        BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
-    """
+    """Open a file that has id and time, and the arrival column if there is one, of a type that orders rows."""
     file = open_parquet(path)
     there = [*reachable(schema.field_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
     check_columns(there, schema, str(path), arrival)
@@ -156,9 +148,6 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
     """Yield the named columns of a file, in pieces; those that it does not have are null.
 
     Text that is no valid UTF-8, which Parquet does not rule out, comes as bytes.
-
-    Raises:
-        BucketsError: as `open_parquet`, or the file is damaged further down.
     """
     file = open_parquet(path)
     reached = set(reachable(names, file.schema_arrow))

@@ -133,11 +133,7 @@ def text_suffix(path: Path) -> str:
 
 @contextmanager
 def open_text(path: Path, remedy: str = _REMEDY) -> Iterator[IO[bytes]]:
-    """Open a text file, which may be compressed as the ending of its name says; `remedy` is for one that is unreadable.
-
-    Raises:
-        BucketsError: it cannot be read, from its beginning or further down.
-    """
+    """Open a text file, compressed as the ending of its name says; `remedy` is for one that cannot be read."""
     try:
         with path.open("rb") as file:
             kind = COMPRESSED.get(path.suffix)

@@ -134,9 +134,6 @@ def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
         out: a path that ends with .jsonl, .csv or .parquet is one file, any other a folder.
         malformed: whether there are broken lines to write.
         overwrite: whether an earlier stream may be replaced.
-
-    Raises:
-        BucketsError: the destination is taken, or cannot hold the stream.
     """
     try:
         fault, target = _checked(out, malformed, overwrite)

@@ -297,11 +297,7 @@ class WrittenStream:
 
 
 def write(stream: Stream, out_path: Path, progress: OnLines | None = None, overwrite: bool = False) -> WrittenStream:
-    """Write a stream and its truth, as `destination` says; `progress` is called with the lines written so far.
-
-    Raises:
-        BucketsError: the destination is taken, cannot hold the stream, or cannot be written.
-    """
+    """Write a stream and its truth, as `destination` says; `progress` is called with the lines written so far."""
     target = destination(out_path, bool(stream.malformed), overwrite)
     report = progress or (lambda _: None)
     try:

@@ -134,10 +134,6 @@ class Follower:
         """Begin at `position`, and wait until the end is reached.
 
         It begins at the beginning if `position` is None, after the end, or in another topic of the same name.
-
-        Raises:
-            BucketsError: the topic does not exist, or may not be read.
-            Outage: Kafka does not answer.
         """
         self.position = position
         self._stopping.clear()
@@ -277,10 +273,6 @@ class TopicReader:
             kafka: how Kafka is reached.
             topics: the topics, which must exist.
             from_end: only what is written from now on; otherwise from the beginning.
-
-        Raises:
-            BucketsError: a topic does not exist, or may not be read.
-            Outage: no broker answers.
         """
         self._kafka = kafka
         self._topics = ", ".join(topics)
@@ -318,11 +310,7 @@ class TopicReader:
         self.close()
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`.
-
-        Raises:
-            BucketsError: it may not be read any more. A broker that is away is waited for.
-        """
+        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`."""
         until_s = time.monotonic() + timeout_s
         while True:
             first = self._consumer.poll(max(until_s - time.monotonic(), 0))

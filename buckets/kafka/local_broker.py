@@ -193,11 +193,7 @@ class LocalBroker:
         return self._end(signal.SIGTERM, STOP_WITHIN_S) or self.kill()
 
     def kill(self) -> bool:
-        """Kill it, as a crash would. Returns whether it ran.
-
-        Raises:
-            BucketsError: its process does not end.
-        """
+        """Kill it, as a crash would. Returns whether it ran."""
         if self._pid() is None:
             self._pid_file.unlink(missing_ok=True)
             return False

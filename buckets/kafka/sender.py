@@ -169,10 +169,6 @@ def paced_produce(
 
     Returns:
         How many were sent and have arrived.
-
-    Raises:
-        BucketsError: the rate makes no sense, there is no such topic, or a message was refused.
-        Outage: the brokers do not answer.
     """
     if not 0 < rate <= FASTEST:
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"

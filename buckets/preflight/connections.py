@@ -46,14 +46,7 @@ from buckets.stores.store_path import StorePath
 
 
 def check_registry(job: Job, settings: RegistrySettings) -> str:
-    """Ask the registry for what values and keys are written with now, and look for the fields that are needed.
-
-    Returns:
-        What it says, in words.
-
-    Raises:
-        BucketsError: it does not answer as a registry, or what it has does not fit the job.
-    """
+    """Look for the fields that are needed in what the registry has for values and keys; return what it says."""
     source = job.settings.source
     registry, output = Registry(settings, pauses_s=()), job.settings.output
     if output.format != "json":

@@ -14,11 +14,7 @@ from buckets.outputs.columns import ALERTS, BATCHES, EVALUATIONS, TABLES
 
 
 def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> None:
-    """See that an output folder is new and the checkpoint too, or that the two belong together.
-
-    Raises:
-        BucketsError: they do not, the folder holds something else, or a table is gone that batches have filled.
-    """
+    """Refuse an output folder that is not of the checkpoint, or in which a table is gone that batches have filled."""
     if not folder.is_of(identity) and identity is not None and checkpoint.batches.newest() is not None:
         message = (
             f"output.path {folder.path} does not hold the results so far of checkpoint {checkpoint.path}; "
@@ -50,11 +46,7 @@ def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) ->
 
 
 def check_digits(folder: Path, schema: EventSchema, setting: str = "output.path") -> None:
-    """See that the values of a schema fit into the tables that are there: their digits are those of the first start.
-
-    Raises:
-        BucketsError: a measure has more.
-    """
+    """Refuse a schema whose values have more digits than the tables that are there, as the first start made them."""
     if not is_made(folder / ALERTS):
         return
     stored = pa.schema(open_table(folder / ALERTS).schema().to_arrow()).field("value").type

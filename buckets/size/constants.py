@@ -133,11 +133,7 @@ class Constants(Checked):
 
 @of_configuration()
 def read_constants(path: Path = FITTED) -> Constants:
-    """Read a file of constants.
-
-    Raises:
-        ConfigurationError: it cannot be read, or is none; says where and why.
-    """
+    """Read a file of constants."""
     return load_model(path, Constants, "constants")
 
 

@@ -22,11 +22,7 @@ _FORM = re.compile(r"(\d{1,16}(?:\.\d{1,9})?) ?([a-z]?)", re.ASCII | re.IGNORECA
 
 
 def parse_number(text: str) -> float:
-    """Read a number of things, such as `50M`, above 0 and up to a million millions.
-
-    Raises:
-        ValueError: not of that form, or not between these.
-    """
+    """Read a number of things, such as `50M`, above 0 and up to a million millions; ValueError for any other."""
     match = _FORM.fullmatch(text.strip())
     unit = None if match is None else UNITS.get(match[2].lower())
     if match is None or unit is None:
@@ -180,11 +176,7 @@ class SizeQuestion:
 
 
 def rule_set_of(job: Job) -> RuleSet:
-    """Return the rules of a configuration as a job lays them out.
-
-    Raises:
-        ConfigurationError: none of them keeps a window.
-    """
+    """Return the rules of a configuration as a job lays them out; at least one has to keep a window."""
     settings = job.settings
     if settings.rules.path is None:
         message = (
@@ -210,11 +202,7 @@ def _groups(rule_set: RuleSet) -> tuple[Group, ...]:
 
 
 def workload_of(job: Job, asked: SizeQuestion) -> Workload:
-    """Return the workload of a job.
-
-    Raises:
-        ConfigurationError: nothing is scored, or it is not known how many keys or cores there are.
-    """
+    """Return the workload of a job."""
     settings, rule_set = job.settings, rule_set_of(job)
     groups = _groups(rule_set)
     _check_named(groups, asked.keys)
@@ -258,11 +246,7 @@ def notes_of(job: Job) -> list[str]:
 
 
 def cluster_of(spark: Mapping[str, str | int | bool], asked: SizeQuestion) -> Cluster:
-    """Return what a job has to score with, by its settings of Spark.
-
-    Raises:
-        ConfigurationError: they do not say how many cores there are, and nothing else does.
-    """
+    """Return what a job has to score with, by its settings of Spark."""
     master = str(spark.get("spark.master", "local[*]"))
     if (local := _LOCAL.fullmatch(master)) is not None:
         cores = int(local[1]) if local[1] and local[1].isdigit() else asked.machine.cores if local[1] else 1

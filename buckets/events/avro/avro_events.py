@@ -218,11 +218,7 @@ _KINDS: dict[str, AttributeType] = {
 
 
 def imported_fields(root: AvroType, name: str) -> list[ImportedField]:
-    """Return the fields of a record.
-
-    Raises:
-        BucketsError: it is no record.
-    """
+    """Return the fields of a record; any other schema is refused."""
     if root.kind != "record":
         message = f"{name}: the schema is of type {root.kind}; name one of a record"
         raise BucketsError(message)
@@ -285,11 +281,7 @@ def read_registered(
 
 
 def read_plain(rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema) -> pa.RecordBatch:
-    """Read messages without a prefix, all of one schema, as `read_registered` does.
-
-    Raises:
-        SchemaError: it is no schema of a record.
-    """
+    """Read messages without a prefix, all of one schema, as `read_registered` does."""
     decoded = _decoded(rows.column(RAW).to_pylist(), written, schema)
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoded)])
 
@@ -320,11 +312,7 @@ def _reader(written: WriterSchema, field: str | None) -> tuple[AvroType, Callabl
 
 
 def record_type(written: WriterSchema, field: str | None = None) -> AvroType:
-    """Return the type of messages of a schema: a record, or a union of records; with `field` one of that field.
-
-    Raises:
-        SchemaError: it is no schema, or none of a record where it must be one.
-    """
+    """Return the type of messages: a record, or a union of them, else SchemaError; with `field` one of that field."""
     root = read_schema(written.text, written.references)
     if field is not None:  # A record is written as its fields are, and nothing else.
         return AvroType("record", fields=(RecordField(field, root),))

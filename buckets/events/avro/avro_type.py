@@ -91,11 +91,7 @@ class AvroType:
 
 
 def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Read a schema in JSON, after the schemas whose types it names.
-
-    Raises:
-        SchemaError: one of them is no Avro schema.
-    """
+    """Read a schema in JSON, after the schemas whose types it names; SchemaError if one of them is none."""
     named: dict[str, Any] = {}
     try:
         for reference in references:

@@ -227,11 +227,7 @@ def _with_inner(message: Descriptor) -> Iterator[Descriptor]:
 
 
 def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
-    """Return a message by its full name, or by that without the package; the only one of a schema needs no name.
-
-    Raises:
-        SchemaError: there is none, or several without a name.
-    """
+    """Return a message by its name, full or without the package, the only one by None; SchemaError if there is none."""
     known = {message.full_name: message for message in messages_of(file)}
     if name is None:
         outermost = list(file.message_types_by_name.values())
@@ -247,11 +243,7 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
 
 
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """Return the message that indexes lead to: one of the file, one inside of it, and so on; without any the first.
-
-    Raises:
-        SchemaError: there is none.
-    """
+    """Return the message at indexes: of the file, inside of that, and so on, else the first; SchemaError for none."""
     inside = list(file.message_types_by_name.values())
     found = None
     for index in indexes or (0,):

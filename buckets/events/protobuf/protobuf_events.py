@@ -231,11 +231,7 @@ def _indexes(content: bytes) -> tuple[tuple[int, ...] | None, int]:
 def read_plain(
     rows: pa.RecordBatch, schema: EventSchema, written: WriterSchema, message: str | None = None
 ) -> pa.RecordBatch:
-    """Read messages without a prefix, all of one type; `message` names it where the schema has several.
-
-    Raises:
-        SchemaError: it is no schema, or has no such message.
-    """
+    """Read messages without a prefix, all of one type; `message` names it where the schema has several."""
     decoder = _decoder(written, message, tuple(schema.field_names), ())
     return with_fields(rows, schema, [(np.arange(rows.num_rows), decoder.decode(rows.column(RAW).to_pylist(), schema))])
 

@@ -273,11 +273,7 @@ def protobuf_bytes(message: Descriptor, value: dict[str, Any]) -> bytes:
 
 
 def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
-    """Return what a message says, null for what is not there.
-
-    Raises:
-        ValueError: it is broken.
-    """
+    """Return what a message says, null for what is not there; ValueError if it is broken."""
     read = _class_of(message)()
     try:
         read.ParseFromString(content)
