@@ -129,12 +129,7 @@ class Answer:
 
 @contextlib.contextmanager
 def of_configuration() -> Iterator[None]:
-    """Take what is wrong for a fault of a configuration, so that a command ends with the code of that.
-
-    Raises:
-        ConfigurationError: something is wrong.
-        Outage: a store does not answer, of which the configuration is not to blame.
-    """
+    """Raise what is wrong as a fault of a configuration, so that a command ends with its code; an Outage stays one."""
     try:
         yield
     except Outage:
@@ -159,11 +154,7 @@ def load_job(path: Path) -> Job:
 
 
 def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
-    """Check a configuration with its event schema and its rules; nothing is connected to.
-
-    Returns:
-        The job, None where something is wrong; and an answer for each file.
-    """
+    """Return the job of a configuration, None where something is wrong, and an answer for each of its files."""
     job, found = _read_job(path)
     answers = []
     for thing, file, note, errors in found:
@@ -339,11 +330,7 @@ def rules_faults(path: Path, settings: JobSettings, schema: EventSchema, rules: 
 
 
 def results_folder(job: Job) -> Path:
-    """Return the folder of a job's tables of alerts: its output, or the tables of its audit.
-
-    Raises:
-        BucketsError: its alerts go to topics, of which no tables are kept.
-    """
+    """Return the folder of a job's tables of alerts: its output, or the tables of its audit; else refuse the job."""
     folder = kept_results(job)
     if folder is None:
         message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"

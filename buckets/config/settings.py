@@ -42,18 +42,7 @@ _FORM = re.compile(r"(\d{1,16}(?:\.\d{1,6})?) *([a-z]{0,3})", re.ASCII | re.IGNO
 
 
 def parse_size_bytes(text: Any) -> int:
-    """Read a size such as `256MiB`.
-
-    Args:
-        text: a number of bytes, or digits and a unit, `KiB | MiB | GiB | TiB` (powers of 1,024) or
-            `KB | MB | GB | TB` (powers of 1,000), in any case.
-
-    Returns:
-        The size in bytes, 0 to 1 PiB; what is left of a byte is dropped.
-
-    Raises:
-        ValueError: not of that form, or more than that.
-    """
+    """Read a size such as `256MiB` or `1.5GB` as bytes, 0 to 1 PiB; ValueError if it is none."""
     is_written = isinstance(text, (int, float, str)) and not isinstance(text, bool)
     match = _FORM.fullmatch(str(text).strip()) if is_written else None
     unit = BYTES_PER_UNIT.get(match[2].lower()) if match is not None else None

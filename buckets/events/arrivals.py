@@ -166,10 +166,7 @@ class DeadLetter:
 
 
 def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, list[DeadLetter]]:
-    """Turn rows into events, and what is no event into dead letters; no field of `needed` may be null.
-
-    Rows that are skipped are neither.
-    """
+    """Turn rows into events, and others but skipped ones into dead letters; no field of `needed` may be null."""
     events, faults = convert(rows, schema, needed)
     if not faults:
         return events, []

@@ -21,11 +21,7 @@ _PER_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """Write a column of dates, timestamps or times as text.
-
-    Returns:
-        Arrow string, and `{row: reason}` of those that are too far away to be written.
-    """
+    """Write dates, timestamps or times as text, and say which are too far away to be written."""
     if pa.types.is_date(column.type):
         return _without_wild(column, pc.cast(column, pa.string()))
     kind = pa.time64("us") if pa.types.is_time(column.type) else pa.timestamp("us", column.type.tz and "UTC")
@@ -89,11 +85,7 @@ class WrittenTimes(NamedTuple):
 
 
 def checked_format(form: str) -> str:
-    """Return a format that says of each time which day it is on.
-
-    Raises:
-        ValueError: it does not, or has codes that are unknown, differ from machine to machine, or lose the afternoon.
-    """
+    """Return a format that says of each time which day it is on, alike on all machines; ValueError says why not."""
     codes = _codes(form)
     wild = sorted(codes & _OF_MACHINE)
     if wild:

@@ -50,13 +50,9 @@ class ConnectValues:
     """Writes the fields of objects in JSON out, by schemas of Connect that stand beside them."""
 
     def __init__(self, within: Path, names: Mapping[str, str], schema: EventSchema, digits: bool) -> None:
-        """Write fields out.
+        """Write out the fields `names`, each with what it is called in the object at the path `within` of a message.
 
-        Args:
-            within: the path in a message to the object that holds them.
-            names: the fields, and what each is called there.
-            schema: the event schema.
-            digits: whether a text in a field of numbers without a schema is known to be digits.
+        With `digits` a text in a field of numbers without a schema is known to be digits.
         """
         self._within, self._schema = within, schema
         self._names = {name: called for name, called in names.items() if name not in schema.arrays}

@@ -95,12 +95,10 @@ def _remedy(line: str, schema: EventSchema) -> str:
 def read_lines(
     lines: Sequence[str], header: Sequence[str], wanted: Sequence[str], written: CsvFormat
 ) -> tuple[dict[str, list[str | None]], list[str | None]]:
-    """Split records into columns of text, one for each field of `wanted`; one that is not in the header is null.
+    """Split records into columns of text, one for each field of `wanted`, and say why a line is no record, else None.
 
-    The second of what it returns says why a line is no record, or None. Empty text is null.
-
-    Lines over which a text in quotes goes on are broken for that one reason, as far as they are broken.
-    Columns without a name at the end may be left out of a record.
+    A field that is not in the header is null everywhere, and so is empty text. Lines over which a text in quotes goes
+    on are broken for that one reason. Columns without a name at the end may be left out of a record.
     """
     index_of = {name: index for index, name in enumerate(header)}
     least = max((index + 1 for index, name in enumerate(header) if name), default=0)
@@ -246,12 +244,9 @@ def _shown(raw: pa.BinaryArray, encoding: str, name: str) -> tuple[pa.StringArra
 
 
 def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
-    """Yield the lines of a file whose encoding does not show where they end, in UTF-8.
+    """Yield the lines of a file whose encoding does not show where they end, in UTF-8; raises UnicodeDecodeError.
 
     Half of a character stays one, so that its line is not valid.
-
-    Raises:
-        UnicodeDecodeError: the file ends within a character, or has something else that no line could keep.
     """
     with io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n") as lines:
         for line in lines:
@@ -261,13 +256,7 @@ def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:
 def text_lines(
     batches: Iterable[pa.RecordBatch], encoding: str = "utf-8", name: str = "UTF-8"
 ) -> Iterator[pa.RecordBatch]:
-    """Turn the lines of files from bytes into numbered text without blank lines.
-
-    Args:
-        batches: rows with `raw` (binary), `source`, and `position` if they are numbered already.
-        encoding: that of the lines.
-        name: what the encoding of the files is called, where a line is not valid.
-    """
+    """Turn the lines of files, `raw` (binary), into numbered text without blank lines; `name` is of the encoding."""
     for rows in numbered(batch for batch in batches if batch.num_rows):
         rows = as_text(rows, encoding, name)
         text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
@@ -288,12 +277,9 @@ _Header = tuple[list[str], str | None]  # The names of the columns of a file, an
 def read_events(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, header: list[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Read lines of CSV into the declared fields.
+    """Read lines of whole files, as `text_lines` makes them, into the declared fields.
 
-    Args:
-        batches: the lines of whole files, in their order, as `text_lines` makes them.
-        schema: the event schema.
-        header: the names of the fields, where the header line is not among the lines and the schema does not say them.
+    `header` has the names of the fields where no header line is among the lines and the schema does not say them.
     """
     headers: dict[str, _Header] = {}
     for rows in batches:

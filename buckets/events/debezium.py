@@ -43,12 +43,7 @@ class ImportedField:
 
 
 def in_list(name: str, fields: Iterable[ImportedField]) -> Iterator[ImportedField]:
-    """Yield what the elements of a list can be in arrays.
-
-    Args:
-        name: of the list.
-        fields: what an element is, with an empty name, or those of an element that is an object.
-    """
+    """Yield what the elements of a list can be in arrays; a field is an element, without a name, or one of its own."""
     for field in fields:
         called = f"{name}{ELEMENTS}" + (f".{field.name}" if field.name else "")
         if is_array(field.name) or field.attribute is None:
@@ -119,11 +114,7 @@ def fields_beside_rows(fields: Iterable[ImportedField]) -> list[ImportedField]:
 def read_json_changes(
     texts: pa.RecordBatch, is_null: np.ndarray, schema: EventSchema, digits: bool = False
 ) -> pa.RecordBatch:
-    """Read changes in JSON, as `envelope.read_opened` does.
-
-    `is_null` says which messages are tombstones, and `digits` whether a text in a field of numbers is known to be
-    digits where no schema says what it is.
-    """
+    """Read changes in JSON, as `envelope.read_opened` does; `digits` is as in `ConnectValues`."""
     names = {name: name for name in value_schema(schema).field_names}
     of_row = ConnectValues((AFTER[:-1],), names, schema, digits)
     of_envelope = ConnectValues((), paths_in_envelope(schema), schema, digits)

@@ -110,13 +110,9 @@ def decoded_fields(
     read: Callable[[str], tuple[pa.Array, Faults]],
     faults: Mapping[int, str] = MappingProxyType({}),
 ) -> Decoded:
-    """Return the declared fields of messages.
+    """Return the declared fields of messages; `read` returns the column of one, and what is wrong with its values.
 
-    Args:
-        schema: the event schema.
-        broken: by row, why a message cannot be read.
-        read: returns the column of a field, and what is wrong with its values.
-        faults: by row, why a readable message is no event.
+    `broken` says by row why a message cannot be read, `faults` why a readable one is no event.
     """
     columns, found = [], dict(broken) | dict(faults)
     for name in schema.field_names:
@@ -132,13 +128,10 @@ def by_schema(
     schema: EventSchema,
     decode: Callable[[Sequence[bytes], int], Iterable[tuple[Int64s, Decoded]]],
 ) -> pa.RecordBatch:
-    """Read messages with the prefix of a registry into the declared fields, those of each schema together.
+    """Read messages (binary) with the prefix of a registry into the declared fields, those of each schema together.
 
-    Args:
-        rows: with `raw` (binary).
-        schema: the event schema.
-        decode: decodes messages of one schema, given without their prefixes, and its number; returns parts, each with
-            the places of its messages; or raises SchemaError.
+    `decode` is given messages without their prefixes and the number of their schema; it returns parts, each with the
+    places of its messages, or raises SchemaError.
     """
     messages, numbers = rows.column(RAW).to_pylist(), schema_numbers(rows.column(RAW))
     parts: list[tuple[Int64s, Decoded]] = []
@@ -158,9 +151,8 @@ def by_schema(
 def with_fields(rows: pa.RecordBatch, schema: EventSchema, parts: list[tuple[Int64s, Decoded]]) -> pa.RecordBatch:
     """Join what was decoded of the rows of each schema, in the order of the rows.
 
-    Returns:
-        The rows with the declared fields, `broken` for each message that is no event, and in `raw` the bytes of those
-        that cannot be read, as hexadecimal digits.
+    Messages that are no events get their reason as `broken`, and those that cannot be read their bytes as hexadecimal
+    digits in `raw`.
     """
     order = np.concatenate([np.empty(0, np.int64), *(of_part for of_part, _ in parts)])
     back = None if len(parts) == 1 else pa.array(np.argsort(order))

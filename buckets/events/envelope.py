@@ -51,13 +51,7 @@ def paths_in_envelope(schema: EventSchema) -> dict[str, str]:
 
 
 def read_opened(texts: pa.RecordBatch, opened: Sequence[Opened], schema: EventSchema) -> pa.RecordBatch:
-    """Read opened envelopes: adds the fields of values, and the columns of what lies in envelopes.
-
-    Args:
-        texts: messages with `raw` (text), and `broken` where it cannot be read.
-        opened: the envelope of each.
-        schema: the event schema.
-    """
+    """Read the opened envelopes of messages: adds the fields of values, and the columns of what lies in envelopes."""
     reasons = [one.reason for one in opened]
     rows = read_events(_with_text(texts, [one.fields for one in opened], reasons), value_schema(schema))
     paths = paths_in_envelope(schema)
@@ -175,10 +169,8 @@ def is_whole_key(schema: EventSchema) -> bool:
 def with_keys(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
     """Read keys into columns that are called like the origins of their fields; `key` itself is left out.
 
-    Args:
-        rows: messages with `key` (binary) and `broken`, which also gets the faults of keys.
-        schema: the event schema.
-        read: reads keys, given as `raw` (binary), into the fields of a part of the event schema.
+    `read` reads keys, given as `raw` (binary), into the fields of a part of the event schema; their faults go to
+    `broken`.
     """
     paths = paths_in_keys(schema)
     if not paths:
@@ -210,14 +202,10 @@ def _of_key(reason: str, names: Collection[str], is_whole: bool) -> str:
 def read_json_keys(
     texts: pa.RecordBatch, schema: EventSchema, is_whole: bool, is_wrapped: bool, digits: bool = False
 ) -> pa.RecordBatch:
-    """Read keys in JSON.
+    """Read keys in JSON: one value if `is_whole`, else objects.
 
-    Args:
-        texts: with `raw` (text), and `broken` where a key is no text.
-        schema: the part of the event schema that lies in keys.
-        is_whole: whether they are one value; objects otherwise.
-        is_wrapped: whether an object may be the `payload` beside a `schema`, as Kafka Connect writes it.
-        digits: whether a text in a field of numbers is known to be digits where no schema says what it is.
+    If `is_wrapped`, an object may be the `payload` beside a `schema`, as Kafka Connect writes it; `digits` is as in
+    `ConnectValues`.
     """
     if not is_whole and not is_wrapped:
         return read_events(texts, schema)

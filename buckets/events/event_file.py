@@ -128,13 +128,7 @@ class EventFile:
 
 
 def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = None) -> EventFile:
-    """Check a file of events before anything is done with it; fields other than id and time may be missing.
-
-    The kind follows from the name where it is not given.
-
-    Raises:
-        BucketsError: no such file, a directory, empty, of an unknown kind, or without id or time.
-    """
+    """Check a file of events, of the kind that its name says if none is given; only id and time must be there."""
     path = found_location(str(path))
     if path.is_dir():
         raise bad_source(path, "is a directory; name one .jsonl, .csv or .parquet file")

@@ -61,13 +61,9 @@ def read_object(text: str) -> Fields:
 
 
 def read_value(text: str) -> Any:
-    """Read a text that is exactly one value; a byte order mark before it and white space around it are ignored.
+    """Read a text that is exactly one value, after a byte order mark; ValueError says why it is none.
 
-    Returns:
-        The value. Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
-
-    Raises:
-        ValueError: it is not a value; says why.
+    Numbers are text, just as they are written (the integer -0 as 0); objects are `Fields`.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
     if text.count("[") + text.count("{") > DEEPEST and _is_deep(text):
@@ -246,12 +242,8 @@ def _repeating(
 
     A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
     texts together have no more of a name than there are values of fields of that name in rows without escaped names, no
-    row has one twice, and that is found in one search for each name.
-
-    Args:
-        texts: one a row.
-        found: names, each with the values that a field of it has; several fields may have one name.
-        counts: names inside of lists, each with how many values each row has of it.
+    row has one twice, and that is found in one search for each name. `found` has names with the values of a field of
+    each, `counts` names inside of lists with how many values each row has.
     """
     together = b"\n".join(texts)
     quoted = {name: json.dumps(name, ensure_ascii=False).encode() for name, _ in (*found, *counts)}

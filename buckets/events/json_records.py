@@ -36,12 +36,9 @@ def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
 
 
 def members(text: bytes, names: tuple[str, ...], once: tuple[str, ...] | None = None) -> list[bytes | None]:
-    """Return the JSON of members of an object; None for those that are missing or null.
+    """Return the JSON of members of an object, None for those missing or null; ValueError if it is no object.
 
     Members of `once`, or all, may be there only once; of another one the last may be returned.
-
-    Raises:
-        ValueError: it is no object, or one of them is given twice; says why.
     """
     is_nowhere_twice = all(text.count(f'"{name}"'.encode()) <= 1 for name in (names if once is None else once))
     is_shallow = text.count(b"[") + text.count(b"{") <= DEEPEST

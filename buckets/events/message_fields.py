@@ -75,13 +75,7 @@ def without_made_id(schema: EventSchema) -> EventSchema:
 
 
 def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collection[str] = ()) -> EventSchema:
-    """Return an event schema of some fields.
-
-    Args:
-        schema: the event schema.
-        names: the fields, each with what it is called in the part.
-        texts: fields of text that the part has besides.
-    """
+    """Return an event schema of the fields `names`, each with its new name, and of further fields of text."""
     time = schema.event_time
     attributes = {names[name]: kind for name, kind in schema.attributes.items() if name in names}
     return _PartOfSchema.model_construct(
@@ -171,12 +165,9 @@ _ID_BYTES = 16
 def with_made_ids(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, folder: Path | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Give events an id as the first of their fields, if their schema says that it is made.
+    """Give events, read by `without_made_id`, an id as the first of their fields, if their schema says that it is made.
 
-    Args:
-        batches: events, read by `without_made_id` of the schema.
-        schema: the event schema.
-        folder: that of the source, or its one file; None where `source` names rows as it stands.
+    `folder` is that of the source, or its one file; None where `source` names rows as it stands.
     """
     return (_with_ids(rows, schema, folder) for rows in batches) if schema.identity.is_made else iter(batches)
 
@@ -284,11 +275,7 @@ class TimesSeen:
         self._counts, self._is_checked = Counter[str](), False
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Look at the times of arrivals; of numbers only at the first, for all of a file are in one unit.
-
-        Raises:
-            BucketsError: these are all in 1970, and in another unit would not be.
-        """
+        """Look at the times of arrivals; of numbers only at the first, for all of a file are in one unit."""
         written = rows.column(self._column)
         is_number = self._declared.unit != "iso8601" and not pa.types.is_temporal(written.type)
         if is_number and self._is_checked:

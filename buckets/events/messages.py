@@ -81,16 +81,10 @@ class TopicMessages:
     def read(
         self, rows: pa.RecordBatch, schema: EventSchema, batch_id: int | None, pinned: PinnedSchemas
     ) -> pa.RecordBatch:
-        """Read messages into the declared fields.
+        """Read messages into the declared fields, as `pinned` says beside their own schemas.
 
-        Args:
-            rows: with `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`.
-            schema: the event schema.
-            batch_id: the batch of the messages; None where it is not known.
-            pinned: how values of the batch are read, beside their own schemas.
-
-        Raises:
-            BucketsError: the registry cannot be asked.
+        `rows` have `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`. The batch
+        is None where it is not known.
         """
         readable = without_made_id(schema)
         read = self._values(rows, readable, partial(self._fields, batch_id, pinned))

@@ -43,13 +43,7 @@ def _decoded(text: str) -> str:
 
 
 def with_folder_values(rows: pa.RecordBatch, schema: EventSchema, lacking: Collection[str]) -> pa.RecordBatch:
-    """Give rows the values that stand in the paths of their files.
-
-    Args:
-        rows: with `source`, and the declared fields as text or nulls.
-        schema: the event schema.
-        lacking: the fields that the files do not have, or not in every row.
-    """
+    """Give rows the values that stand in the paths of their files, for the fields that their files lack."""
     source = rows.column(SOURCE).dictionary_encode()
     given = [folder_values(path) for path in source.dictionary.to_pylist()]
     for index, name in enumerate(schema.field_names):
@@ -71,14 +65,9 @@ def can_order(kind: pa.DataType) -> bool:
 
 
 def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
-    """Return the order of rows, from their arrival column.
+    """Return the order of rows, int64, from their arrival column, 0 where it has none; and why it has none, else null.
 
-    Args:
-        column: whole numbers, or timestamps or dates (as nanoseconds, so that files of other units compare).
-        name: of the column.
-
-    Returns:
-        Arrow int64, 0 if a row has none; and Arrow string, why it has none, null if it has one.
+    Timestamps and dates become nanoseconds, so that files of other units compare.
     """
     kind = column.type
     if not can_order(kind):
@@ -254,17 +243,8 @@ def table_arrivals(
 ) -> Iterator[pa.RecordBatch]:
     """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
-    A declared field without a column is null.
-
-    Args:
-        table: the rows.
-        schema: the event schema.
-        name: what the rows are called as a source, which ids that are made of rows begin with.
-        say: told of times without a zone; without it Python warns of them.
-
-    Raises:
-        BucketsError: the id or the time has no column, or a name stands there twice; the times at the beginning are in
-            another unit than the declared.
+    A declared field without a column is null. `name` is what the rows are called as a source, which ids that are made
+    of rows begin with. `say` is told of times without a zone; without it Python warns of them.
     """
     return told(plain_table_arrivals(table, schema, name), schema, f"events {SOURCE_NAME}", say)
 

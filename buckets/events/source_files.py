@@ -103,12 +103,9 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
 def line_reader(
     kind: FileFormat, schema: EventSchema, header: list[str] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a reader of lines: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
+    """Return a reader of lines, for columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
 
-    Args:
-        kind: json or csv.
-        schema: the event schema.
-        header: the fields of CSV lines, where the header line is not among them.
+    `header` has the fields of CSV lines where the header line is not among them.
     """
     if kind == "csv":
         written = schema.csv

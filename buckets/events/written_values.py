@@ -51,13 +51,7 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
 
 
 def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
-    """Join columns of one field: as they are if they are of one type, else as text.
-
-    Columns of nothing but nulls have no type.
-
-    Returns:
-        The column, and what of it has no text, by its row.
-    """
+    """Join columns of one field: as they are if they are of one type, else as text; say what has no text, by row."""
     known = [part for part in parts if not pa.types.is_null(part.type)]
     if not known:
         return pa.nulls(sum(map(len, parts)), pa.string()), {}
@@ -77,15 +71,10 @@ def joined(parts: Sequence[pa.Array]) -> tuple[pa.Array, Faults]:
 def decimals(
     contents: Sequence[bytes | None], scales: Sequence[int], precision: int | None = None
 ) -> tuple[pa.Array, Faults]:
-    """Return decimals to the digit, as text.
+    """Return decimals to the digit, as text, from whole numbers in two's complement.
 
-    Args:
-        contents: of each its whole number, in two's complement; None where there is none.
-        scales: how many of its digits are behind the point; below 0, how many zeros follow them.
-        precision: how many digits they may have; None where that is open.
-
-    Returns:
-        The texts, and what is wrong with those that are too long to be written out, or have more digits.
+    A scale is how many digits are behind the point; below 0, how many zeros follow. Faulty are those that are too long
+    to be written out, or have more digits than `precision`.
     """
     most = None if precision is None else 10 ** min(precision, 3 * _MOST_BYTES)  # A byte has less than three digits.
     texts: list[str | None] = []

@@ -128,12 +128,9 @@ class Destination:
 
 
 def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
-    """Check a destination before anything is generated for it.
+    """Check a destination before anything is generated for it; `malformed` says that there are broken lines.
 
-    Args:
-        out: a path that ends with .jsonl, .csv or .parquet is one file, any other a folder.
-        malformed: whether there are broken lines to write.
-        overwrite: whether an earlier stream may be replaced.
+    A path that ends with .jsonl, .csv or .parquet is one file, any other a folder.
     """
     try:
         fault, target = _checked(out, malformed, overwrite)

@@ -53,10 +53,9 @@ class DisorderCounts:
 def disorder(
     rng: np.random.Generator, settings: GeneratorSettings, events: Transactions, planted: Flags
 ) -> tuple[Transactions, DisorderCounts]:
-    """Put transactions, by time and numbered, into the order of arrival; planted ones arrive on time and once.
+    """Put transactions, by time and numbered, into the order of arrival, with repeats and twins, and count these.
 
-    Returns:
-        The transactions in arrival order, repeats and twins included, and how many are what.
+    Planted ones arrive on time and once.
     """
     late_row, delay_ms = _draw_late(rng, settings, events, planted)
     taken = planted.copy()

@@ -158,13 +158,9 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
 
 
 def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Return the first offset of a partition, and the one after its last message.
+    """Return the first offset of a partition, and the one after its last message; raises as `Broker`.
 
     A broker shows a topic that was made a moment ago before it leads it, so it is asked again for a while.
-
-    Raises:
-        BucketsError: the topic does not exist, or may not be read.
-        Outage: no broker answers.
     """
 
     def ask(left_s: float) -> tuple[int, int]:
@@ -183,12 +179,7 @@ def _answered(
 ) -> _T:
     """Ask until there is an answer, which may take a while after the brokers have started.
 
-    Args:
-        ask: is given the seconds that are left; raises a KafkaException where there is no answer.
-        within_s: for how long it is asked.
-        kafka: how Kafka is reached.
-        doing: what is tried, as `explain` takes it.
-        cause_of: the fault that lies under the one that was met.
+    `ask` is given the seconds that are left, and `cause_of` returns the fault that lies under the one that was met.
     """
     given_up_s = time.monotonic() + within_s
     while True:

@@ -103,16 +103,11 @@ class Follower:
         on_remark: Callable[[str], None] = lambda remark: None,
         caught_up_within_s: float = CAUGHT_UP_WITHIN_S,
     ) -> None:
-        """Follow `topic`; nothing is asked yet.
+        """Follow a topic of one partition; nothing is asked yet.
 
-        Args:
-            kafka: how Kafka is reached.
-            topic: a topic of one partition.
-            take: called with each message.
-            on_lost: called with two offsets if the messages from the first up to before the second had gone from the
-                topic before they were read.
-            on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
-            caught_up_within_s: how long a start waits until the end of the topic is reached.
+        `take` is called with each message; `on_lost` with two offsets, if messages from the first up to before the
+        second had gone before they were read; `on_remark` with a line when the topic is not followed, and when it is
+        again.
         """
         self.fault: Fault | None = None
         self.position: TopicPosition | None = None
@@ -267,13 +262,7 @@ class TopicReader:
     """Reads all partitions of some topics; also a context manager."""
 
     def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
-        """Begin to read.
-
-        Args:
-            kafka: how Kafka is reached.
-            topics: the topics, which must exist.
-            from_end: only what is written from now on; otherwise from the beginning.
-        """
+        """Read topics, from their beginning or only what is written from now on."""
         self._kafka = kafka
         self._topics = ", ".join(topics)
         settings = {**consumer_settings(kafka), **_READER, "group.id": f"buckets-reader-{uuid.uuid4()}"}

@@ -117,13 +117,9 @@ class LocalBroker:
         security: SecuritySettings | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Choose the folder; nothing is started or written yet.
+        """Choose the folder and the port, on this machine only; nothing is started or written yet.
 
-        Args:
-            folder: where it keeps everything.
-            port: where clients reach it, from this machine only.
-            security: how clients have to reach it; without a login and TLS if it is left out.
-            properties: further ones of Kafka, as `security` needs them.
+        `security` is how clients have to reach it, and `properties` are further ones of Kafka that this needs.
         """
         self.folder = folder.absolute()
         self.port = port
@@ -141,15 +137,7 @@ class LocalBroker:
         return BrokerStatus(self._pid(), address or None)
 
     def start(self, say: Callable[[str], None] | None = None) -> bool:
-        """Start it, and wait until it answers.
-
-        Returns:
-            Whether it was started; False if it runs already.
-
-        Raises:
-            BucketsError: it runs at another port, the port is taken, the folder is not a broker's, there is no Java or
-                no jars, or Kafka does not start.
-        """
+        """Start it, and wait until it answers; False if it runs already."""
         status = self.status()
         if status.pid is not None:
             if status.address != f"{HOST}:{self.port}":

@@ -54,12 +54,7 @@ class Registry:
     pauses_s: tuple[float, ...] = PAUSES_S
 
     def schema(self, number: int) -> WriterSchema | None:
-        """Return the schema of a number; None if the registry does not know it.
-
-        Raises:
-            RegistryAway: it does not answer.
-            BucketsError: it answers something else, or refuses the login.
-        """
+        """Return the schema of a number; None if the registry does not know it."""
         path = f"/schemas/ids/{number}"
         answer = self._found(path, (_NO_SCHEMA,), "schema")
         return None if answer is None else self._schema_of(answer, path)
@@ -77,12 +72,7 @@ class Registry:
         return RegisteredSubject(version, number, schema)
 
     def register(self, subject: str, kind: str, text: str) -> int:
-        """Register a schema under a subject, if it is not there yet; returns its number.
-
-        Raises:
-            RegistryAway: it does not answer.
-            BucketsError: the schema does not go with those of the subject, or the registry refuses it or the login.
-        """
+        """Register a schema under a subject, if it is not there yet; returns its number."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         code, answer = self._send(path, subject, kind, text)
         if code == _MISSING:
@@ -171,11 +161,7 @@ class Registry:
             into[place] = name, referred["schema"]
 
     def _get(self, path: str, sent: bytes | None = None) -> tuple[int, dict[str, Any]]:
-        """Ask until there is an answer, a few times; with what is sent, by POST.
-
-        Returns:
-            The code of HTTP, of success, a missing thing or a refused schema, and what it says.
-        """
+        """Ask a few times, by POST if bytes are sent; return the code of HTTP, and what is said with it."""
         for pause_s in self.pauses_s:
             try:
                 return self._ask(path, sent)
@@ -276,12 +262,7 @@ class OutputSchemas:
         self._prefixes: dict[str, bytes] = {}
 
     def register(self) -> None:
-        """Register the schemas of all outputs in use that are not yet.
-
-        Raises:
-            Outage: the registry does not answer.
-            BucketsError: it refuses one of them, or answers something else.
-        """
+        """Register the schemas of all outputs in use that are not yet."""
         for output in self._output.topics_in_use():
             self.prefix(output)
 
@@ -298,10 +279,6 @@ class OutputSchemas:
 
 
 def check_compatible(registry: Registry, output: OutputSettings, written_in: BinaryFormat) -> None:
-    """See that the registry would take the schemas of all outputs in use, without registering any.
-
-    Raises:
-        BucketsError: it would refuse one, or does not answer.
-    """
+    """Refuse schemas of outputs in use that the registry would refuse, without registering any."""
     for name, topic in output.topics_in_use().items():
         registry.check_compatible(f"{topic}-value", KINDS[written_in], schema_text(name, written_in))

@@ -47,13 +47,7 @@ class Sender:
     def __init__(
         self, kafka: KafkaSettings, doing: str = "writing messages", room: Mapping[str, int] | None = None
     ) -> None:
-        """Send to the brokers of `kafka`.
-
-        Args:
-            kafka: how Kafka is reached.
-            doing: what it is for, which is reported if a message does not arrive.
-            room: settings of the client's queue, instead of the default ones.
-        """
+        """Send to the brokers of `kafka`; `doing` is what it is for, and `room` are settings of the client's queue."""
         self._kafka = kafka
         self._doing = doing
         timeout = {"delivery.timeout.ms": kafka.delivery_timeout}
@@ -129,12 +123,7 @@ _NS = 1_000_000_000
 
 
 def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[str, bytes]]:
-    """Return JSON lines as keys and values of messages.
-
-    Args:
-        lines: JSON objects; broken ones too, which get an empty key if the field cannot be found.
-        field: the field whose text is the key, so that all lines with the same key stay in order.
-    """
+    """Return JSON lines as keys, of the text of a field, and values; lines without the field get an empty key."""
     there = re.compile(rf'"{re.escape(field)}"\s*:\s*("(?:[^"\\]|\\.)*")')
     for line in lines:
         match = there.search(line)
@@ -156,19 +145,10 @@ def paced_produce(
     on_sent: Callable[[str, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> int:
-    """Send messages at a fixed rate, each with the time at which it was due, and wait until they have arrived.
+    """Send messages (keys and values) at a rate a second, each with the time at which it was due; return how many.
 
-    Args:
-        kafka: how Kafka is reached.
-        topic: where they go.
-        messages: keys and values; taken one by one, at the rate.
-        rate: messages a second.
-        on_sent: called with the key and the due time in ms of each message that has been handed to the client; it
-            must be quick.
-        stop: ends it early, within a twentieth of a second.
-
-    Returns:
-        How many were sent and have arrived.
+    It waits until they have arrived. `on_sent` is called with the key and the due time in ms of each message that the
+    client has; it must be quick. `stop` ends it early.
     """
     if not 0 < rate <= FASTEST:
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
@@ -221,19 +201,10 @@ KeyedMessage = tuple[str, bytes]  # A key and a value
 def event_messages(
     path: Path, schema: EventSchema, key: str, on_bad: Callable[[Sequence[DeadLetter]], None]
 ) -> Iterator[KeyedMessage]:
-    """Return the events of a file as messages, in its order.
+    """Return the events of a file as messages, in its order; those without the field `key` get an empty key.
 
     Lines, or records, of JSON are sent as they are, also those that are no events. Rows of CSV and Parquet are written
-    as JSON, with the fields that the event schema declares.
-
-    Args:
-        path: a file that `buckets evaluate` takes.
-        schema: the event schema.
-        key: the field whose value is the key of a message; a line that has none gets an empty key.
-        on_bad: called with rows of CSV or Parquet that are no events, and so are not sent.
-
-    Raises:
-        BucketsError: the file cannot be read, or the schema does not declare the field.
+    as JSON, with the declared fields; `on_bad` is called with those that are no events, and so are not sent.
     """
     if key not in schema.field_names:
         message = f"--key {key}: event schema {schema.name!r} has no such field; it has {', '.join(schema.field_names)}"

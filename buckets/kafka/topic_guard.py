@@ -31,14 +31,7 @@ class TopicGuard:
         topics: TopicSelection,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Guard topics; nothing is asked yet.
-
-        Args:
-            kafka: how Kafka is reached.
-            checkpoint: of the query.
-            topics: those that it reads.
-            say: told a line when a topic has appeared that the pattern matches.
-        """
+        """Guard the topics of a query; `say` is told when one has appeared that the pattern matches."""
         self.generations = TopicGenerations(checkpoint)
         self.appeared = 0
         self.follows_pattern = topics.pattern is not None
@@ -52,24 +45,12 @@ class TopicGuard:
         return self._topics.of(self.generations.live)
 
     def check(self) -> None:
-        """See that the topics are those that were read until now. Cost: a question to a broker, about 1 ms.
-
-        With a pattern it is two questions.
-
-        Raises:
-            BucketsError: one was created again, or is gone that the pattern had found (`NewTopic`), or any is gone.
-            Outage: no broker answers.
-        """
+        """Refuse topics (`NewTopic`) that were created again, or are gone. Cost: a question to a broker, about 1 ms."""
         self._refuse(self.gone())
         self.generations.check(self._ids_of(self.topics))
 
     def find(self) -> list[str]:
-        """Return the topics that are there and that the pattern matches; none without a pattern.
-
-        Raises:
-            BucketsError: there is a pattern, and no topic that it matches.
-            Outage: no broker answers.
-        """
+        """Return the topics that are there and that the pattern matches, at least one; none without a pattern."""
         if self._topics.pattern is None:
             return []
         found = sorted(filter(self._topics.matches, self._broker.partitions()))
@@ -84,19 +65,14 @@ class TopicGuard:
     def start(self, is_begun: bool) -> None:
         """Remember the topics that the checkpoint does not know yet.
 
-        Args:
-            is_begun: whether a batch has ended. What the pattern finds now has then appeared since, and is taken over
-                by the batch that reads it first.
+        If a batch has ended, what the pattern finds has appeared since, and is taken over by the batch that reads it
+        first.
         """
         found = [] if is_begun else self.find()
         self.generations.adopt(self._ids_of({*self._topics.names, *found}))
 
     def begin_batch(self, batch_id: int) -> list[str]:
-        """Take over the topics of a batch that the pattern has found since the last one; returns them.
-
-        Args:
-            batch_id: the batch, which Spark has planned, and of which nothing is read yet.
-        """
+        """Take over the topics of a planned batch that the pattern has found since the last one; returns them."""
         if not self.follows_pattern:
             return []
         read = SourceOffsets(self._checkpoint).end(batch_id)

@@ -52,12 +52,7 @@ def topics_now(job: Job) -> list[str]:
 
 
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
-    """Return the topics that a configuration names.
-
-    Args:
-        job: the configuration.
-        partitions: of the source, of each output and of verdicts; topics of rules and lists have one.
-    """
+    """Return the topics that a configuration names; those of rules and lists have one partition."""
     settings = job.settings
     rules = settings.rules
     partitioned = [*settings.source.all_topics, *settings.output.topics_in_use().values()]
@@ -74,11 +69,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
 
 
 def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
-    """Make the topics of a configuration that do not exist; those that do are left as they are.
-
-    Returns:
-        The names of those that were made.
-    """
+    """Make the topics of a configuration that do not exist, and return these; others are left as they are."""
     broker = Broker(kafka)
     there = broker.partitions()
     missing = [topic for topic in wanted_topics(job, partitions) if topic.topic not in there]
@@ -123,9 +114,6 @@ def pinned_fields(job: Job) -> PinnedProtobuf | None:
 
     The newest schemas of the topics add to what batches had so far. A registry that does not answer now is no reason to
     wait: it is asked again as soon as a message comes whose schema the checkpoint does not know.
-
-    Raises:
-        BucketsError: the registry answers something else, or refuses the login.
     """
     source, kafka = job.settings.source, job.settings.kafka
     parts = [part for part, written_in in source.registered.items() if written_in == "protobuf"]

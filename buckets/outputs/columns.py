@@ -206,13 +206,10 @@ def field_types(schema: EventSchema) -> dict[str, pa.DataType]:
 def with_structs(
     table: pa.Table, known: Mapping[str, pa.DataType] | None = None, key_fields: Iterable[str] = ()
 ) -> pa.Table:
-    """Return results with `key`, `event` and `terms` as structs.
+    """Return results with `key`, `event` and `terms`, which are objects or JSON as text, as structs.
 
-    Args:
-        table: results, in which these are JSON as text, or objects.
-        known: the types of the fields of events and keys; where it is None they are those of the values there are.
-            All fields of an event that are known are there, with nulls.
-        key_fields: the fields of keys that are there in any case, with nulls.
+    `known` has the types of fields, which events all have then; other types are those of the values there are. Keys
+    have `key_fields` in any case.
     """
     for name in OBJECTS:
         index = table.schema.get_field_index(name)

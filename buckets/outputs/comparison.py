@@ -84,12 +84,7 @@ def compared_columns(measure: str | None) -> tuple[str, ...]:
 def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | None, samples: int) -> Comparison:
     """Compare what two rules caught. Cost: O(alerts), with memory for each different event.
 
-    Args:
-        alerts: alerts of both, with `compared_columns`, times in ms, `key` and `event` as objects.
-        a: the first rule.
-        b: the second.
-        measure: the field of the event that is its amount; None for none.
-        samples: how many events of each part are shown.
+    Alerts have `compared_columns`, times in ms, `key` and `event` as objects; `samples` events of each part are shown.
     """
     caught: dict[str, dict[Event, Sample]] = {a: {}, b: {}}
     for alert in alerts:

@@ -151,11 +151,7 @@ class Contract:
     fields: tuple[Field, ...]  # its fields, in the order of the schema
 
     def read(self, value: bytes | None) -> Row:
-        """Return the value of a message as a row: every field in the type of its column, and `other_fields`.
-
-        Raises:
-            ValueError: it does not fit the schema; says what is wrong.
-        """
+        """Return the value of a message as a row: all fields and `other_fields`; ValueError says what does not fit."""
         return self.row_of(_object_of(value))
 
     def row_of(self, values: dict[str, Any]) -> Row:
@@ -198,21 +194,13 @@ def _object_of(value: bytes | None) -> dict[str, Any]:
 
 
 def schema_path(name: str) -> Path:
-    """Return where a published schema lies.
-
-    Args:
-        name: its name and version, such as `alert-v1`.
-    """
+    """Return where a published schema lies, by its name and version, such as `alert-v1`."""
     return resource(f"schemas/{name}.json")
 
 
 @cache
 def load_contract(name: str) -> Contract:
-    """Read a published schema.
-
-    Args:
-        name: its name and version, such as `alert-v1`.
-    """
+    """Read a published schema, by its name and version."""
     schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
     fields = tuple(_field(name, written, name in schema["required"]) for name, written in schema["properties"].items())
     return Contract(schema["title"], schema["description"], fields)

@@ -231,10 +231,7 @@ class Messages:
     def shown(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yield messages of the rows of an output, in arrival order: key, fields as JSON has them, and identity.
 
-        Args:
-            output: its name.
-            table: its rows.
-            decided_ms: when the batch's results were known, in ms since the epoch; alerts carry it.
+        Alerts carry when the batch's results were known, in ms since the epoch.
         """
         for row in self._lines.ordered(table):
             version, shown = PUBLISHED[output].version, self._lines.shown(output, row)

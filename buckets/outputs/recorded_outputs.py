@@ -85,21 +85,10 @@ def output_rows(
     selection: Selection = ALL,
     optional: Collection[str] = (),
 ) -> Iterator[Row]:
-    """Read rows of an output, in no order; none where there is no such output.
+    """Read rows of an output of a job, an evaluation or an audit, in no order; none where there is no such output.
 
-    Args:
-        folder: the output folder of a job or of `buckets evaluate`, or the tables of an audit.
-        output: the output, such as `alerts`.
-        columns: which columns are wanted; None for all.
-        selection: which rows.
-        optional: which of the columns are None where the output was written without them.
-
-    Yields:
-        Dictionaries: keys, events and terms as objects, times in ms since the epoch. Values are decimals in tables and
-        text in JSON lines.
-
-    Raises:
-        BucketsError: it cannot be read, or lacks a column.
+    Keys, events and terms are objects, times in ms since the epoch. Values are decimals in tables and text in JSON
+    lines. Columns of `optional` are None where the output was written without them; others may not be missing.
     """
     if is_table(folder / output):
         for batch in output_batches(folder / output, columns, selection, optional):
@@ -213,11 +202,7 @@ def short_length(folder: Path) -> int:
 
 
 def full_alert_id(folder: Path, text: str) -> str:
-    """Return the id of the one alert whose id begins with a text; the text itself if there is none.
-
-    Raises:
-        BucketsError: several begin with it and none is equal to it, or a table cannot be read.
-    """
+    """Return the id of the one alert whose id begins with a text, else refuse it; the text itself if there is none."""
     alerts: dict[str, str] = {}
     begins = Selection(tests=[f"starts_with(alert_id, {sql_text(text)})"])
     for output in ALERT_OUTPUTS:
@@ -276,15 +261,7 @@ def rules_with_alerts(folder: Path) -> list[str]:
 
 
 def alerts_by_day(table: Path, days: int) -> dict[str, dict[int, int]]:
-    """Count the alerts of each rule on the latest days with alerts of a Delta table, by event time.
-
-    Args:
-        table: the table; one that is not there has none.
-        days: how many days, up to that of the latest alert.
-
-    Returns:
-        By rule id and number of the day since 1970.
-    """
+    """Count the alerts of a Delta table by rule and day since 1970, on so many days up to the latest with alerts."""
     if not is_table(table):
         return {}
     named = f"results {table}"
@@ -334,11 +311,7 @@ def read_rows(
     optional: tuple[str, ...] = (),
     selection: Selection = ALL,
 ) -> list[Row]:
-    """Read rows of an output at once, as `output_rows` gives them.
-
-    Raises:
-        BucketsError: there is no such output, it cannot be read, or it lacks a column.
-    """
+    """Read rows of an output at once, as `output_rows` gives them; one that is not there is refused."""
     return list(output_rows(_checked(folder, name), name, columns, selection, optional))
 
 

@@ -49,11 +49,7 @@ class DifferentKeys:
 
 
 def parse_keys(texts: Iterable[str]) -> DifferentKeys:
-    """Read the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one.
-
-    Raises:
-        ValueError: one is not of that form, is below 1, or comes twice.
-    """
+    """Read the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one."""
     counts: dict[frozenset[str], float] = {}
     for text in texts:
         names, mark, number = text.rpartition("=")

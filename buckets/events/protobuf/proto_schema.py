@@ -48,15 +48,9 @@ _LONGEST_NAME = 200
 
 @lru_cache(maxsize=256)
 def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescriptor:
-    """Read a schema.
+    """Read a schema; SchemaError if it or one that it imports is none, or a type is missing.
 
-    Args:
-        written: the schema.
-        maps_as_lists: whether maps become the lists of entries as which they are written.
-
-    Raises:
-        SchemaError: it or one that it imports is no Protobuf schema, or a type is missing.
-        BucketsError: it is a `.proto` file, and there is no compiler.
+    With `maps_as_lists` maps become the lists of entries as which they are written.
     """
     try:
         return _resolved(written, maps_as_lists)

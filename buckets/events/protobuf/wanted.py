@@ -43,13 +43,7 @@ class WantedField:
 
 
 def wanted_fields(message: Descriptor, names: Sequence[str], numbers: Mapping[str, Numbers]) -> dict[str, WantedField]:
-    """Return what each declared field is in a message.
-
-    Args:
-        message: the type.
-        names: the declared fields; a path such as "customer.country" leads into messages.
-        numbers: those of the fields on the way to each, and its own, that they had before.
-    """
+    """Return what each declared field is in a message, by the names or the numbers that those on its way had before."""
     found = {}
     for name in names:
         way = _way(message, _path(name)) or _way(message, _path(name), numbers.get(name, ()))
@@ -167,17 +161,7 @@ _SCALE = "as a measure it needs a scale, as in {scale: 2}"
 
 
 def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, str]) -> list[ImportedField]:
-    """Return the fields of a message.
-
-    Args:
-        file: the schema.
-        name: of the message; without it the only one that has the wanted fields is taken.
-        wanted: the fields that it must have.
-
-    Raises:
-        SchemaError: there is no such message, or several without a name.
-        BucketsError: a wanted field is in none of several messages.
-    """
+    """Return the fields of a message; without a name of the only one that has the wanted fields, else SchemaError."""
     if name is not None or len(file.message_types_by_name) == 1:
         return list(_event_schema_fields(message_named(file, name), "", ()))
     by_message = {
