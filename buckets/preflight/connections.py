@@ -17,6 +17,7 @@ from buckets.checkpoint.writer_schemas import newest_pinned
 from buckets.config.job import Answer, Job, check_source
 from buckets.config.kafka import KafkaSettings, RegistrySettings
 from buckets.config.lists import ListSettings
+from buckets.config.settings import ArchiveSettings, AuditSettings
 from buckets.config.source import DeltaSource, FileSource, PartOfMessage, TopicSelection
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table, open_named, query
@@ -153,37 +154,28 @@ def _names_in_rows(schema: WriterSchema) -> list[str]:
     return [field.name for field in fields_of_rows(fields)]
 
 
-def _ask(thing: str, where: str, look: Callable[[], str]) -> Answer:
-    """Look at a thing."""
-    try:
-        return Answer(thing, where, look())
-    except BucketsError as error:
-        return Answer(thing, where, faults=(error.message,))
-    except OSError as error:
-        return Answer(thing, where, faults=(f"{where}: cannot be read ({error.strerror}); see who may",))
-
-
 _ROWS_LOOKED_AT = 1000  # Rows of a source of which times are looked at
 ANSWER_WITHIN_S = 5.0  # How long brokers may take to answer
 _FILES_LOOKED_AT = 5
 
 
+_Look = tuple[str, str, Callable[[], str]]  # A thing, where it is, and what looks at it
+
+
 def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
-    """Look at all that a valid configuration names."""
+    """Look at all that a valid configuration names; topics only where a broker has answered."""
     for thing, where, look in _looks(path, job):
         on_thing(thing)
-        yield _ask(thing, where, look)
-    if job.settings.kafka is not None:
-        yield from _kafka(job, on_thing)
-        if job.settings.kafka.registry is not None:
-            on_thing("registry")
-            yield _ask(
-                "registry", job.settings.kafka.registry.url, partial(check_registry, job, job.settings.kafka.registry)
-            )
+        try:
+            yield Answer(thing, where, look())
+        except BucketsError as error:
+            yield Answer(thing, where, faults=(error.message,))
+        except OSError as error:
+            yield Answer(thing, where, faults=(f"{where}: cannot be read ({error.strerror}); see who may",))
 
 
-def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """Return the things that are no topics, and what looks at each."""
+def _looks(path: Path, job: Job) -> Iterator[_Look]:
+    """Yield the things, each when the one before has been looked at."""
     settings = job.settings
     match settings.source:
         case FileSource() as source:
@@ -191,7 +183,7 @@ def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]
         case DeltaSource() as source:
             yield "source", source.path, partial(_source_table, path, job, source)
     if settings.rules.table is not None:
-        yield "rules", str(settings.rules.table), partial(_rule_table, job)
+        yield "rules", settings.rules.table, partial(_rule_table, job, location(settings.rules.table))
     for name, settings_of_list in settings.lists.items():
         if settings_of_list.path:
             yield f"list {name}", settings_of_list.path, partial(_list, job, settings_of_list)
@@ -199,9 +191,13 @@ def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]
     if settings.output.folder is not None:
         yield "output", settings.output.path, partial(_output, job, settings.output.folder)
     if settings.archive is not None:
-        yield "archive", str(settings.archive.path), partial(_archive, job, location(settings.archive.path))
+        yield "archive", settings.archive.path, partial(_archive, job, settings.archive)
     if settings.audit is not None:
-        yield "audit", str(settings.audit.path), partial(_audit, job)
+        yield "audit", settings.audit.path, partial(_audit, job, settings.audit)
+    if settings.kafka is not None:
+        yield from _kafka(job, settings.kafka)
+        if settings.kafka.registry is not None:
+            yield "registry", settings.kafka.registry.url, partial(check_registry, job, settings.kafka.registry)
 
 
 def _source_files(path: Path, job: Job, source: FileSource) -> str:
@@ -276,9 +272,7 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     return "; ".join([found, *_looked_at(rows, job, f"events {source.path}")])
 
 
-def _rule_table(job: Job) -> str:
-    assert job.settings.rules.table is not None
-    path = location(str(job.settings.rules.table))
+def _rule_table(job: Job, path: Path) -> str:
     RuleTable(path, job.event_schema).start(None)
     return f"version {open_rule_table(path).version():,}"
 
@@ -313,8 +307,8 @@ def _output(job: Job, path: Path) -> str:
     return "goes on" if folder.owner.exists() else "begins anew"
 
 
-def _archive(job: Job, path: Path) -> str:
-    assert job.settings.archive is not None
+def _archive(job: Job, settings: ArchiveSettings) -> str:
+    path, by = location(settings.path), settings.cluster_by
     if job.settings.source.has_topics and job.settings.audit is None:
         message = (
             "archive: what has arrived in topics is archived from what `buckets audit` keeps, and there is no `audit`; "
@@ -322,7 +316,6 @@ def _archive(job: Job, path: Path) -> str:
             "`archive` out"
         )
         raise BucketsError(message)
-    by = job.settings.archive.cluster_by
     if by is not None and by not in job.event_schema.field_names:
         there = ", ".join(job.event_schema.field_names)
         message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
@@ -335,9 +328,7 @@ def _archive(job: Job, path: Path) -> str:
     return "goes on" if is_there else "begins anew"
 
 
-def _audit(job: Job) -> str:
-    settings = job.settings.audit
-    assert settings is not None
+def _audit(job: Job, settings: AuditSettings) -> str:
     check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
@@ -368,35 +359,28 @@ def _check_writable(setting: str, path: Path) -> None:
         raise BucketsError(message)
 
 
-def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
-    """Ask the brokers, and look for each topic."""
-    kafka = job.settings.kafka
-    assert kafka is not None
-    there: dict[str, int] = {}
+def _kafka(job: Job, kafka: KafkaSettings) -> Iterator[_Look]:
+    """Yield the brokers, and each topic if they answer."""
+    there: dict[str, int] | None = None
 
     def reach() -> str:
-        there.update(Broker(kafka).partitions(ANSWER_WITHIN_S))
+        nonlocal there
+        there = Broker(kafka).partitions(ANSWER_WITHIN_S)
         return "answers"
 
-    on_thing("kafka")
-    answer = _ask("kafka", kafka.bootstrap_servers, reach)
-    yield answer
-    if answer.is_ok:
-        changes = [job.settings.rules.topic, *(settings.topic for settings in job.settings.lists.values())]
-        for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
-            look = partial(_topic, topic, there, topic in changes, _guards(job, kafka, topic))
-            yield _ask(f"topic {topic}", kafka.bootstrap_servers, look)
-        pattern = job.settings.source.topic_pattern
-        if pattern is not None:
-            yield _ask(f"topics like {pattern}", kafka.bootstrap_servers, partial(_topics_found, job, kafka))
-
-
-def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
-    """Return what knows whether a topic is still the one that was read."""
-    readers = [job.checkpoint] if topic in job.settings.source.all_topics else []
-    if job.settings.audit is not None and topic in topics_of(job):
-        readers.append(location(job.settings.audit.checkpoint))
-    return [TopicGuard(kafka, checkpoint, TopicSelection((topic,))) for checkpoint in readers]
+    yield "kafka", kafka.bootstrap_servers, reach
+    if there is None:
+        return
+    source, audit = job.settings.source, job.settings.audit
+    changes = [job.settings.rules.topic, *(settings.topic for settings in job.settings.lists.values())]
+    for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
+        readers = [job.checkpoint] if topic in source.all_topics else []
+        readers += [location(audit.checkpoint)] if audit is not None and topic in topics_of(job) else []
+        guards = [TopicGuard(kafka, checkpoint, TopicSelection((topic,))) for checkpoint in readers]
+        yield f"topic {topic}", kafka.bootstrap_servers, partial(_topic, topic, there, topic in changes, guards)
+    if source.topic_pattern is not None:
+        look = partial(_topics_found, job, kafka)
+        yield f"topics like {source.topic_pattern}", kafka.bootstrap_servers, look
 
 
 def _topics_found(job: Job, kafka: KafkaSettings) -> str:
