@@ -82,7 +82,7 @@ class MissingColumn(BucketsError):
 
 
 def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival: str | None = None) -> None:
-    """Refuse a source (MissingColumn) whose columns lack id or time, or the arrival column if there is one.
+    """Refuse a source whose columns lack id or time, or the arrival column if there is one, by a MissingColumn.
 
     Other fields may be missing, as they may be in a JSON object; `without_column` names them.
     """
