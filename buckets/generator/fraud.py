@@ -29,50 +29,20 @@ from buckets.generator.transactions import (
 
 
 @dataclass(frozen=True)
-class Cast:
-    """The parts, one of each for every case number."""
+class Scene:
+    """A stream in which cases are planted, and who has a part in them: one of each for every case number."""
 
+    rng: np.random.Generator
+    settings: GeneratorSettings
+    population: Population
+    background: Transactions
     structurers: Integers  # payers who split one large sum
     collectors: Integers  # beneficiaries of the split sums
     testers: Integers  # payers whose card numbers were stolen and are tried out
     hurried: Integers  # payers whose card is used five times in five minutes
     mules: Integers  # beneficiaries whom many pay
     victims: Integers  # payers with no other part, who pay the mules
-    shops: Integers  # beneficiaries with no other part, where stolen cards are used
-
-
-def draw_cast(rng: np.random.Generator, settings: GeneratorSettings, background: Transactions) -> Cast:
-    """Give out the parts among those who pay, or are paid, no more than the median."""
-    cases = settings.fraud_cases
-    payers = _quiet(rng, background.payer, settings.payers)[: 3 * cases]
-    beneficiaries = _quiet(rng, background.beneficiary, settings.beneficiaries)[: 2 * cases]
-    structurers, testers, hurried = payers.reshape(3, cases)
-    collectors, mules = beneficiaries.reshape(2, cases)
-    return Cast(
-        structurers=structurers,
-        collectors=collectors,
-        testers=testers,
-        hurried=hurried,
-        mules=mules,
-        victims=np.setdiff1d(np.arange(settings.payers), payers),
-        shops=np.setdiff1d(np.arange(settings.beneficiaries), beneficiaries),
-    )
-
-
-def _quiet(rng: np.random.Generator, seen: Integers, count: int) -> Integers:
-    activity = np.bincount(seen, minlength=count)
-    return rng.permutation(np.flatnonzero(activity <= np.median(activity)))
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A stream in which cases are planted."""
-
-    rng: np.random.Generator
-    settings: GeneratorSettings
-    population: Population
-    background: Transactions
-    cast: Cast
+    bystanders: Integers  # beneficiaries with no other part, where stolen cards are used
 
     def start_ms(self, span_ms: int) -> int:
         """Draw a time that leaves room for `span_ms` before the stream ends."""
@@ -88,8 +58,13 @@ class Scene:
 
     def shops(self, count: int) -> Integers:
         """Draw beneficiaries, by popularity, who have no part in a case."""
-        weight = self.population.beneficiary_weight[self.cast.shops]
-        return self.rng.choice(self.cast.shops, size=count, p=weight / weight.sum())
+        weight = self.population.beneficiary_weight[self.bystanders]
+        return self.rng.choice(self.bystanders, size=count, p=weight / weight.sum())
+
+
+def _quiet(rng: np.random.Generator, seen: Integers, count: int) -> Integers:
+    activity = np.bincount(seen, minlength=count)
+    return rng.permutation(np.flatnonzero(activity <= np.median(activity)))
 
 
 STRUCTURING_LIMIT_CENTS = 20_000_000
@@ -102,7 +77,22 @@ def draw_cases(
     rng: np.random.Generator, settings: GeneratorSettings, population: Population, background: Transactions
 ) -> tuple[Draft, ...]:
     """Plant `fraud_cases` of each pattern, pattern by pattern."""
-    scene = Scene(rng, settings, population, background, draw_cast(rng, settings, background))
+    # Parts are given to those who pay, or are paid, no more than the median.
+    cases = settings.fraud_cases
+    payers = _quiet(rng, background.payer, settings.payers)[: 3 * cases]
+    beneficiaries = _quiet(rng, background.beneficiary, settings.beneficiaries)[: 2 * cases]
+    structurers, testers, hurried = payers.reshape(3, cases)
+    collectors, mules = beneficiaries.reshape(2, cases)
+    scene = Scene(
+        *(rng, settings, population, background),
+        structurers=structurers,
+        collectors=collectors,
+        testers=testers,
+        hurried=hurried,
+        mules=mules,
+        victims=np.setdiff1d(np.arange(settings.payers), payers),
+        bystanders=np.setdiff1d(np.arange(settings.beneficiaries), beneficiaries),
+    )
     plants: dict[Pattern, Callable[[Scene, int], Draft]] = {
         "structuring": _structuring,
         "card-testing": _card_testing,
@@ -114,7 +104,7 @@ def draw_cases(
 
 def _structuring(scene: Scene, case: int) -> Draft:
     """Split one sum above 200,000 into payments just under 10,000, spread over most of a day."""
-    payer, beneficiary = int(scene.cast.structurers[case]), int(scene.cast.collectors[case])
+    payer, beneficiary = int(scene.structurers[case]), int(scene.collectors[case])
     count = int(scene.rng.integers(23, 28))
     span_ms = int(scene.rng.integers(18 * HOUR_MS, 23 * HOUR_MS))
     gaps = scene.rng.uniform(0.6, 1.4, count - 1)
@@ -135,7 +125,7 @@ def _structuring(scene: Scene, case: int) -> Draft:
 
 def _card_testing(scene: Scene, case: int) -> Draft:
     """Try out a stolen card with tiny payments, a few seconds apart."""
-    payer = int(scene.cast.testers[case])
+    payer = int(scene.testers[case])
     card = scene.card_of(payer)
     count = int(scene.rng.integers(CARD_TESTING_COUNT + 2, 23))
     span_ms = int(scene.rng.integers(3 * MINUTE_MS, 8 * MINUTE_MS))
@@ -153,11 +143,11 @@ def _card_testing(scene: Scene, case: int) -> Draft:
 
 def _mule_fan_in(scene: Scene, case: int) -> Draft:
     """Let many payers send middling sums to one quiet account within a few hours."""
-    mule = int(scene.cast.mules[case])
+    mule = int(scene.mules[case])
     count = int(scene.rng.integers(34, 46))
     span_ms = int(scene.rng.integers(2 * HOUR_MS, 5 * HOUR_MS))
     time_ms = scene.start_ms(span_ms) + scene.moments_ms(count, span_ms)
-    payers = scene.rng.choice(scene.cast.victims, size=count, replace=False)
+    payers = scene.rng.choice(scene.victims, size=count, replace=False)
     cents = scene.rng.integers(150, 460, count) * 1_000
     return Draft(
         pattern="mule-fan-in",
@@ -185,7 +175,7 @@ def _five_in_five(scene: Scene, case: int) -> Draft:
 
     Source: Railgun (Oliveirinha et al., 2021), figure 1.
     """
-    payer = int(scene.cast.hurried[case])
+    payer = int(scene.hurried[case])
     card = scene.card_of(payer)
     paid_ms = scene.background.event_time_ms[scene.background.card == card]
     for _ in range(_TRIES_FOR_A_FREE_CARD):

@@ -1,10 +1,10 @@
 """Transactions as columns of integers and the names they have outside; who pays whom, and planted cases."""
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +18,10 @@ PAYMENT_TYPES = ("CSH", "CRD")
 CASH, CARD = 0, 1
 
 
-def transaction_id(number: int) -> str:
-    """Name a transaction."""
-    return f"t{number:09d}"
-
-
-def payer_id(payer: int) -> str:
-    """Name a payer."""
-    return f"p{payer:06d}"
-
-
-def beneficiary_id(beneficiary: int) -> str:
-    """Name a beneficiary."""
-    return f"b{beneficiary:05d}"
-
-
-def card_id(card: int) -> str:
-    """Name a card."""
-    return f"c{card:06d}"
+transaction_id: Callable[[int], str] = "t{:09d}".format
+payer_id: Callable[[int], str] = "p{:06d}".format
+beneficiary_id: Callable[[int], str] = "b{:05d}".format
+card_id: Callable[[int], str] = "c{:06d}".format
 
 
 def amount_text(cents: int) -> str:
@@ -129,48 +115,27 @@ class Draft:
         )
 
 
-class PatternRecall(NamedTuple):
-    """How one planted pattern fared."""
+def recall(
+    truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]
+) -> Iterator[tuple[str, str, int, int, int, int]]:
+    """Compare alerts with the planted cases.
 
-    pattern: str  # its name
-    rule_id: str  # the rule that is meant to catch it
-    planted: int  # cases
-    caught: int  # cases of which some event raised an alert of that rule
-    at_once: int  # cases that were caught at the first event where that was possible
-
-
-def compare(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -> list[PatternRecall]:
-    """Compare alerts with the planted cases, pattern by pattern."""
-    events_of_rule: dict[str, set[str]] = defaultdict(set)
-    for alert in alerts:
-        events_of_rule[alert["rule_id"]].add(alert["event_id"])
+    Yields each pattern with the rule that is meant to catch it: how many cases were planted, how many had an alert of
+    that rule, how many had one as soon as it was possible, and its alerts on events that belong to no case.
+    """
     cases: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for case in truth:
         cases[case["pattern"], case["rule_id"]].append(case)
-    return [
-        PatternRecall(
-            pattern=pattern,
-            rule_id=rule_id,
-            planted=len(members),
-            caught=sum(not events_of_rule[rule_id].isdisjoint(case["event_ids"]) for case in members),
-            at_once=sum(case["detect_event_id"] in events_of_rule[rule_id] for case in members),
-        )
-        for (pattern, rule_id), members in cases.items()
-    ]
-
-
-def others(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Count alerts on events that belong to no planted case, by rule."""
-    planted = {event for case in truth for event in case["event_ids"]}
-    return Counter(alert["rule_id"] for alert in alerts if alert["event_id"] not in planted)
-
-
-def recall_rows(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield rows of a table: pattern, rule, how many were planted, caught, caught at once, and other alerts."""
-    beside = others(truth, alerts)
-    for recall in compare(truth, alerts):
-        numbers = (recall.planted, recall.caught, recall.at_once, beside[recall.rule_id])
-        yield recall.pattern, recall.rule_id, *(f"{number:,}" for number in numbers)
+    planted = {event for members in cases.values() for case in members for event in case["event_ids"]}
+    alerted: dict[str, list[str]] = defaultdict(list)
+    for alert in alerts:
+        alerted[alert["rule_id"]].append(alert["event_id"])
+    for (pattern, rule_id), members in cases.items():
+        events = set(alerted[rule_id])
+        caught = sum(not events.isdisjoint(case["event_ids"]) for case in members)
+        at_once = sum(case["detect_event_id"] in events for case in members)
+        others = sum(event not in planted for event in alerted[rule_id])
+        yield pattern, rule_id, len(members), caught, at_once, others
 
 
 _PAYER_SPREAD = 1.2

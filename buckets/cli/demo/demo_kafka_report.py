@@ -12,7 +12,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable
 from buckets.clock import epoch_ms
 from buckets.duration import MINUTE_MS
-from buckets.generator.transactions import recall_rows
+from buckets.generator.transactions import recall
 from buckets.monitor.live import Live
 from buckets.monitor.pace import named_quantiles
 from buckets.monitor.words import pace_line, quantiles_text
@@ -26,8 +26,8 @@ def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any
     columns = ("Pattern", "Rule", *numbers)
     table = TextTable("What was caught of the planted fraud", columns, numbers, whole=("Pattern", "Rule"))
     table.box, table.padding = box.SIMPLE, (0, 1, 0, 0)
-    for row in recall_rows(truth, alerts):
-        table.add_row(*row)
+    for pattern, rule_id, *counts in recall(truth, alerts):
+        table.add_row(pattern, rule_id, *(f"{count:,}" for count in counts))
     return table
 
 
