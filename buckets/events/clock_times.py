@@ -37,19 +37,14 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
         whole, finer = np.clip(units, -most, most) * factor, np.zeros_like(units)
     missing = column.is_null().to_numpy(zero_copy_only=False)
     text, faults = _without_wild(column, pc.cast(pa.array(whole, mask=missing).cast(kind), pa.string()))
-    return _with_nanoseconds(text, finer), faults
-
-
-def _with_nanoseconds(text: pa.Array, finer: np.ndarray) -> pa.Array:
-    """Add three digits to the text where they are not 0."""
     rows = np.flatnonzero(finer)
-    if not len(rows):
-        return text
-    values = text.to_pylist()
-    for row in rows:
-        zone = "Z" if values[row].endswith("Z") else ""
-        values[row] = f"{values[row].removesuffix('Z')}{finer[row]:03}{zone}"
-    return pa.array(values, pa.string())
+    if len(rows):
+        values = text.to_pylist()
+        for row in rows:
+            zone = "Z" if values[row].endswith("Z") else ""
+            values[row] = f"{values[row].removesuffix('Z')}{finer[row]:03}{zone}"
+        text = pa.array(values, pa.string())
+    return text, faults
 
 
 def _without_wild(column: pa.Array, text: pa.Array) -> tuple[pa.Array, Faults]:

@@ -215,32 +215,26 @@ def as_text(rows: pa.RecordBatch, encoding: str = "utf-8", name: str = "UTF-8") 
     The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
     long line the beginning is kept.
     """
-    raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
+    raw, reasons = rows.column(RAW), list[str | None]()
     try:
         text = pc.cast(raw, pa.string()) if encoding == "utf-8" else None
     except pa.ArrowInvalid:
         text = None
     if text is None:
-        text, reasons = _shown(raw, encoding, name)
-    at = rows.schema.get_field_index(RAW)
-    return rows.set_column(at, RAW, text).append_column(BROKEN, reasons)
-
-
-def _shown(raw: pa.BinaryArray, encoding: str, name: str) -> tuple[pa.StringArray, pa.StringArray]:
-    """Turn lines into text, and say what is wrong with those that are not valid."""
-    text: list[str | None] = []
-    reasons: list[str | None] = []
-    for line in raw.to_pylist():
-        try:
-            text.append(line.decode(encoding))
-            reasons.append(None)
-        except UnicodeDecodeError:
-            most = LONGEST_RAW * _LONGEST_CHARACTER  # Of a long line the beginning is shown
-            begin = line[:most].decode(encoding, errors="backslashreplace")
-            is_cut = len(line) > most or len(begin) > LONGEST_RAW
-            text.append(shortened(begin, f"{len(line):,} bytes" if is_cut else ""))
-            reasons.append(f"is not valid {name}")
-    return pa.array(text, pa.string()), pa.array(reasons, pa.string())
+        lines: list[str | None] = []
+        for line in raw.to_pylist():
+            try:
+                lines.append(line.decode(encoding))
+                reasons.append(None)
+            except UnicodeDecodeError:
+                most = LONGEST_RAW * _LONGEST_CHARACTER  # Of a long line the beginning is shown
+                begin = line[:most].decode(encoding, errors="backslashreplace")
+                is_cut = len(line) > most or len(begin) > LONGEST_RAW
+                lines.append(shortened(begin, f"{len(line):,} bytes" if is_cut else ""))
+                reasons.append(f"is not valid {name}")
+        text = pa.array(lines, pa.string())
+    broken = pa.array(reasons, pa.string()) if reasons else pa.nulls(rows.num_rows, pa.string())
+    return replaced(rows, RAW, text).append_column(BROKEN, broken)
 
 
 def recoded_lines(file: IO[bytes], encoding: str) -> Iterator[bytes]:

@@ -120,17 +120,13 @@ def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
 
 
 def header_text(rows: pa.RecordBatch, name: str) -> tuple[pa.StringArray, Faults]:
-    """Return the text of a header in each message, null where it has none, and what is no text."""
-    return _as_text(_last_header(rows.column(HEADERS), name))
-
-
-def _last_header(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """Return the value of the last header of a name in each message, null where there is none."""
+    """Return the text of the last header of a name in each message, null where it has none, and what is no text."""
+    headers = rows.column(HEADERS)
     flat, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     named = np.flatnonzero(pc.equal(pc.struct_field(flat, "key"), name).to_numpy(zero_copy_only=False))
     at = np.full(len(headers), -1, np.int64)
     at[messages[named]] = named
-    return pc.struct_field(flat, "value").take(pa.array(at, mask=at < 0))
+    return _as_text(pc.struct_field(flat, "value").take(pa.array(at, mask=at < 0)))
 
 
 def _as_text(values: pa.BinaryArray) -> tuple[pa.StringArray, Faults]:

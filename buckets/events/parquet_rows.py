@@ -144,9 +144,14 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
     there = [name if name in columns else outer_name(name) for name in names if name in reached]
     # Without any column there would be no rows either.
     wanted = list(dict.fromkeys(there)) or file.schema_arrow.names[:1]
-    instants, row = _instants(file), 0
+    metadata, row = file.metadata, 0
+    # The old kind of times (INT96), as Spark writes them: in UTC, and the file does not say.
+    columns_of = map(file.schema.column, range(len(file.schema)))
+    instants = frozenset(column.path for column in columns_of if column.physical_type == "INT96")
+    size = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+    fitting = max(1, min(most_rows, _MOST_BYTES * metadata.num_rows // max(1, size)))
     try:
-        for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
+        for piece in file.iter_batches(batch_size=fitting, columns=wanted):
             for name in instants & set(piece.schema.names):
                 moments = piece.column(name).cast(pa.timestamp("us", "UTC"))
                 piece = replaced(piece, name, moments)
@@ -154,18 +159,6 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
             row += len(piece)
     except (OSError, pa.ArrowException) as error:
         raise bad_source(path, f"cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}") from None
-
-
-def _instants(file: pq.ParquetFile) -> frozenset[str]:
-    """Return the columns of the old kind of times (INT96), as Spark writes them: in UTC, and the file does not say."""
-    columns = map(file.schema.column, range(len(file.schema)))
-    return frozenset(column.path for column in columns if column.physical_type == "INT96")
-
-
-def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:
-    size: int = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    fitting: int = _MOST_BYTES * metadata.num_rows // max(1, size)
-    return max(1, min(most_rows, fitting))
 
 
 def plain_columns(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -149,17 +149,16 @@ def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> Av
                 message = f"is no schema of Avro ({written['name']} has no number of bytes)"
                 raise SchemaError(message)
         case "record":
-            made.fields = tuple(_field(field, named, known) for field in written["fields"])
+            made.fields = tuple(
+                RecordField(field["name"], _type(field["type"], named, known), tuple(field.get("aliases", ())))
+                for field in written["fields"]
+            )
             twice = [field for field, times in Counter(field.name for field in made.fields).items() if times > 1]
             if twice:
                 message = f"is no schema of Avro (record {written['name']} has field {twice[0]} twice)"
                 raise SchemaError(message)
     _set_logical(made, written)
     return made
-
-
-def _field(written: dict[str, Any], named: dict[str, Any], known: dict[str, AvroType]) -> RecordField:
-    return RecordField(written["name"], _type(written["type"], named, known), tuple(written.get("aliases", ())))
 
 
 def _set_logical(made: AvroType, written: dict[str, Any]) -> None:

@@ -188,42 +188,35 @@ def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, s
 
 def _event_schema_fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
     """Yield the fields of a message, and those of messages in it but for such that contain themselves."""
+    outer = (*outer, message.full_name)
     for field in message.fields:
         name = f"{before}{field.name}"
-        inside = field.message_type
-        if field.is_repeated:
-            if is_map(field):
-                yield ImportedField(name, reason="is a map", is_single=False)
-            else:
-                yield from in_list(name, _of_element(field, (*outer, message.full_name)))
-        elif inside is None:
-            yield _single(name, field)
-        elif is_wrapper(field):
-            yield _single(name, inside.fields_by_name["value"])
-        elif inside.full_name == TIMESTAMP:
-            yield ImportedField(name, "string")
-        elif inside.full_name == MONEY:
-            yield ImportedField(f"{name}.currency_code", "string")
-            yield ImportedField(name, reason=f"is an amount; {_SCALE}")
-        elif inside.full_name == CONFLUENT_DECIMAL:
-            yield ImportedField(name, reason=f"is a decimal; {_SCALE}")
-        elif inside.full_name in (*outer, message.full_name) or not inside.fields:
-            yield ImportedField(name, reason=f"is of type {inside.full_name}", is_single=False)
+        if is_map(field):
+            yield ImportedField(name, reason="is a map", is_single=False)
+        elif field.is_repeated:
+            yield from in_list(name, _imported(field, "", outer))
         else:
-            yield from _event_schema_fields(inside, f"{name}.", (*outer, message.full_name))
+            yield from _imported(field, name, outer)
 
 
-def _of_element(field: FieldDescriptor, outer: tuple[str, ...]) -> Iterator[ImportedField]:
-    """Yield what an element of a list is, or the fields of one that is a message."""
+def _imported(field: FieldDescriptor, name: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
+    """Yield what a field can be, or the fields of a message in it; an element of a list has no name."""
     inside = field.message_type
     if inside is None:
-        yield _single("", field)
+        yield _single(name, field)
     elif is_wrapper(field):
-        yield _single("", inside.fields_by_name["value"])
-    elif inside.full_name in (*ONE_VALUE, *outer) or not inside.fields:
-        yield ImportedField("", reason=f"is of type {inside.full_name}")
+        yield _single(name, inside.fields_by_name["value"])
+    elif inside.full_name in outer or not inside.fields or (not name and inside.full_name in ONE_VALUE):
+        yield ImportedField(name, reason=f"is of type {inside.full_name}", is_single=False)
+    elif inside.full_name == TIMESTAMP:
+        yield ImportedField(name, "string")
+    elif inside.full_name == MONEY:
+        yield ImportedField(f"{name}.currency_code", "string")
+        yield ImportedField(name, reason=f"is an amount; {_SCALE}")
+    elif inside.full_name == CONFLUENT_DECIMAL:
+        yield ImportedField(name, reason=f"is a decimal; {_SCALE}")
     else:
-        yield from _event_schema_fields(inside, "", outer)
+        yield from _event_schema_fields(inside, f"{name}." if name else "", outer)
 
 
 def _single(name: str, field: FieldDescriptor) -> ImportedField:
