@@ -1,9 +1,7 @@
-"""The server that an assistant talks to: its tools, and how they answer and fail.
+"""Serves an assistant on standard input and output until it goes away.
 
 Standard output belongs to the protocol. The `mcp` package serves it from a duplicate, and points descriptor 1 at
 standard error meanwhile, so that nothing else can get into it.
-
-Serves an assistant on standard input and output until it goes away.
 """
 
 import functools
@@ -27,14 +25,11 @@ from pydantic import ValidationError
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, INTERRUPTED
-from buckets.mcp.alerts import AlertTools, ExplanationTools, KeyTimelineTools
-from buckets.mcp.backtests import BacktestTools
-from buckets.mcp.job_health import HealthTools, QualityTools
-from buckets.mcp.rules import DraftTools, RuleTools
+from buckets.mcp.drafts import DraftTools
+from buckets.mcp.tools import ReadingTools
 from buckets.printable import one_line, short_line, visible_json
 from buckets.questions.listed_alerts import AskedJob
 from buckets.questions.long_questions import Questions
-from buckets.questions.rule_checks import RuleChecks
 from buckets.validation import did_you_mean, first_fault
 from buckets.version import own_version
 
@@ -48,8 +43,7 @@ _INSTRUCTIONS = (
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _PROPOSES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _DASHES = re.compile(r"(?<!\S)--(?=[a-z])")
-_AT_ONCE = 4
-"""So many calls read files at the same time; others wait."""
+_AT_ONCE = 4  # So many calls read files at the same time; others wait
 
 
 def server_of(asked: AskedJob, questions: Questions, person: str, is_read_only: bool) -> "AssistantServer":
@@ -61,23 +55,22 @@ def server_of(asked: AskedJob, questions: Questions, person: str, is_read_only: 
         person: whose assistant it is; drafts carry their name.
         is_read_only: whether no drafts may be proposed.
     """
-    explanations, rules = ExplanationTools(asked), RuleTools(asked)
+    reading, drafts = ReadingTools(asked), DraftTools(asked, questions, person)
     read: list[Callable[..., Any]] = [
-        HealthTools(asked).job_health,
-        AlertTools(asked).alerts,
-        explanations.explain_alert,
-        explanations.why_not,
-        KeyTimelineTools(asked).key_timeline,
-        rules.rules,
-        rules.rule_history,
-        QualityTools(asked).quality,
+        reading.job_health,
+        reading.alerts,
+        reading.explain_alert,
+        reading.why_not,
+        reading.key_timeline,
+        reading.rules,
+        reading.rule_history,
+        reading.quality,
     ]
     limiter = anyio.CapacityLimiter(_AT_ONCE)
     tools = [_tool(_in_thread(function, limiter, True), _READS) for function in read]
-    checks = RuleChecks(is_replaced=False)
-    tools.append(_tool(BacktestTools(asked, questions, checks).backtest_draft, _READS))
+    tools.append(_tool(drafts.backtest_draft, _READS))
     if not is_read_only:
-        tools.append(_tool(_in_thread(DraftTools(asked, person, checks).propose_draft, limiter, False), _PROPOSES))
+        tools.append(_tool(_in_thread(drafts.propose_draft, limiter, False), _PROPOSES))
     return AssistantServer(tools)
 
 

@@ -247,7 +247,9 @@ def latest_batches(folder: Path, most: int, before: int | None = None) -> list[d
         return []
     older = "" if before is None else f" where batch_id < {before}"
     sums = ", ".join(f'sum("{name}") as "{name}"' for name in _SUMS)
-    fields = "max(ruleset_version) as ruleset_version, max(events_in) as events, max(latest_event_time) as latest"
+    fields = (
+        "max(ruleset_version) as ruleset_version, max(events_in) as events, max(latest_event_time) as latest_event_time"
+    )
     rows = query(
         table,
         f"select batch_id, {fields}, {sums} from rows{older} group by batch_id order by batch_id desc limit {most}",

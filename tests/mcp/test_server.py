@@ -20,21 +20,21 @@ from tests.mcp.test_answers import RULE
 
 NOISY = f"""
 import os, subprocess
-from buckets.mcp import job_health
-read = job_health.read_live
+from buckets.mcp import tools
+read = tools.read_live
 def noisy(checkpoint):
     print("noise of Python")
     os.write(1, b"noise of a library\\n")
     subprocess.run(["echo", "noise of a child"])
     return read(checkpoint)
-job_health.read_live = noisy
+tools.read_live = noisy
 {COMMAND}
 """
 BROKEN = f"""
-from buckets.mcp import job_health
+from buckets.mcp import tools
 def broken(checkpoint):
     raise ZeroDivisionError("secret")
-job_health.read_live = broken
+tools.read_live = broken
 {COMMAND}
 """
 ENDLESS = f"""
@@ -218,7 +218,7 @@ def test_a_backtest_that_is_cancelled_ends_its_process(recorded, connect, mode):
 
     one.portal.call(cancelled)
     until(lambda: not answering(server))
-    assert one.answer("backtest_draft", rule=RULE)["figures"]["alerts"] > 0
+    assert one.answer("backtest_draft", rule=RULE)["rules"][0]["alerts"] > 0
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,22 @@
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 
 from buckets.cli.console import Terminal, TextTable
-from buckets.cli.demo.demo_kafka_report import recall_table
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
+from buckets.generator.transactions import recall_rows
 from buckets.moment import moment_ms, time_text
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.recorded_outputs import read_rows
@@ -140,3 +141,14 @@ def _print_recall(console: Terminal, out: Path) -> None:
     console.print(
         "At once: at the very event with which the limit was crossed. Others: alerts on payments nobody planted."
     )
+
+
+def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> TextTable:
+    """Return how many cases of each pattern were planted and caught."""
+    numbers = ("Planted", "Caught", "At once", "Others")
+    columns = ("Pattern", "Rule", *numbers)
+    table = TextTable("What was caught of the planted fraud", columns, numbers, whole=("Pattern", "Rule"))
+    table.box, table.padding = box.SIMPLE, (0, 1, 0, 0)
+    for row in recall_rows(truth, alerts):
+        table.add_row(*row)
+    return table

@@ -1,43 +1,44 @@
 """The command `buckets demo-kafka`: payments through a real Kafka, evaluated as they come, while a rule changes.
 
-It starts what a user would start by hand: a broker, `buckets run`, `buckets audit`, and a change of a rule. Payments
-are sent on a fixed schedule, which waits for nothing.
+It starts what a user would start by hand: a broker, `buckets run`, `buckets audit`, the console, and a change of a
+rule. Payments are sent on a fixed schedule, which waits for nothing; meanwhile it says what `buckets watch` says.
 """
 
 import contextlib
-import json
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.console import Terminal
-from buckets.cli.demo.demo import check_demo_folder, write_demo_conf
-from buckets.cli.demo.demo_kafka_report import ShownAlerts, print_report
+from buckets.cli.demo.demo import check_demo_folder, recall_table, write_demo_conf
 from buckets.cli.rules.change import rules_of
+from buckets.cli.watch import WatchedJob
 from buckets.clock import epoch_ms
-from buckets.config.job import Job, load_job
-from buckets.config.kafka import KafkaSettings
-from buckets.duration import DAY_MS
+from buckets.config.job import load_job
+from buckets.duration import DAY_MS, MINUTE_MS
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, Stream
 from buckets.generator import generate as generate_stream
-from buckets.kafka.follower import TopicReader
 from buckets.kafka.local_broker import HOST, LocalBroker, free_port
 from buckets.kafka.sender import FASTEST, keyed_lines, paced_produce
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import Live, read_live
+from buckets.monitor.pace import named_quantiles
+from buckets.monitor.words import quantiles_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import read_rows
 from buckets.resources import DEMO_RULES
@@ -45,219 +46,23 @@ from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
 
-CHANGED_RULE, NEW_LIMIT = "payer-to-beneficiary-24h", Decimal(20_000)
-MOST_WARM_UP, WARM_UP_BATCHES = 200, 10
-PATIENCE_S = 300.0
-"""How long nothing may move before something must be wrong: a busy machine is slow to start two Sparks."""
-LOOK_AGAIN_S = 0.3
-POLL_S = 0.1
-
-
-class Started:
-    """What the demo has started, and ends when it is over; no signal interrupts the ending."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """Begin with nothing started."""
-        self._say = say
-        self.broker: LocalBroker | None = None
-        self.children: list[Child] = []
-        self.sending: Sending | None = None
-
-    def __enter__(self) -> "Started":
-        """Return this."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End everything."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        self._say("stopping what was started…")
-        if self.sending is not None:
-            self.sending.stop()
-        end_all(self.children)
-        if self.broker is not None:
-            self.broker.stop()
-
-
-class Sending:
-    """Payments on their way, sent by a thread of its own."""
-
-    def __init__(self, kafka: KafkaSettings, topic: str, messages: Iterator[tuple[str, bytes]], rate: float) -> None:
-        """Begin to send."""
-        self.sent = 0
-        self.error: BucketsError | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(kafka, topic, messages, rate), daemon=True)
-        self._thread.start()
-
-    def _run(self, kafka: KafkaSettings, topic: str, messages: Iterator[tuple[str, bytes]], rate: float) -> None:
-        try:
-            paced_produce(kafka, topic, messages, rate, self._on_sent, self._stopping)
-        except BucketsError as error:
-            self.error = error
-
-    def _on_sent(self, key: str, intended_ms: int) -> None:
-        self.sent += 1
-
-    @property
-    def done(self) -> bool:
-        """Whether all has been sent and has arrived.
-
-        Raises:
-            BucketsError: it could not be sent.
-        """
-        if self.error is not None:
-            raise self.error
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Send no more."""
-        self._stopping.set()
-        self._thread.join()
-
-
-class KafkaDemo:
-    """The demo, from its topics to the last alert."""
-
-    def __init__(self, conf: Path, out: Path, started: Started, say: Callable[[str], None]) -> None:
-        """Take a configuration, whose broker runs already."""
-        self.conf, self.out, self._started, self._say = conf, out, started, say
-        self.job: Job = load_job(conf)
-        kafka, source = self.job.settings.kafka, self.job.settings.source.topic
-        assert kafka is not None
-        assert source is not None
-        self._kafka, self._source = kafka, source
-        self._rules = load_rules(DEMO_RULES, self.job.event_schema)
-        self.shown = ShownAlerts(say)
-        self._warmed_up = 0
-
-    def prepare(self) -> None:
-        """Make the topics, announce the rules, and start both jobs."""
-        create_topics(self._kafka, self.job, partitions=1)
-        self._apply(self._rules, "the rules of the demo")
-        self._say(f"Kafka runs at {self._kafka.bootstrap_servers}, with {len(self._rules)} rules in its topic of rules")
-        self._say(f"starting the main job and the audit job; what they say is in {self.out}/run.log and audit.log…")
-        for name in ("run", "audit"):
-            self._started.children.append(Child([name, str(self.conf)], self.out / f"{name}.log"))
-        self._say(f"to watch from another terminal: buckets watch {self.conf}")
-        port = free_port()
-        self._started.children.append(Child(["console", str(self.conf), "--port", str(port)], self.out / "console.log"))
-        self._say(f"or in a browser: http://{HOST}:{port}")
-
-    def _apply(self, rules: Sequence[Rule], reason: str, on_publish: Callable[[], None] = lambda: None) -> None:
-        """Put rules where the job reads them, as `buckets rules apply` does."""
-        kept = rules_of(self.job)
-        asked = [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
-        revision = kept.revise(asked)
-        on_publish()
-        kept.publish(asked, revision)
-
-    def live(self) -> Live | None:
-        """Return the status of the main job."""
-        return read_live(self.job.checkpoint)
-
-    def evaluated(self) -> int:
-        """Return how many payments have been evaluated."""
-        live = self.live()
-        return 0 if live is None else int(live.data["totals"]["events"])
-
-    def stream(self, stream: Stream, rate: float) -> None:
-        """Send the payments, and show what comes of them."""
-        messages = keyed_lines(stream.json_lines())
-        self._reader = TopicReader(self._kafka, [self.job.settings.output.topic(ALERTS)], from_end=False)
-        started_s = time.monotonic()
-        self._warm_up(messages, stream.line_count // 10)
-        days = stream.settings.days
-        replayed = f"the last {days} days" if days > 1 else "the last day"
-        self._say(
-            f"ready after {time.monotonic() - started_s:.0f} s; now come {stream.line_count:,} payments of {replayed}, "
-            f"{rate:g} a second"
-        )
-        self.shown.begin()
-        sending = self._started.sending = Sending(self._kafka, self._source, messages, rate)
-        half = (stream.line_count - self._warmed_up) // 2
-        while not sending.done:
-            self._look()
-            self.shown.progress(self._warmed_up + sending.sent, self.live)
-            if sending.sent >= half and self.shown.change is None:
-                self._change_a_rule()
-        self.shown.sent = self._warmed_up + sending.sent
-
-    def _warm_up(self, messages: Iterator[tuple[str, bytes]], most: int) -> None:
-        """Send a few payments, and wait until both jobs are done with them.
-
-        The first batches of a process are slow, which says nothing about the later ones.
-        """
-        self._wait_for(lambda: int(self.live() is not None), 1, "the main job has not started")
-        portion = min(MOST_WARM_UP, most) // WARM_UP_BATCHES
-        for _ in range(WARM_UP_BATCHES):
-            self._warmed_up += paced_produce(self._kafka, self._source, islice(messages, portion), FASTEST)
-            self._wait_for(self.evaluated, self._warmed_up, "{done} of the first {wanted} payments are evaluated")
-        self._wait_for(lambda: self._audited(TRANSACTIONS), 1, "the audit job has not started")
-
-    def _change_a_rule(self) -> None:
-        """Lower a limit; the new version of the rules is in force from the next batch on."""
-        before = next(rule for rule in self._rules if rule.rule_id == CHANGED_RULE)
-        assert before.limit is not None
-        limit = before.limit.model_copy(update={"value": NEW_LIMIT})
-        self._say(f"— rule {CHANGED_RULE}: the limit goes from {before.limit.value:,f} to {NEW_LIMIT:,f} —")
-        changed = before.model_copy(update={"limit": limit})
-        self._apply([changed], "to see more", lambda: self.shown.changed(RuleVersions(self.job.checkpoint)))
-
-    def _look(self) -> None:
-        """Take the alerts that have come; see that both jobs run."""
-        for child in self._started.children:
-            child.check()
-        self.shown.take([json.loads(message.value() or b"{}") for message in self._reader.poll(POLL_S)])
-
-    def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
-        """Wait until a count is as high as is wanted."""
-        done = -1
-        while (now := count()) < wanted:
-            if now > done:
-                done, until_s = now, time.monotonic() + PATIENCE_S
-            if time.monotonic() > until_s:
-                stuck = fault.format(done=f"{done:,}", wanted=f"{wanted:,}")
-                message = (
-                    f"{stuck}, and nothing has moved for {PATIENCE_S:.0f} s; what the jobs said is in "
-                    f"{self.out}/run.log and audit.log"
-                )
-                raise BucketsError(message)
-            again_s = time.monotonic() + LOOK_AGAIN_S
-            while time.monotonic() < again_s:
-                self._look()
-
-    def catch_up(self) -> None:
-        """Wait until all payments are evaluated, all alerts have come, and the tables have them too."""
-        sent = self.shown.sent
-        if self.evaluated() < sent:
-            self._say(f"all {sent:,} are sent; waiting for the rest to be evaluated…")
-
-        def evaluated() -> int:
-            self.shown.progress(sent, self.live)
-            return self.evaluated()
-
-        self._wait_for(evaluated, sent, "{done} of {wanted} payments are evaluated")
-        live = self.live()
-        assert live is not None
-        raised = int(live.data["totals"]["alerts"])
-        self._wait_for(lambda: len(self.shown.alerts), raised, "{done} of {wanted} alerts have come in their topic")
-        self.shown.ended(live)
-        self._wait_for(lambda: self._audited(ALERTS), raised, "{done} of {wanted} alerts are in the tables")
-        self._reader.close()
-
-    def _audited(self, output: str) -> int:
-        """Return how many rows there are in a table of the audit job; each message has one."""
-        audit = self.job.settings.audit
-        assert audit is not None
-        try:
-            return len(read_rows(Path(audit.path), output, ["offset"]))
-        except BucketsError:  # There are no tables before the job has begun.
-            return 0
-
-
 MARK = ".buckets-demo-kafka"
 PAYMENTS_A_DAY = 6_000  # How busy a day of the stream is: the shorter the demo, the fewer days it replays
+CHANGED_RULE, NEW_LIMIT = "payer-to-beneficiary-24h", Decimal(20_000)
+MOST_WARM_UP, WARM_UP_BATCHES = 200, 10
+PATIENCE_S = 300.0  # How long nothing may move before something must be wrong: a busy machine is slow to start Spark
+LOOK_AGAIN_S, FIGURES_EVERY_S = 0.3, 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OUTCOMES = {
+    "no_key": "without a key",
+    "filtered": "filtered out",
+    "evaluated": "evaluated",
+    "late": "late",
+    "too_late": "too late",
+    "duplicates": "repeated",
+    "collisions_not_kept": "collided and not kept",
+    "dead_letters": "dead letters",
+}
 
 
 def demo_kafka(
@@ -282,24 +87,203 @@ def demo_kafka(
       buckets watch demo-kafka-out/conf.yaml      # in another terminal, meanwhile
     """  # noqa: D301 - click needs the backspace itself
     console = Terminal()
-    say = console.say
     _clear(out)
     stream = _generate(rate, seconds, seed)
-    with _interrupted_by_any_signal(), Started(say) as started:
-        broker = LocalBroker(out / "kafka", free_port())
-        started.broker = broker
-        say("starting a Kafka broker…")
-        broker.start(say)
-        address = f"{HOST}:{broker.port}"
-        own = {"../kafka-out/": "", "localhost:9092": address, "interval: 5s": "interval: 2s"}
-        conf = write_demo_conf(out, "kafka.yaml", own)
-        demo = KafkaDemo(conf, out, started, say)
-        demo.prepare()
-        demo.stream(stream, rate)
-        demo.catch_up()
-        shown = demo.shown
-    print_report(console, shown, [vars(case) for case in stream.truth])
-    say(f"tables: {out / 'tables'}; read on: buckets alerts {out / 'tables'}")
+    demo = KafkaDemo(out, console.say)
+    with _interrupted_by_any_signal():
+        try:
+            demo.start()
+            demo.stream(stream, rate)
+            demo.catch_up()
+        finally:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            console.say("stopping what was started…")
+            demo.stop()
+    demo.report(console, stream)
+    console.say(f"tables: {out / 'tables'}; read on: buckets alerts {out / 'tables'}")
+
+
+class KafkaDemo:
+    """A broker, the jobs, and payments on their way."""
+
+    def __init__(self, out: Path, say: Callable[[str], None]) -> None:
+        """Begin with nothing started, in a folder."""
+        self._out, self._say = out, say
+        self._broker = LocalBroker(out / "kafka", free_port())
+        self._children: list[Child] = []
+        self._sender, self._ending = ThreadPoolExecutor(1), threading.Event()
+        self._sent = 0
+        self._figures_s = float("inf")
+        self._changed: tuple[int, int] | None = None
+        """When the change of a rule was sent, in ms, and the version of the rules that was in force then."""
+
+    def start(self) -> None:
+        """Start the broker, make the topics, announce the rules, and start the jobs."""
+        self._say("starting a Kafka broker…")
+        self._broker.start(self._say)
+        own = {"../kafka-out/": "", "localhost:9092": f"{HOST}:{self._broker.port}", "interval: 5s": "interval: 2s"}
+        conf = write_demo_conf(self._out, "kafka.yaml", own)
+        self._job = load_job(conf)
+        self._watched = WatchedJob(conf, self._job.checkpoint)
+        kafka, source = self._job.settings.kafka, self._job.settings.source.topic
+        assert kafka is not None
+        assert source is not None
+        self._kafka, self._source = kafka, source
+        create_topics(kafka, self._job, partitions=1)
+        self._rules = load_rules(DEMO_RULES, self._job.event_schema)
+        self._apply(self._rules, "the rules of the demo")
+        self._say(f"Kafka runs at {kafka.bootstrap_servers}, with {len(self._rules)} rules in its topic of rules")
+        self._say(f"starting the main job and the audit job; what they say is in {self._out}/run.log and audit.log…")
+        port = free_port()
+        for name, *options in (["run"], ["audit"], ["console", "--port", str(port)]):
+            self._children.append(Child([name, str(conf), *options], self._out / f"{name}.log"))
+        self._say(f"to watch from another terminal: buckets watch {conf}")
+        self._say(f"or in a browser: http://{HOST}:{port}")
+
+    def stop(self) -> None:
+        """End everything that was started."""
+        self._ending.set()
+        self._sender.shutdown()
+        end_all(self._children)
+        self._broker.stop()
+
+    def stream(self, stream: Stream, rate: float) -> None:
+        """Send the payments, a few at first until both jobs are done with them, and change a rule half way.
+
+        The first batches of a process are slow, which says nothing about the later ones.
+        """
+        messages, started_s = keyed_lines(stream.json_lines()), time.monotonic()
+        self._wait_for(lambda: int(self._live() is not None), 1, "the main job has not started")
+        portion = min(MOST_WARM_UP, stream.line_count // 10) // WARM_UP_BATCHES
+        for _ in range(WARM_UP_BATCHES):
+            self._sent += paced_produce(self._kafka, self._source, islice(messages, portion), FASTEST)
+            self._wait_for(self._evaluated, self._sent, "{done} of the first {wanted} payments are evaluated")
+        self._wait_for(lambda: self._audited(TRANSACTIONS), 1, "the audit job has not started")
+        days = stream.settings.days
+        self._say(
+            f"ready after {time.monotonic() - started_s:.0f} s; now come {stream.line_count:,} payments of "
+            f"{f'the last {days} days' if days > 1 else 'the last day'}, {rate:g} a second"
+        )
+        self._begun_ms, self._figures_s = epoch_ms(), time.monotonic() + FIGURES_EVERY_S
+        half = (stream.line_count + self._sent) // 2
+        sending: Future[int] = self._sender.submit(
+            paced_produce, self._kafka, self._source, messages, rate, self._on_sent, self._ending
+        )
+        while not sending.done():
+            self._look()
+            if self._sent >= half and self._changed is None:
+                self._change_a_rule()
+        sending.result()
+
+    def catch_up(self) -> None:
+        """Wait until all payments are evaluated, and the tables have all alerts."""
+        if self._evaluated() < self._sent:
+            self._say(f"all {self._sent:,} are sent; waiting for the rest to be evaluated…")
+        self._wait_for(self._evaluated, self._sent, "{done} of {wanted} payments are evaluated")
+        live = self._live()
+        assert live is not None
+        raised = int(live.data["totals"]["alerts"])
+        self._wait_for(lambda: self._audited(ALERTS), raised, "{done} of {wanted} alerts are in the tables")
+
+    def report(self, console: Terminal, stream: Stream) -> None:
+        """Print what was caught, what became of every payment, and the delays."""
+        columns = ["rule_id", "event_id", "ingested_at", "decided_at", "ruleset_version"]
+        alerts, live = read_rows(self._out / "tables", ALERTS, columns), self._live()
+        assert live is not None
+        console.print(recall_table([vars(case) for case in stream.truth], alerts))
+        self._say(f"{self._sent:,} payments sent and evaluated, {len(alerts):,} alerts; what became of every payment:")
+        for name, counts in live.data["groups"].items():
+            self._say(f"  {account_line(name, counts)}")
+        delay = live.data["minute"]["latency_ms"]
+        start = "" if live.data["written_ms"] - self._begun_ms >= MINUTE_MS else ", the start included"
+        known = f"delay of all payments of the last minute{start}: {quantiles_text(delay)}"
+        self._say(known if delay else "no delay is known")
+        came = [alert for alert in alerts if (alert["ingested_at"] or 0) >= self._begun_ms]
+        if came:
+            delays_ms = np.array([alert["decided_at"] - alert["ingested_at"] for alert in came], np.int64)
+            quantiles = quantiles_text(named_quantiles(delays_ms))
+            self._say(f"delay of {len(came):,} alerts, from Kafka to the decision: {quantiles}")
+        if self._changed is not None:
+            sent_ms, version = self._changed
+            decided = [alert["decided_at"] for alert in alerts if alert["ruleset_version"] > version]
+            later = RuleVersions(self._job.checkpoint).history(after=version)
+            in_force_ms = later[0].made_ms if later else None
+            self._say(change_line(version, sent_ms, in_force_ms, min(decided, default=None)))
+
+    def _apply(self, rules: Sequence[Rule], reason: str) -> None:
+        """Put rules where the job reads them, as `buckets rules apply` does."""
+        rules_of(self._job).change(
+            [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
+        )
+
+    def _change_a_rule(self) -> None:
+        """Lower a limit; the new version of the rules is in force from the next batch on."""
+        before = next(rule for rule in self._rules if rule.rule_id == CHANGED_RULE)
+        assert before.limit is not None
+        self._say(f"— rule {CHANGED_RULE}: the limit goes from {before.limit.value:,f} to {NEW_LIMIT:,f} —")
+        limit = before.limit.model_copy(update={"value": NEW_LIMIT})
+        versions = RuleVersions(self._job.checkpoint).history()
+        self._changed = epoch_ms(), max((version.version for version in versions), default=0)
+        self._apply([before.model_copy(update={"limit": limit})], "to see more")
+
+    def _on_sent(self, key: str, intended_ms: int) -> None:
+        self._sent += 1
+
+    def _look(self) -> None:
+        """See that all that was started runs, and say now and then what the job does."""
+        for child in self._children:
+            child.check()
+        if time.monotonic() >= self._figures_s:
+            self._figures_s = time.monotonic() + FIGURES_EVERY_S
+            for line in self._watched.news():
+                self._say(line)
+        time.sleep(LOOK_AGAIN_S)
+
+    def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
+        """Wait until a count is as high as is wanted."""
+        done, until_s = -1, 0.0
+        while (now := count()) < wanted:
+            if now > done:
+                done, until_s = now, time.monotonic() + PATIENCE_S
+            if time.monotonic() > until_s:
+                stuck = fault.format(done=f"{done:,}", wanted=f"{wanted:,}")
+                message = (
+                    f"{stuck}, and nothing has moved for {PATIENCE_S:.0f} s; what the jobs said is in "
+                    f"{self._out}/run.log and audit.log"
+                )
+                raise BucketsError(message)
+            self._look()
+
+    def _live(self) -> Live | None:
+        return read_live(self._job.checkpoint)
+
+    def _evaluated(self) -> int:
+        live = self._live()
+        return 0 if live is None else int(live.data["totals"]["events"])
+
+    def _audited(self, output: str) -> int:
+        """Return how many rows there are in a table of the audit job; each message has one."""
+        try:
+            return len(read_rows(self._out / "tables", output, ["offset"]))
+        except BucketsError:  # There are no tables before the job has begun.
+            return 0
+
+
+def change_line(version: int, sent_ms: int, in_force_ms: int | None, first_alert_ms: int | None) -> str:
+    """Say from when on a changed rule was in force, which was sent under a version of the rules."""
+    if in_force_ms is None:
+        return "the change of the rule came too late for any payment"
+    text = f"rules version {version + 1}: evaluates every payment from {in_force_ms - sent_ms:,} ms on"
+    if first_alert_ms is None:
+        return f"{text} after the change was sent, and has raised no alert"
+    return f"{text} after the change was sent; first alert after {first_alert_ms - sent_ms:,} ms"
+
+
+def account_line(name: str, counts: dict[str, int]) -> str:
+    """Say what became of every payment in a group of rules: what went in is what came out."""
+    out = " + ".join(f"{counts[field]:,} {outcome}" for field, outcome in _OUTCOMES.items())
+    return f"{name}: {counts['events_in']:,} in = {out}"
 
 
 def _clear(out: Path) -> None:
@@ -342,8 +326,7 @@ def _interrupted_by_any_signal() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
+    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
     finally:
