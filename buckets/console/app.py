@@ -23,22 +23,9 @@ from buckets.config.job import load_job
 from buckets.config.settings import ConsoleSettings, Role
 from buckets.console.activity import Sampler
 from buckets.console.connections import ACCEPTED_AT_ONCE, Connection
-from buckets.console.pages import (
-    alert,
-    alerts,
-    change,
-    editor,
-    key,
-    lists,
-    now,
-    question,
-    records,
-    rule,
-    rules,
-    sign_in,
-)
+from buckets.console.pages import alerts, change, job, lists, rules
 from buckets.console.person import SIGN_IN, Gate, People, documents
-from buckets.console.view import Asked, Onward, Site, View, address, shown, shown_error, stream
+from buckets.console.view import Asked, Onward, Site, View, shown, shown_error, stream
 from buckets.errors import BucketsError
 from buckets.metrics.job_metrics import CONSOLE, CONTENT_TYPE, exposition
 from buckets.questions.long_questions import Questions
@@ -81,40 +68,40 @@ def _routes(site: Site) -> list[BaseRoute]:
     return [
         Mount("/static", StaticFiles(directory=resource("console/static"))),
         documents(),
-        Route(SIGN_IN, sign_in.endpoint(site), methods=["GET", "POST"]),
+        Route(SIGN_IN, _sign_in(site), methods=["GET", "POST"]),
         Route("/metrics", _metrics(site)),
-        get("/", "now", now.page),
-        get("/samples", "now", now.samples),
-        Route("/now/live", stream(site, now.changes)),
-        get("/alerts", "alerts", alerts.page),
-        Route("/alerts/live", stream(site, alerts.changes)),
+        get("/", "now", job.now),
+        get("/samples", "now", job.samples),
+        Route("/now/live", stream(site, job.now_changes)),
+        get("/alerts", "alerts", alerts.listed),
+        Route("/alerts/live", stream(site, alerts.list_changes)),
         post("/alerts/verdict", "alerts", alerts.judge, "analyst"),
-        get("/alert", "alerts", alert.page),
-        get("/alert/explanation", "alerts", alert.explanation),
-        get("/why", "alerts", alert.why_page),
-        get("/rules", "rules", rules.page),
-        get("/rule", "rules", rule.page),
+        get("/alert", "alerts", alerts.alert),
+        get("/alert/explanation", "alerts", alerts.explanation),
+        get("/why", "alerts", alerts.why_page),
+        get("/rules", "rules", rules.listed),
+        get("/rule", "rules", rules.one),
         get("/rules/change", "rules", change.preview),
         post("/rules/change", "rules", change.make, "analyst"),
         post("/rules/change/preview", "rules", change.preview, "analyst"),
-        get("/rule/edit", "rules", editor.page),
-        get("/rule/schema", "rules", editor.schema),
-        post("/rule/check", "rules", editor.check, "read"),
-        post("/rule/backtest", "rules", editor.backtest, "analyst"),
-        get("/key", "keys", key.page),
-        get("/key/events", "keys", key.events),
+        get("/rule/edit", "rules", rules.edit),
+        get("/rule/schema", "rules", rules.schema),
+        post("/rule/check", "rules", rules.check, "read"),
+        post("/rule/backtest", "rules", rules.backtest, "analyst"),
+        get("/key", "keys", alerts.key),
+        get("/key/events", "keys", alerts.key_events_part),
         get("/lists", "lists", lists.page),
         get("/list", "lists", lists.one),
         post("/list/preview", "lists", lists.preview, "analyst"),
         post("/list/change", "lists", lists.make, "analyst"),
-        get("/verdicts", "verdicts", records.verdicts),
-        get("/quality", "quality", records.quality),
-        get("/quality/table", "quality", records.quality_table),
-        get("/batches", "batches", records.batches),
-        post("/batches/replay", "batches", records.replay, "analyst"),
-        get("/question", "rules", question.page),
-        Route("/question/live", stream(site, question.changes)),
-        post("/question/cancel", "rules", question.cancel, "analyst"),
+        get("/verdicts", "verdicts", alerts.verdicts),
+        get("/quality", "quality", alerts.quality),
+        get("/quality/table", "quality", alerts.quality_table),
+        get("/batches", "batches", job.batches),
+        post("/batches/replay", "batches", job.replay, "analyst"),
+        get("/question", "rules", job.question),
+        Route("/question/live", stream(site, job.question_changes)),
+        post("/question/cancel", "rules", job.cancel, "analyst"),
     ]
 
 
@@ -137,7 +124,7 @@ def _endpoint(site: Site, name: str, page: Page, role: Role) -> Callable[[Reques
         except BucketsError as error:
             return shown_error(request, site, error, name)
         if isinstance(made, Onward):
-            return RedirectResponse(address_with(made), 303)
+            return RedirectResponse(made.address_with_done(), 303)
         return JSONResponse(made) if isinstance(made, dict) else shown(request, site, made, name)
 
     return endpoint
@@ -153,11 +140,23 @@ def _metrics(site: Site) -> Callable[[Request], Response]:
     return endpoint
 
 
-def address_with(onward: Onward) -> str:
-    """Return where to go on, with what has been done."""
-    if not onward.done:
-        return onward.address
-    return f"{onward.address}{'&' if '?' in onward.address else '?'}{address('', done=onward.done).removeprefix('?')}"
+def _sign_in(site: Site) -> Callable[[Request], Response]:
+    """Return what answers requests for the page on which people say who they are, where a token is asked for."""
+
+    def endpoint(request: Request) -> Response:
+        settings, error = site.people.settings, ""
+        if settings.token is None or settings.trusted_user_header is not None:
+            return RedirectResponse("/", 303)
+        if request.method == "POST":
+            fields = {name: values[0].strip() for name, values in request.state.form.items()}
+            if fields.get("name") and site.people.is_token(fields.get("token", "")):
+                request.state.session = site.people.signed_in(fields["name"])
+                return RedirectResponse("/", 303)
+            error = "This is not the token; it is in the job's configuration, as console.token."
+            error = error if fields.get("name") else "Say who you are; changes carry your name."
+        return shown(request, site, View("sign-in.html", {"error": error}, 403 if error else 200))
+
+    return endpoint
 
 
 _END_WITHIN_S = 5
@@ -199,13 +198,18 @@ def open_console(
     Raises:
         BucketsError: the configuration is not valid, or the address cannot be listened on.
     """
-    job = load_job(conf)
-    settings = job.settings.console
+    loaded = load_job(conf)
+    settings = loaded.settings.console
     if host is not None:
-        settings = _with_host(settings, host)
+        try:
+            settings = ConsoleSettings.model_validate({**dict(settings), "host": host})
+        except ValueError:
+            remedy = "add `console.token`"
+            message = f"--host {host}: can be reached from elsewhere, and nothing says who may come in; {remedy}"
+            raise BucketsError(message) from None
     listening = listen(settings.host, settings.port if port is None else port)
     people = People(settings, settings.host, listening.getsockname()[1], login_name, is_read_only)
-    site = Site(conf, job, people, Sampler(job.checkpoint), Questions(), RuleChecks(is_replaced=True))
+    site = Site(conf, loaded, people, Sampler(loaded.checkpoint), Questions(), RuleChecks(is_replaced=True))
     config = uvicorn.Config(
         application(site),
         http=Connection,
@@ -262,12 +266,3 @@ def listen(host: str, port: int) -> socket.socket:
         message = f"console: cannot listen on {host}, port {port} ({error.strerror}); {remedy}"
         raise BucketsError(message) from None
     return listening
-
-
-def _with_host(settings: ConsoleSettings, host: str) -> ConsoleSettings:
-    """Return settings with another address, for which they must fit too."""
-    try:
-        return ConsoleSettings.model_validate({**dict(settings), "host": host})
-    except ValueError:
-        message = f"--host {host}: can be reached from elsewhere, and nothing says who may come in; add `console.token`"
-        raise BucketsError(message) from None

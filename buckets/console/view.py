@@ -21,13 +21,14 @@ from buckets.clock import epoch_ms
 from buckets.console.activity import Activity, Sampler
 from buckets.console.connections import most_connections
 from buckets.console.person import People, Person
+from buckets.duration import spoken_duration
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text, time_text
 from buckets.monitor.live import read_live
-from buckets.monitor.words import schema_news
-from buckets.numbers.fixed_point import readable
-from buckets.pages.page import templates
-from buckets.printable import capitalised, key_words, one_line
+from buckets.monitor.words import quantiles_text, schema_news
+from buckets.numbers.fixed_point import readable, short_percent_text
+from buckets.pages.page import round_times, templates
+from buckets.printable import capitalised, counted, key_words, one_line
 from buckets.questions.listed_alerts import AskedJob
 from buckets.questions.long_questions import Questions
 from buckets.questions.rule_checks import RuleChecks
@@ -120,6 +121,11 @@ class Onward:
     address: str
     done: str = ""
 
+    def address_with_done(self) -> str:
+        """Return the address, with the line as a field."""
+        joined = "&" if "?" in self.address else "?"
+        return f"{self.address}{joined}{urlencode({'done': self.done})}" if self.done else self.address
+
 
 def own_address(text: str, otherwise: str = "/") -> str:
     """Return an address that somebody else has written, if it is a page of the console; another one if it is not."""
@@ -191,6 +197,10 @@ def _templates() -> Any:
     found = templates("console/templates")
     if "time" not in found.filters:
         found.filters |= {
+            "counted": counted,
+            "percent": short_percent_text,
+            "quantiles": quantiles_text,
+            "spoken": spoken_duration,
             "time": time_text,
             "exact_time": exact_time_text,
             "readable": readable,
@@ -200,12 +210,11 @@ def _templates() -> Any:
             "as_is": Markup.escape,
             "iso": iso_text,
         }
-        found.globals["address"] = _shown_address
+        found.globals |= {
+            "address": lambda path, **fields: Markup.escape(address(path, **fields)),
+            "round_times": round_times,
+        }
     return found
-
-
-def _shown_address(path: str, **fields: Any) -> Markup:
-    return Markup.escape(address(path, **fields))
 
 
 EVERY_S = 1.0
@@ -258,14 +267,9 @@ class _Stream(StreamingResponse):
 
 
 async def _messages(changes: Iterator[list[PageChange]], site: Site) -> AsyncIterator[str]:
-    yield ": begins\n\n"
-    async for message in _news(changes, site.closing):
-        yield message
-
-
-async def _news(changes: Iterator[list[PageChange]], closing: threading.Event) -> AsyncIterator[str]:
     quiet_s = 0.0
-    while not closing.is_set():
+    yield ": begins\n\n"
+    while not site.closing.is_set():
         try:
             news = await run_in_threadpool(next, changes, None)
         except BucketsError as error:
@@ -277,12 +281,8 @@ async def _news(changes: Iterator[list[PageChange]], closing: threading.Event) -
             quiet_s = 0.0
             yield ": nothing new\n\n"
         for change in news:
-            yield _message(change)
+            if change.event:
+                yield f"event: {change.event}\ndata: {json.dumps(change.data)}\n\n"
+            else:
+                yield "".join(f"data: {line}\n" for line in change.part.splitlines()) + "\n"
         await asyncio.sleep(EVERY_S)
-
-
-def _message(change: PageChange) -> str:
-    """Return a change as a server-sent event."""
-    if change.event:
-        return f"event: {change.event}\ndata: {json.dumps(change.data)}\n\n"
-    return "".join(f"data: {line}\n" for line in change.part.splitlines()) + "\n"

@@ -108,12 +108,12 @@ def test_a_replay_says_whether_all_came_out_again_and_what_did_not(page, changin
     replay("soon")
     expect(page.locator("main")).to_contain_text("soon")
     replay()
-    expect(page.get_by_role("heading", name="All that is recorded came out again")).to_be_visible(timeout=120_000)
+    expect(page.get_by_role("heading", name="Everything recorded came out again")).to_be_visible(timeout=120_000)
     assert faults_of(page) == []
     table = DeltaTable(copied.parent / "tables" / "alerts")
     table.update(updates={"event": "'{}'"}, predicate="rule_id = 'often'")
     replay("2026-01-01")
-    expect(page.get_by_role("heading", name="Not all is as it is recorded")).to_be_visible(timeout=120_000)
+    expect(page.get_by_role("heading", name="Some rows differ from what was recorded")).to_be_visible(timeout=120_000)
     expect(page.locator("pre.diff").first).to_contain_text("event: recorded {}, came out")
     assert faults_of(page) == []
     page.goto(changing.url + "/batches")

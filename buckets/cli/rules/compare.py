@@ -245,7 +245,7 @@ class VersionDifference:
         of = f"{self.before.name} → {self.after.name}"
         console.print(self._rules_table(f"Rules, {of}") if self.rules else f"{of}: the rules are the same")
         if self.groups:
-            table = TextTable("What it does to the state", ("Group", "What"), show_lines=True)
+            table = TextTable("Effect on the state", ("Group", "What"), show_lines=True)
             for group in self.groups:
                 table.add_row(group.name, group.words)
             console.print(table)

@@ -1,1 +1,1 @@
-"""The pages of the console, a module each: what a page shows, and what is done from it."""
+"""The pages of the console: what each shows, and what is done from it."""

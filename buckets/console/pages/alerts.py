@@ -1,16 +1,24 @@
-"""The page of alerts: newest first, filtered by what its address says, with verdicts on those that are selected."""
+"""Pages of alerts: the list with verdicts, one alert and its explanation, keys, verdicts, and the quality of rules."""
 
 from collections.abc import Iterator
 from typing import Any
 
+from buckets.archive.archiving import archived_events
 from buckets.changes.list_entries import write_verdicts
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.clock import epoch_ms
+from buckets.config.job import kept_results
 from buckets.console.view import Asked, Onward, PageChange, Site, View, address, own_address, part
 from buckets.delta.commits import Commits
 from buckets.delta.whole_table import is_table, open_table
 from buckets.errors import BucketsError, first_line
-from buckets.printable import counted
+from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.maker import Explainer
+from buckets.history.explain.words import explained
+from buckets.moment import ANY_TIME, TimeRange
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, has_alerts, output_rows
+from buckets.printable import counted, quoted
+from buckets.questions.key_events import KeyTest, explainer, key_events, nearness, opened_history, rules_of_key
 from buckets.questions.listed_alerts import (
     KINDS,
     NO_VERDICT,
@@ -19,30 +27,42 @@ from buckets.questions.listed_alerts import (
     list_alerts,
     place_text,
     read_place,
+    value_text,
+    why,
 )
-from buckets.verdicts.confirmed import complete
+from buckets.questions.long_questions import named_moment_ms
+from buckets.verdicts.confirmed import complete, job_verdicts
+from buckets.verdicts.quality import Thresholds, quality_report
 from buckets.verdicts.verdict import FINDINGS, written_verdict
 from buckets.verdicts.verdict_table import verdict_table
 
 SEVERITIES = ("low", "medium", "high", "critical")
 _MOST_AT_ONCE = 1_000
+_SHOWN_EVENTS = 1_000  # Of each window that is explained
+_OTHERS, _LOOKED_AT = 10, 100_000
+"""How many other alerts of a key are shown, and among how many of the newest they are looked for."""
+_EVENTS_OF_KEY, _ALERTS_OF_KEY, _RULES_OF_KEY = 100, 20, 12
+_VERDICTS = 200
 
 
-def page(asked: Asked) -> View:
-    """List alerts."""
+def listed(asked: Asked) -> View:
+    """List alerts, newest first, filtered by what the address says."""
     choices = {"": "in force", "trial": "on trial", "held": "held back", "all": "all"}
     assert choices.keys() == KINDS.keys()
+    versions = RuleVersions(asked.site.job.checkpoint)
+    rule_set = versions.latest_rule_set()
+    rules = [] if rule_set is None else [rule.rule_id for rule in rule_set.rules]
     others = {
         "kinds": choices,
         "severities": SEVERITIES,
         "findings": FINDINGS,
         "no_verdict": NO_VERDICT,
-        "rule_ids": _rule_ids(asked.site),
+        "rule_ids": sorted({*rules, *versions.gone_rules()}),
     }
     return View("alerts.html", _values(asked) | others)
 
 
-def changes(asked: Asked) -> Iterator[list[PageChange]]:
+def list_changes(asked: Asked) -> Iterator[list[PageChange]]:
     """Yield the list anew each time that alerts or verdicts have been written; only of its first page."""
     watched = [asked.site.results / output for output in KINDS[AlertFilter.of(asked.named).kind]]
     seen = _Versions([*watched, verdict_table(asked.site.job)])
@@ -98,14 +118,6 @@ def _values(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _rule_ids(site: Site) -> list[str]:
-    """Return the rules that there are or were; of many alerts the same would take long."""
-    versions = RuleVersions(site.job.checkpoint)
-    rule_set = versions.latest_rule_set()
-    now = [] if rule_set is None else [rule.rule_id for rule in rule_set.rules]
-    return sorted({*now, *versions.gone_rules()})
-
-
 class _Versions:
     """Whether tables have been written since; looks for the next file of each log, and lists none."""
 
@@ -119,3 +131,137 @@ class _Versions:
             if Commits(table).has(version + 1):
                 self._seen[table], changed = open_table(table).version(), True
         return changed
+
+
+def alert(asked: Asked) -> View:
+    """Show an alert; by its id, or by its rule and event.
+
+    Raises:
+        BucketsError: there is none.
+    """
+    site = asked.site
+    row = _recorded(site, asked)
+    given = given_findings(site.job)
+    keys = list((row["key"] or {}).values())
+    wanted = AlertFilter(kind="all", key=value_text(keys[0]) if len(keys) == 1 else "")
+    others = [] if len(keys) != 1 else list_alerts(site.results, wanted, None, given, _OTHERS + 1, _LOOKED_AT).rows
+    return View(
+        "alert.html",
+        {
+            "row": row | {"why": why(row)},
+            "key": row["key"] or {},
+            "verdict": given.of(row["alert_id"], row["event_id"]),
+            "findings": FINDINGS,
+            "others": [other for other in others if other["alert_id"] != row["alert_id"]][:_OTHERS],
+            "others_key": wanted.key,
+            "is_archived": site.job.settings.archive is not None,
+            "rule_ids": [rule.rule_id for rule in site.rules_in_force],
+        },
+    )
+
+
+def explanation(asked: Asked) -> View:
+    """Explain an alert, as a part of its page."""
+    return View("explanation.html", _explained(_explainer(asked.site).alert(asked.named("id"))))
+
+
+def why_page(asked: Asked) -> View:
+    """Explain what a rule made of an event, also where that is nothing.
+
+    Raises:
+        BucketsError: the event is not in the archive, or there is no such rule.
+    """
+    event, rule = asked.named("event"), asked.named("rule")
+    found: dict[str, Any] = {}
+    if event and rule:
+        at_ms = named_moment_ms("at", asked.named("at"))
+        found = _explained(_explainer(asked.site).event(event, rule, at_ms))
+    rule_ids = [each.rule_id for each in asked.site.rules_in_force]
+    named = {"event_id": event, "rule_id": rule, "rule_ids": rule_ids, "explained": bool(found)}
+    return View("why.html", named | found)
+
+
+def _explained(found: Explanation) -> dict[str, Any]:
+    return explained(found) | {"is_faulty": found.is_faulty, "has_features": bool(found.features)}
+
+
+def _recorded(site: Site, asked: Asked) -> dict[str, Any]:
+    """Return the row of an alert, with the output that it is in."""
+    alert_id = asked.named("id")
+    times = ANY_TIME
+    if alert_id and asked.named("at"):
+        # Lists say when it was, so that files of other times need not be read.
+        at_ms = named_moment_ms("at", asked.named("at"))
+        assert at_ms is not None
+        wanted, named, times = {"alert_id": [alert_id]}, f"alert {quoted(alert_id)}", TimeRange(at_ms, at_ms + 1)
+    elif alert_id:
+        wanted, named = {"alert_id": [full_alert_id(site.results, alert_id)]}, f"alert {quoted(alert_id)}"
+    else:
+        wanted = {"rule_id": [asked.named("rule")], "event_id": [asked.named("event")]}
+        named = f"alert of rule {quoted(asked.named('rule'))} at event {quoted(asked.named('event'))}"
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(site.results, output, selection=Selection(wanted, times)):
+            empty = dict.fromkeys(("terms", "condition", "severity", "tags", "score", "held_back", "held_by"))
+            return empty | row | {"output": output}
+    message = f"there is no {named} in {site.results}; it may not be written yet: look again in a moment"
+    raise BucketsError(message)
+
+
+def _explainer(site: Site) -> Explainer:
+    return explainer(opened_history(site.job), _SHOWN_EVENTS)
+
+
+def key(asked: Asked) -> View:
+    """Ask for a key, or show it with its alerts; what is read of the archive comes later."""
+    site, field, value = asked.site, asked.named("field"), asked.named("value")
+    fields = site.job.event_schema.attributes
+    if value:
+        KeyTest.of({field: value}, fields)
+    values = {
+        "field": field,
+        "value": value,
+        "fields": list(fields),
+        "alerts": latest_alerts(site, AlertFilter(kind="all", key=value), _ALERTS_OF_KEY) if value else [],
+        "is_archived": site.job.settings.archive is not None,
+    }
+    return View("key.html", values)
+
+
+def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, Any]]:
+    """Return the newest of some alerts; none where nothing is recorded."""
+    folder = kept_results(site.job)
+    if folder is None or not has_alerts(folder):
+        return []
+    return list_alerts(folder, wanted, None, given_findings(site.job), most).rows
+
+
+def key_events_part(asked: Asked) -> View:
+    """Show the latest events of a key, and what rules made of the last one, as a part of the page."""
+    site, field, value = asked.site, asked.named("field"), asked.named("value")
+    test = KeyTest.of({field: value}, site.job.event_schema.attributes)
+    history = opened_history(site.job)
+    rows = key_events(history, test, _EVENTS_OF_KEY)
+    rules = rules_of_key(site.rules_in_force, test)[:_RULES_OF_KEY]
+    near = nearness(explainer(history, _SHOWN_EVENTS), rows[0], rules) if rows else []
+    measure = next(iter(site.job.event_schema.measures), None)
+    return View("key-events.html", {"rows": rows, "near": near, "measure": measure})
+
+
+def verdicts(asked: Asked) -> View:
+    """List what was found about alerts, the latest first; the latest verdict on an alert counts."""
+    by_age = sorted(job_verdicts(asked.site.job), key=lambda verdict: verdict.age, reverse=True)
+    counting = {verdict.subject: verdict for verdict in reversed(by_age)}
+    rows = [{"verdict": each, "counts": counting[each.subject] is each} for each in by_age[:_VERDICTS]]
+    return View("verdicts.html", {"rows": rows, "all": len(by_age)})
+
+
+def quality(asked: Asked) -> View:
+    """Show the quality of rules, which is computed when the page is there."""
+    assert asked.site.results
+    return View("quality-page.html")
+
+
+def quality_table(asked: Asked) -> View:
+    """Compute the quality of rules, as a part of its page."""
+    job = asked.site.job
+    return View("quality-table.html", {"report": quality_report(job, Thresholds(), find_events=archived_events(job))})
