@@ -98,7 +98,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextTable:
     """Return alerts as a table."""
-    table = TextTable(title, ("Time (UTC)", "Alert", "Value"), ("Value",), show_lines=True, whole=("Time (UTC)",))
+    table = TextTable(title, ("=Time (UTC)", "Alert", ">Value"), show_lines=True)
     for row in rows:
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
         lines.append(f"alert {row['alert_id'][:id_length]}")

@@ -71,8 +71,9 @@ def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Ch
         console.print(_fraud(report))
     if report.days_with_alerts:
         console.print(_days(report))
-    if any(rule.keys for rule in report.rules):
-        console.print(_keys(report))
+    keys = [(rule.rule_id, key_words(top.key), f"{top.alerts:,}") for rule in report.rules for top in rule.keys]
+    if keys:
+        console.print(TextTable("Keys with most alerts", ("Rule", "Key", ">Alerts"), keys))
     if report.overlap is not None:
         _show_overlap(console, report, report.overlap)
     if report.variants:
@@ -86,9 +87,9 @@ def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Ch
 
 def _rules(report: BacktestReport) -> TextTable:
     every = [*(rule.figures for rule in report.rules), report.total]
-    held = ("Held",) if any(figures.held for figures in every) else ()
-    numbers = ("Alerts", "A day", *held, "Events", "Keys", report.measure or "Amount")
-    table = TextTable("What the rules would have raised", ("Rule", *numbers), numbers)
+    held = (">Held",) if any(figures.held for figures in every) else ()
+    numbers = (">Alerts", ">A day", *held, ">Events", ">Keys", f">{report.measure or 'Amount'}")
+    table = TextTable("What the rules would have raised", ("Rule", *numbers))
 
     def cells(figures: Figures) -> Iterator[str]:
         yield f"{figures.alerts:,}"
@@ -108,8 +109,8 @@ def _rules(report: BacktestReport) -> TextTable:
 
 
 def _fraud(report: BacktestReport) -> TextTable:
-    numbers = ("Precision", "Recall", "Caught", "Caught amount", "Saved")
-    table = TextTable("Beside confirmed fraud", ("Rule", *numbers), numbers)
+    columns = ("Rule", ">Precision", ">Recall", ">Caught", ">Caught amount", ">Saved")
+    table = TextTable("Beside confirmed fraud", columns)
     for name, figures in [*((rule.rule_id, rule.figures) for rule in report.rules), ("all ACTIVE", report.total)]:
         fraud = figures.fraud
         assert fraud is not None
@@ -129,22 +130,13 @@ def _days(report: BacktestReport) -> TextTable:
         bars[first + (day - first) // width * width] += alerts
     most = max(bars.values())
     title = f"Alerts by {'day' if width == 1 else f'{width} days'} (UTC)"
-    table = TextTable(title, ("From", "Alerts", ""), ("Alerts",))
-    for day, alerts in bars.items():
-        table.add_row(day_text(day), f"{alerts:,}", "█" * round(_BAR * alerts / most))
-    return table
-
-
-def _keys(report: BacktestReport) -> TextTable:
-    table = TextTable("Keys with most alerts", ("Rule", "Key", "Alerts"), ("Alerts",))
-    for rule in report.rules:
-        for counted in rule.keys:
-            table.add_row(rule.rule_id, key_words(counted.key), f"{counted.alerts:,}")
-    return table
+    rows = ((day_text(day), f"{alerts:,}", "█" * round(_BAR * alerts / most)) for day, alerts in bars.items())
+    return TextTable(title, ("From", ">Alerts", ""), rows)
 
 
 def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison) -> None:
-    table = TextTable("Events beside the recorded alerts", ("Rule", *TITLES.values()), TITLES.values())
+    columns = ("Rule", *(f">{title}" for title in TITLES.values()))
+    table = TextTable("Events beside the recorded alerts", columns)
     for rule in report.rules:
         if rule.overlap is not None:
             table.add_row(rule.rule_id, *_parts(rule.overlap))
@@ -167,8 +159,8 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
     rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
     swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
     names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
-    numbers = (*names[1:], "Alerts", "A day", *rest)
-    table = TextTable(f"With other values of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
+    columns = (*names[:1], *(f">{name}" for name in (*names[1:], "Alerts", "A day", *rest)))
+    table = TextTable(f"With other values of {' and '.join(swept)}", columns)
     for variant in report.variants[:_MOST_VARIANTS]:
         figures, fraud = variant.figures, variant.figures.fraud
         cells = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]

@@ -51,7 +51,7 @@ def check(
 
 
 def _print(answers: list[Answer], is_connected: bool) -> None:
-    table = TextTable(None, ("Thing", "", "What was found"), whole=("",))
+    table = TextTable(None, ("Thing", "=", "What was found"))
     for answer in answers:
         state = Text("ok", "green") if answer.is_ok else Text("wrong", "bold red")
         table.add_row(answer.thing, state, "\n".join(answer.faults) or f"{answer.note} ({_shown(answer.where)})")

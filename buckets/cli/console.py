@@ -4,11 +4,10 @@ Tables are all of one form: texts are folded, numbers and names are whole.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import typer
 from rich.cells import cell_len
@@ -21,7 +20,6 @@ from rich.text import Span, Text
 from buckets.moment import iso_text, moment_ms
 from buckets.printable import one_line, visible, visible_json
 
-Row = TypeVar("Row")
 _NAMES = ("Rule", "List", "Topic", "Output", "Test")  # Columns whose words people copy
 _WIDEST_NAME = 32
 Level = Literal["info", "warning", "error"]
@@ -59,18 +57,18 @@ class TextTable(Table):
         self,
         title: str | None,
         columns: Sequence[str],
-        numbers: Collection[str] = (),
+        rows: Iterable[Iterable[RenderableType]] = (),
         show_lines: bool = False,
-        whole: Collection[str] = (),
     ) -> None:
-        """Begin a table."""
+        """Begin a table; the name of a column of numbers has a > before it, that of one which is never folded a =."""
         super().__init__(title=title, title_justify="left", show_lines=show_lines)
         for name in columns:
-            is_number = name in numbers
-            is_whole = is_number or name in whole
-            self.add_column(name, overflow="fold", justify="right" if is_number else "left", no_wrap=is_whole)
+            justify: Literal["left", "right"] = "right" if name.startswith(">") else "left"
+            self.add_column(name.lstrip(">="), overflow="fold", justify=justify, no_wrap=name.startswith((">", "=")))
         self._longest_name = 0
-        self._has_other_texts = not {*_NAMES, *numbers}.issuperset(columns)
+        self._has_other_texts = any(name not in _NAMES and not name.startswith(">") for name in columns)
+        for row in rows:
+            self.add_row(*row)
 
     def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
         """Add a row; where there are other texts to be folded, names stay whole, unless one is very long."""
@@ -128,29 +126,17 @@ def json_text(value: Any, indent: int | None = 2) -> str:
     return visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain))
 
 
-@dataclass(frozen=True)
-class Listing(Generic[Row]):
-    """Rows that a command lists."""
-
-    rows: Sequence[Row]  # all of them, in their order
-    none: str  # what is said where there are none
-    title: str  # what stands above the table
-    table: Callable[[str, Sequence[Row]], Table]  # makes a table of a title and rows
-    limit: int | None = None  # how many rows a table has; None for all
-
-    def show(self, as_json: Callable[[Row], Any] | None = None) -> None:
-        """Print the first rows as a table, or all of them as JSON, each as a function makes it."""
-        if as_json is not None:
-            echo_json(list(map(as_json, self.rows)))
-        elif self.rows:
-            Terminal().print(self.table(one_line(self.title), self.rows[: self.limit]))
-        else:
-            echo(one_line(self.none))
+def print_table(table: TextTable, none: str) -> None:
+    """Print a table, or a line where it has no rows."""
+    if table.row_count:
+        Terminal().print(table)
+    else:
+        echo(one_line(none))
 
 
 def newest_of(rows: Sequence[Any], limit: int, things: str) -> str:
     """Return the title of a table of the newest of some rows."""
-    return f"{min(limit, len(rows)):,} of {len(rows):,} {things}, newest first"
+    return one_line(f"{min(limit, len(rows)):,} of {len(rows):,} {things}, newest first")
 
 
 def _plain(value: Any) -> Any:

@@ -81,10 +81,8 @@ def evaluate(
             for output, payloads in results.payloads.items():
                 written.write(output, decoder.table(output, payloads))
             progress.on_scored(results.account, time.perf_counter() - started_s)
-    table = TextTable(f"Results in {out}", ("File", "Lines"), ("Lines",))
-    for name, count in written.lines.items():
-        table.add_row(f"{name}.jsonl", f"{count:,}")
-    Terminal().print(table)
+    rows = ((f"{name}.jsonl", f"{count:,}") for name, count in written.lines.items())
+    Terminal().print(TextTable(f"Results in {out}", ("File", ">Lines"), rows))
     _tell_bad(file, out, progress)
     gone = lacking([file], of_events, rule_set.named_fields)
     if gone:

@@ -102,10 +102,8 @@ def features(
         echo_report(written | {"columns": run.columns.names})
         return
     echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
-    table = TextTable(None, ("Outcome", "Rows"), ("Rows",))
-    for outcome, count in run.outcomes.most_common():
-        table.add_row(outcome, f"{count:,}")
-    Terminal().print(table)
+    outcomes = ((outcome, f"{count:,}") for outcome, count in run.outcomes.most_common())
+    Terminal().print(TextTable(None, ("Outcome", ">Rows"), outcomes))
 
 
 def _check_alone(

@@ -85,11 +85,8 @@ def status(folder: Folder = FOLDER) -> None:
     if not sizes:
         Terminal().say(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return
-    numbers = ("Partitions", "Messages")
-    table = TextTable(title, ("Topic", *numbers), numbers)
-    for size in sizes:
-        table.add_row(size.topic, f"{size.partitions:,}", f"{size.messages:,}")
-    Terminal().print(table)
+    rows = ((size.topic, f"{size.partitions:,}", f"{size.messages:,}") for size in sizes)
+    Terminal().print(TextTable(title, ("Topic", ">Partitions", ">Messages"), rows))
 
 
 def topics(

@@ -42,8 +42,8 @@ def show(
         return
     kept = Checkpoint(job.checkpoint).lists
     faults = kept.faults()
-    columns = ("List", "Kind", "From", "Entries", "Version", "Latest change (UTC)", "Fault")
-    table = TextTable(f"Lists of {conf}", columns, ("Entries", "Version"))
+    columns = ("List", "Kind", "From", ">Entries", ">Version", "Latest change (UTC)", "Fault")
+    table = TextTable(f"Lists of {conf}", columns)
     for list_name, settings in job.settings.lists.items():
         cells = [list_name, settings.kind, settings.place, *_version_cells(kept.latest(list_name))]
         table.add_row(*map(Text, [*cells, faults.get(list_name, "")]))

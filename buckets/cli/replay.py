@@ -80,11 +80,8 @@ def replay(
 
 def show_replayed(console: Terminal, replayed: Replayed, show: int, output_kind: str) -> None:
     """Print what a replay of a job with a kind of output has compared, with the first differences."""
-    numbers = ("Recorded", "Differences")
-    table = TextTable("Compared", ("Output", *numbers), numbers)
-    for output, rows in replayed.compared.items():
-        table.add_row(output, f"{rows:,}", f"{replayed.of_output[output]:,}")
-    console.print(table)
+    rows = ((output, f"{rows:,}", f"{replayed.of_output[output]:,}") for output, rows in replayed.compared.items())
+    console.print(TextTable("Compared", ("Output", ">Recorded", ">Differences"), rows))
     for difference in replayed.differences[:show]:
         console.say(difference_words(difference))
     more = replayed.of_output.total() - min(show, len(replayed.differences))
@@ -105,14 +102,5 @@ def _as_json(replayed: Replayed) -> dict[str, Any]:
         "compared": dict(replayed.compared),
         "differences": dict(replayed.counts),
         "evicted_at_another_moment": replayed.eviction,
-        "rows": [
-            {
-                "output": difference.output,
-                "kind": difference.kind,
-                "fields": difference.fields,
-                "recorded": difference.recorded,
-                "replayed": difference.replayed,
-            }
-            for difference in replayed.differences
-        ],
+        "rows": [vars(difference) for difference in replayed.differences],
     }

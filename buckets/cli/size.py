@@ -122,15 +122,8 @@ def _needs(found: Forecast) -> list[tuple[str, str]]:
 
 def _show(found: Forecast, notes: list[str]) -> None:
     terminal = Terminal()
-    table = TextTable("What the job needs", ("Of", "How much"))
-    for name, text in _needs(found):
-        table.add_row(name, text)
-    terminal.print(table)
-    bill = TextTable(
-        "Where its CPU goes",
-        ("For", "A second", "us each", "Cores", "Share"),
-        ("A second", "us each", "Cores", "Share"),
-    )
+    terminal.print(TextTable("What the job needs", ("Of", "How much"), _needs(found)))
+    bill = TextTable("Where its CPU goes", ("For", ">A second", ">us each", ">Cores", ">Share"))
     busy = found.python_cores + found.jvm_cores
     for item in found.bill[:_ITEMS]:
         if item.cores >= _LEAST_SHARE * busy:
@@ -138,9 +131,7 @@ def _show(found: Forecast, notes: list[str]) -> None:
             each = amount_text(item.each_us)
             bill.add_row(TERM_WORDS[item.name], amount_text(item.count_s), each, amount_text(item.cores), share)
     terminal.print(bill)
-    limits = TextTable(
-        "What breaks first", ("Bound", "Needed", "There is", "Used", "Mostly for"), ("Needed", "There is", "Used")
-    )
+    limits = TextTable("What breaks first", ("Bound", ">Needed", ">There is", ">Used", "Mostly for"))
     for limit in found.limits:
         needed, there = (_limit_text(limit, value) for value in (limit.needed, limit.there))
         limits.add_row(LIMIT_WORDS[limit.name], needed, there, _times_text(limit.used), TERM_WORDS.get(limit.by, ""))

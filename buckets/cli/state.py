@@ -55,9 +55,8 @@ def stats(
             checkpoint.resolve(),
             largest,
         )
-    sizes = ("Cells", "Pages", "Bytes")
-    numbers = ("Keys", *sizes, "Bytes a cell")
-    table = TextTable(f"State of {checkpoint}", ("Group", *numbers), numbers)
+    sizes = (">Cells", ">Pages", ">Bytes")
+    table = TextTable(f"State of {checkpoint}", ("Group", ">Keys", *sizes, ">Bytes a cell"))
     for size in state.groups:
         name = groups[size.group_id].name if size.group_id in groups else size.group_id
         counts = (size.keys, size.cells, size.pages, size.state_bytes)
@@ -65,7 +64,7 @@ def stats(
     console.print(table)
     if not state.largest:
         return
-    table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes), sizes)
+    table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes))
     for key in state.largest:
         group_id, encoded = split_head_key(key.state_key)
         group = groups.get(group_id)
@@ -121,17 +120,16 @@ def show(
 
 
 MOST_COLUMNS = 2  # A timeline with more tracks has a line for each of them, and no columns
-_NUMBERS = ("sum", "min", "max")
 
 
 def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> TextTable:
     """Return cells as a table, oldest first."""
     shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
     in_columns = len(group.measures) <= MOST_COLUMNS
-    of_measures = [f"{measure} {name}" for measure in group.measures for name in _NUMBERS]
+    of_measures = [f">{measure} {name}" for measure in group.measures for name in ("sum", "min", "max")]
     between = of_measures if in_columns else ["Sum, min and max"]
-    columns = ("Time (UTC)", "Event or bucket", "Events", *between, "Page")
-    table = TextTable(f"{shown}, oldest first", columns, ("Events", *of_measures, "Page"))
+    columns = ("Time (UTC)", "Event or bucket", ">Events", *between, ">Page")
+    table = TextTable(f"{shown}, oldest first", columns)
     for cell in cells:
         numbers: list[str] = []
         for column, measure in enumerate(group.measures):

@@ -1,7 +1,6 @@
 """The commands `buckets verdict` and `verdicts`: what people have found about alerts and events."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 from buckets.archive.archiving import archived_events
 from buckets.changes.list_entries import write_verdicts
 from buckets.changes.versions import check_known_rules
-from buckets.cli.console import Listing, TextTable, echo, newest_of
+from buckets.cli.console import TextTable, echo, echo_json, newest_of, print_table
 from buckets.cli.options import AsJson, JobConf, key_of, login_name
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
@@ -180,33 +179,32 @@ def verdicts(
     if rule is not None:
         check_known_rules([rule], job, results_folder(job))
     if open_:
-        _waiting(job, rule, limit).show(_alert_json if as_json else None)
+        _list_waiting(job, rule, limit, as_json)
     else:
-        _given(job, rule, limit, all_).show(_verdict_json if as_json else None)
+        _list_given(job, rule, limit, all_, as_json)
 
 
-def _given(job: Job, rule: str | None, limit: int, all_: bool) -> Listing[Verdict]:
-    """Return verdicts, only the latest on each alert or event unless all are asked for."""
+def _list_given(job: Job, rule: str | None, limit: int, all_: bool, as_json: bool) -> None:
+    """Print verdicts, only the latest on each alert or event unless all are asked for."""
     by_age = sorted(job_verdicts(job), key=lambda verdict: verdict.age)
     counting = by_age if all_ else list({verdict.subject: verdict for verdict in by_age}.values())
     chosen = [verdict for verdict in counting if rule is None or verdict.rule_id == rule]
     chosen.sort(key=lambda verdict: verdict.age, reverse=True)
-    of = f" on alerts of rule {rule}" if rule is not None else ""
-    none = f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"
+    if as_json:
+        echo_json(list(map(_verdict_json, chosen)))
+        return
+    of, length = f" on alerts of rule {rule}" if rule is not None else "", _id_length(job)
+    columns = ("=When (UTC)", "=Verdict", "By", "About")
+    rows = (
+        (_in_two_lines(verdict.made_at_ms), verdict.verdict, one_line(verdict.by), _verdict_list_about(verdict, length))
+        for verdict in chosen[:limit]
+    )
+    table = TextTable(newest_of(chosen, limit, f"verdicts{of}"), columns, rows, show_lines=True)
+    print_table(table, f"no verdicts{of} yet; `buckets verdict` says what was found about an alert")
 
-    def table(title: str, rows: Sequence[Verdict]) -> TextTable:
-        columns = ("When (UTC)", "Verdict", "By", "About")
-        made, length = TextTable(title, columns, show_lines=True, whole=columns[:2]), _id_length(job)
-        for verdict in rows:
-            when = _in_two_lines(verdict.made_at_ms)
-            made.add_row(when, verdict.verdict, one_line(verdict.by), _verdict_list_about(verdict, length))
-        return made
 
-    return Listing(chosen, none, newest_of(chosen, limit, f"verdicts{of}"), table, limit)
-
-
-def _waiting(job: Job, rule: str | None, limit: int) -> Listing[RecordedAlert]:
-    """Return alerts that wait for a verdict."""
+def _list_waiting(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
+    """Print alerts that wait for a verdict."""
     given = findings(job_verdicts(job))
     waiting = [
         alert
@@ -216,19 +214,17 @@ def _waiting(job: Job, rule: str | None, limit: int) -> Listing[RecordedAlert]:
         and given.of(alert.alert_id, alert.event_id) is None
     ]
     waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
-    of = f" of rule {rule}" if rule is not None else ""
-
-    def table(title: str, rows: Sequence[RecordedAlert]) -> TextTable:
-        made = TextTable(title, ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
-        length = _id_length(job)
-        for alert in rows:
-            about = one_line(f"{alert.rule_id}: {key_words(alert.key)}")
-            ids = one_line(f"event {alert.event_id}, alert {alert.alert_id[:length]}")
-            made.add_row(_in_two_lines(alert.event_time_ms), f"{about}\n{ids}")
-        return made
-
+    if as_json:
+        echo_json(list(map(_alert_json, waiting)))
+        return
+    of, length = f" of rule {rule}" if rule is not None else "", _id_length(job)
     title = newest_of(waiting, limit, f"alerts{of} without a verdict")
-    return Listing(waiting, f"no alerts{of} wait for a verdict", title, table, limit)
+    table = TextTable(title, ("=Time (UTC)", "Alert"), show_lines=True)
+    for alert in waiting[:limit]:
+        about = one_line(f"{alert.rule_id}: {key_words(alert.key)}")
+        ids = one_line(f"event {alert.event_id}, alert {alert.alert_id[:length]}")
+        table.add_row(_in_two_lines(alert.event_time_ms), f"{about}\n{ids}")
+    print_table(table, f"no alerts{of} wait for a verdict")
 
 
 def _id_length(job: Job) -> int | None:

@@ -124,7 +124,7 @@ def _print_alerts(console: Terminal, report: "BatchReport") -> None:
     if not rows:
         return
     title = f"batch {report.account.batch_id}: {len(rows)} alerts"
-    table = TextTable(title, ("Time (UTC)", "Rule", "Key", "Value"), ("Value",))
+    table = TextTable(title, ("Time (UTC)", "Rule", "Key", ">Value"))
     for row in rows[:SHOWN_PER_BATCH]:
         key = ", ".join(str(value) for value in json.loads(row["key"]).values())
         table.add_row(time_text(moment_ms(row["event_time"])), row["rule_id"], key, readable(row["value"]))
@@ -145,10 +145,7 @@ def _print_recall(console: Terminal, out: Path) -> None:
 
 def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> TextTable:
     """Return how many cases of each pattern were planted and caught."""
-    numbers = ("Planted", "Caught", "At once", "Others")
-    columns = ("Pattern", "Rule", *numbers)
-    table = TextTable("What was caught of the planted fraud", columns, numbers, whole=("Pattern", "Rule"))
+    columns = ("=Pattern", "=Rule", ">Planted", ">Caught", ">At once", ">Others")
+    table = TextTable("What was caught of the planted fraud", columns, recall_rows(truth, alerts))
     table.box, table.padding = box.SIMPLE, (0, 1, 0, 0)
-    for row in recall_rows(truth, alerts):
-        table.add_row(*row)
     return table

@@ -11,7 +11,7 @@ from buckets.changes.origin import JobRules
 from buckets.changes.versions import changes_of, expected_completion, read_completions, read_version, trial_words
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
-from buckets.cli.console import Listing, Terminal, echo
+from buckets.cli.console import Terminal, echo, newest_of, print_table
 from buckets.cli.options import Author, DryRun, Reason, author_and_reason, read_option
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.cli.rules.compare import version_number
@@ -302,9 +302,8 @@ def history(
     job = load_job(conf)
     wanted = changes_of(job, rule_id)
     of = f" of rule {rule_id}" if rule_id is not None else ""
-    none = f"no changes{of} yet in checkpoint {job.checkpoint}"
-    title = f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first"
-    Listing(wanted, none, title, history_table, limit).show()
+    table = history_table(newest_of(wanted, limit, f"changes{of}"), wanted[:limit])
+    print_table(table, f"no changes{of} yet in checkpoint {job.checkpoint}")
 
 
 def export(

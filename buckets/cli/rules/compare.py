@@ -89,8 +89,7 @@ def compare_rules(
 
 def _show(console: Terminal, comparison: Comparison, a: str, b: str, measure: str | None) -> None:
     titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
-    numbers = ("Events", "Keys", measure or "Amount")
-    table = TextTable("What was caught", ("By", *numbers), numbers)
+    table = TextTable("What was caught", ("By", ">Events", ">Keys", f">{measure or 'Amount'}"))
     for name in PARTS:
         part = comparison.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
@@ -99,10 +98,9 @@ def _show(console: Terminal, comparison: Comparison, a: str, b: str, measure: st
     shares = (comparison.overlap, comparison.share_of("only_a"), comparison.share_of("only_b"))
     of_all, of_a, of_b = (percent_text(share or 0.0) for share in shares)
     console.print(f"both caught {of_all} of all: {of_a} of what {a} caught, {of_b} of what {b} caught")
-    days = TextTable("By day (UTC, event time)", ("Day", *titles.values()), titles.values())
-    for day, counts in comparison.days.items():
-        days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
-    console.print(days)
+    days = ((day_text(day), *(f"{counts[name]:,}" for name in PARTS)) for day, counts in comparison.days.items())
+    columns = ("Day", *(f">{title}" for title in titles.values()))
+    console.print(TextTable("By day (UTC, event time)", columns, days))
     samples = samples_table(comparison, titles, measure or "Amount")
     if samples.row_count:
         console.print(samples)
@@ -110,8 +108,8 @@ def _show(console: Terminal, comparison: Comparison, a: str, b: str, measure: st
 
 def samples_table(comparison: Comparison, titles: Mapping[Caught, str], amount: str | None = None) -> TextTable:
     """Return the latest events of each part of a comparison, with their amounts where these have a name."""
-    amounts = () if amount is None else (amount,)
-    table = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", *amounts), amounts)
+    amounts = () if amount is None else (f">{amount}",)
+    table = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", *amounts))
     for name in PARTS:
         for sample in comparison.parts[name].samples:
             cells = [titles[name], time_text(sample.event_time_ms), sample.event_id, key_words(sample.key)]
@@ -245,10 +243,8 @@ class VersionDifference:
         of = f"{self.before.name} → {self.after.name}"
         console.print(self._rules_table(f"Rules, {of}") if self.rules else f"{of}: the rules are the same")
         if self.groups:
-            table = TextTable("Effect on the state", ("Group", "What"), show_lines=True)
-            for group in self.groups:
-                table.add_row(group.name, group.words)
-            console.print(table)
+            groups = ((group.name, group.words) for group in self.groups)
+            console.print(TextTable("Effect on the state", ("Group", "What"), groups, show_lines=True))
         elif self.rules:
             console.print("what is kept of events stays as it is")
 

@@ -2,11 +2,12 @@
 
 from buckets.changes.origin import listed_rule
 from buckets.changes.versions import read_completions
-from buckets.cli.console import Listing
+from buckets.cli.console import echo_json, print_table
 from buckets.cli.options import AsJson
 from buckets.cli.rules.change import Conf, rules_of
 from buckets.cli.rules.show import rules_table
 from buckets.config.job import load_job
+from buckets.printable import one_line
 
 
 def list_rules(conf: Conf, as_json: AsJson = False) -> None:
@@ -24,9 +25,8 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     job = load_job(conf)
     rules = rules_of(job)
     completions = read_completions(job, rules.rules)
-    Listing(
-        rules.kept,
-        f"no rules in {rules.name}",
-        f"{len(rules.kept)} rules of {rules.name}",
-        lambda title, kept: rules_table(title, kept, completions),
-    ).show((lambda kept: listed_rule(kept, completions[kept.rule.rule_id])) if as_json else None)
+    if as_json:
+        echo_json([listed_rule(kept, completions[kept.rule.rule_id]) for kept in rules.kept])
+        return
+    title = one_line(f"{len(rules.kept)} rules of {rules.name}")
+    print_table(rules_table(title, rules.kept, completions), f"no rules in {rules.name}")

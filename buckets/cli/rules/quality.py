@@ -162,8 +162,7 @@ def _show(console: Terminal, report: QualityReport) -> None:
 
 
 def _precision_table(report: QualityReport) -> TextTable:
-    numbers = ("Alerts", "Fraud", "Precision")
-    table = TextTable("How often rules are right", ("Rule", *numbers, "Advice"), numbers)
+    table = TextTable("How often rules are right", ("Rule", ">Alerts", ">Fraud", ">Precision", "Advice"))
     for rule, advice in report.rules:
         precision = rule.fraud_of_judged
         shown = "" if precision is None else f"{short_percent_text(precision.share)}\n{interval_text(precision)}"
@@ -174,9 +173,9 @@ def _precision_table(report: QualityReport) -> TextTable:
 
 
 def _recall_table(report: QualityReport) -> TextTable:
-    numbers = ("Caught", "Recall", report.measure or "Amount", "Detected\nafter")
+    columns = ("Rule", ">Caught", ">Recall", f">{report.measure or 'Amount'}", ">Detected\nafter")
     frauds = "one confirmed fraud" if report.frauds == 1 else f"{report.frauds:,} confirmed frauds"
-    table = TextTable(f"What they caught of {frauds}", ("Rule", *numbers), numbers)
+    table = TextTable(f"What they caught of {frauds}", columns)
     for rule, _ in report.rules:
         recall, caught = rule.caught_of_confirmed, f"{rule.caught:,}\n{rule.caught_alone:,} alone"
         share = "" if recall is None else short_percent_text(recall.share)

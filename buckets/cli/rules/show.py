@@ -112,7 +112,5 @@ def show(
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
-    table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
-    for rule in rules:
-        table.add_row(rule.rule_id, str(rule.version), rule.state, rule_words(rule))
-    Terminal().print(table)
+    rows = ((rule.rule_id, str(rule.version), rule.state, rule_words(rule)) for rule in rules)
+    Terminal().print(TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"), rows))

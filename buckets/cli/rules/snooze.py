@@ -1,7 +1,7 @@
 """The command `buckets snooze`: alerts of a rule, or of a key, are held back for a time."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from buckets.changes.snoozing import (
     with_ended,
     with_snooze,
 )
-from buckets.cli.console import Listing, TextTable, echo
+from buckets.cli.console import TextTable, echo, print_table
 from buckets.cli.options import Author, Reason, author_and_reason, key_of, read_option
 from buckets.cli.rules.change import Conf, rules_of
 from buckets.config.job import Job, load_job
@@ -26,9 +26,7 @@ from buckets.errors import BucketsError
 from buckets.moment import moment_ms, time_text
 from buckets.printable import one_line
 from buckets.rules.change import RuleChange
-from buckets.rules.policies import Snooze
 from buckets.rules.revision import names
-from buckets.rules.rule import Rule
 
 RuleOption = Annotated[
     str | None, typer.Option("--rule", help="A rule; without it, every rule that groups by the key.")
@@ -75,7 +73,7 @@ def snooze(
         raise BucketsError(message)
     wanted = None if not key else key_of(key[0], job.event_schema.attributes)
     if list_:
-        _listing(job, rule, wanted, now).show()
+        _list(job, rule, wanted, now)
         return
     if rule is None and wanted is None:
         message = "name a rule with --rule, a key with --key, or both; --list shows the snoozes there are"
@@ -110,29 +108,20 @@ def _change(
     echo(f"{names(rule.rule_id for rule in changed)}: {what}, from the next batch on; written to {kept.name}")
 
 
-def _listing(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> Listing[tuple[Rule, Snooze]]:
-    """Return the snoozes that there are."""
+def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None:
+    """Print the snoozes that there are."""
     rules = rules_of(job)
-    snoozes = [
-        (rule, snooze)
-        for rule in rules.rules
-        if rule_id in (None, rule.rule_id)
-        for snooze in rule.snoozes
-        if key is None or same_key(snooze.key, key)
-    ]
-
-    def table(title: str, rows: Sequence[tuple[Rule, Snooze]]) -> TextTable:
-        made = TextTable(title, ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason"))
-        for rule, snooze in rows:
-            is_begun = snooze.start is None or snooze.start <= now
-            state = "over" if snooze.until <= now else "in force" if is_begun else "to come"
-            start = "" if snooze.start is None else _shown(snooze.start)
-            cells = [rule.rule_id, _key_text(snooze.key), start, _shown(snooze.until), state]
-            made.add_row(*map(Text, [*cells, snooze.author, snooze.reason]))
-        return made
-
-    none = f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}"
-    return Listing(snoozes, none, f"Snoozes of {rules.name}", table)
+    columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
+    table = TextTable(one_line(f"Snoozes of {rules.name}"), columns)
+    for rule in rules.rules:
+        for snooze in rule.snoozes if rule_id in (None, rule.rule_id) else ():
+            if key is None or same_key(snooze.key, key):
+                is_begun = snooze.start is None or snooze.start <= now
+                state = "over" if snooze.until <= now else "in force" if is_begun else "to come"
+                start = "" if snooze.start is None else _shown(snooze.start)
+                cells = [rule.rule_id, _key_text(snooze.key), start, _shown(snooze.until), state]
+                table.add_row(*map(Text, [*cells, snooze.author, snooze.reason]))
+    print_table(table, f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}")
 
 
 def _key_text(key: Mapping[str, str | int | bool] | None) -> str:
