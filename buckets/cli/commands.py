@@ -3,9 +3,8 @@
 import ast
 import signal
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -113,73 +112,42 @@ COMMANDS: Homes = {
 
 
 class Commands(TyperGroup):
-    """Commands by name, in the order of `--help`."""
+    """Commands by name, in the order of `--help`; each is imported when it is asked for."""
 
     def __init__(self, homes: Homes = COMMANDS, **attributes: Any) -> None:
         """Take where the commands are, and what typer says of the group."""
         super().__init__(**attributes)
         self._homes = homes
-        self.commands = _Imported(homes)
+        self.commands.update({name: TyperCommand(name) for name in homes})  # Only their names are used
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, as typer makes it of its function, or those below it; None where there is none."""
+        home = self._homes.get(cmd_name)
+        if home is None:
+            return None
+        if isinstance(home, Several):
+            return Commands(home.homes, name=cmd_name, help=home.help, rich_markup_mode=None)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        module, _, function = home.rpartition(".")
+        alone.command(cmd_name)(getattr(import_module(f"buckets.cli.{module}"), function))
+        return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands, each with the first sentence about it."""
-        described = {name: TyperCommand(name, help=_words(name, home)) for name, home in self._homes.items()}
+        described = {name: TyperCommand(name, help=self._words(name, home)) for name, home in self._homes.items()}
         TyperGroup(commands=dict(described)).format_commands(ctx, formatter)
 
-
-class _Imported(MutableMapping[str, Any]):
-    """Commands by name, made of their functions the first time."""
-
-    def __init__(self, homes: Homes) -> None:
-        self._homes = homes
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _command(name, self._homes[name])
-        return self._made[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._homes, **self._made})
-
-    def __len__(self) -> int:
-        return len({**self._homes, **self._made})
-
-
-def _command(name: str, home: "str | Several") -> Any:
-    """Return a command, as typer makes it of its function, or those below it."""
-    if isinstance(home, Several):
-        return Commands(home.homes, name=name, help=home.help, rich_markup_mode=None)
-    module, function = _module_and_function(home)
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(module), function))
-    return typer.main.get_command(alone)
-
-
-def _words(name: str, home: "str | Several") -> str | None:
-    """Return what a command says of itself, read from its file; a function that another one makes is imported."""
-    if isinstance(home, Several):
-        return home.help
-    module, function = _module_and_function(home)
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    for node in ast.parse(Path(spec.origin).read_bytes()).body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            return ast.get_docstring(node)
-    words: str | None = _command(name, home).help
-    return words
-
-
-def _module_and_function(home: str) -> tuple[str, str]:
-    module, _, function = home.rpartition(".")
-    return f"buckets.cli.{module}", function
+    def _words(self, name: str, home: "str | Several") -> str | None:
+        """Return what a command says of itself, read from its file; a function that another one makes is imported."""
+        if isinstance(home, Several):
+            return home.help
+        module, _, function = home.rpartition(".")
+        file = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
+        for node in ast.parse(file.read_bytes()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                return ast.get_docstring(node)
+        words: str | None = self.get_command(None, name).help
+        return words
 
 
 app = typer.Typer(cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.status import Status
 
 from buckets.cli.console import Terminal, TextTable
 from buckets.cli.rules.change import rules_of
@@ -118,43 +117,6 @@ def topics(
 _SHOW_EVERY_S = 0.2
 
 
-class SendProgress:
-    """How many events have been sent, on a status line where there is a terminal; and rows that are no events."""
-
-    def __init__(self, console: Terminal, status: Status) -> None:
-        """Show progress on a console, in a status line."""
-        self._console, self._status = console, status
-        self._began_s = self._shown_s = time.monotonic()
-        self.sent = 0
-        self.bad = 0
-        self._first_bad = ""
-
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-        self._console.say(line)
-
-    def on_sent(self, key: str, due_ms: int) -> None:
-        """Count an event."""
-        self.sent += 1
-        now_s = time.monotonic()
-        if now_s - self._shown_s >= _SHOW_EVERY_S:
-            self._shown_s = now_s
-            self._status.update(f"{self.sent:,} events sent, {self.sent / (now_s - self._began_s):,.0f} a second")
-
-    def on_bad(self, rows: Sequence[DeadLetter]) -> None:
-        """Count rows that are no events."""
-        self._first_bad = self._first_bad or f"row {rows[0].position}: {rows[0].reason}"
-        self.bad += len(rows)
-
-    def end(self, topic: str, stopped: bool) -> None:
-        """Say what has been sent."""
-        seconds = time.monotonic() - self._began_s
-        how = "stopped: " if stopped else ""
-        self.say(f"{how}{self.sent:,} events are in topic {topic}, after {seconds:,.1f} s")
-        if self.bad:
-            self.say(f"{self.bad:,} rows are no events and were not sent; the first is {self._first_bad}")
-
-
 def send(
     events: Annotated[
         Path, typer.Argument(metavar="FILE", help="One .jsonl(.gz), .csv(.gz) or .parquet file; sent in its order.")
@@ -183,48 +145,60 @@ def send(
       buckets kafka send day.parquet --conf conf/kafka.yaml --key payerId
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
-    kafka, topic = job.settings.kafka, job.settings.source.topic
-    if topic is None and job.settings.source.has_topics:
-        message = (
-            f"configuration {conf}: its source may have several topics, and events are sent to one; name it as `topic`"
-        )
-        raise BucketsError(message)
-    if kafka is None or topic is None:
-        message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"
-        raise BucketsError(message)
-    if job.settings.source.format != "json":
-        message = (
-            f"configuration {conf}: source.format is {job.settings.source.format}, and only JSON is sent; let a "
-            "producer of your own write the topic"
-        )
-        raise BucketsError(message)
-    if job.settings.source.key_format != "text":
-        message = (
-            f"configuration {conf}: source.key_format is {job.settings.source.key_format}, and only keys of text are "
-            "sent; let a producer of your own write the topic"
-        )
-        raise BucketsError(message)
-    in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]
-    if in_headers:
-        message = (
-            f"configuration {conf}: its event schema takes {in_headers[0]} from a header, and none are sent; let a "
-            "producer of your own write the topic"
-        )
-        raise BucketsError(message)
-    console = Terminal(stderr=True)
-    status = Status("Sending…", console=console)
-    progress, stop = SendProgress(console, status), threading.Event()
-    field = key or _key_of_rules(job)
-    messages = event_messages(events, job.event_schema, field, progress.on_bad)
+    kafka, topic = _target(conf, job)
+    console, field, stop = Terminal(stderr=True), key or _key_of_rules(job), threading.Event()
     pace = "as fast as it goes" if rate is None else f"{rate:,g} events a second"
-    progress.say(f"sending {events} to topic {topic} at {kafka.bootstrap_servers}, key {field}, {pace}")
+    console.say(f"sending {events} to topic {topic} at {kafka.bootstrap_servers}, key {field}, {pace}")
+    began_s = shown_s = time.monotonic()
+    sent, bad, first_bad = 0, 0, ""
+
+    def on_sent(key: str, due_ms: int) -> None:
+        nonlocal sent, shown_s
+        sent, now_s = sent + 1, time.monotonic()
+        if now_s - shown_s >= _SHOW_EVERY_S:
+            shown_s = now_s
+            line.update(f"{sent:,} events sent, {sent / (now_s - began_s):,.0f} a second")
+
+    def on_bad(rows: Sequence[DeadLetter]) -> None:
+        nonlocal bad, first_bad
+        bad, first_bad = bad + len(rows), first_bad or f"row {rows[0].position}: {rows[0].reason}"
+
+    messages = event_messages(events, job.event_schema, field, on_bad)
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
-        with status:
-            paced_produce(kafka, topic, messages, FASTEST if rate is None else rate, progress.on_sent, stop)
+        with console.status("Sending…") as line:
+            paced_produce(kafka, topic, messages, FASTEST if rate is None else rate, on_sent, stop)
     finally:
         signal.signal(signal.SIGINT, before)
-    progress.end(topic, stop.is_set())
+    how = "stopped: " if stop.is_set() else ""
+    console.say(f"{how}{sent:,} events are in topic {topic}, after {time.monotonic() - began_s:,.1f} s")
+    if bad:
+        console.say(f"{bad:,} rows are no events and were not sent; the first is {first_bad}")
+
+
+def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
+    """Return the topic to which events may be sent, and its Kafka.
+
+    Raises:
+        BucketsError: there is none, or its messages are not of this kind.
+    """
+    kafka, source, fault = job.settings.kafka, job.settings.source, ""
+    own = "let a producer of your own write the topic"
+    in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]
+    if source.topic is None and source.has_topics:
+        fault = "its source may have several topics, and events are sent to one; name it as `topic`"
+    elif kafka is None or source.topic is None:
+        fault = "its source is no topic; name one whose `source` is of kind kafka"
+    elif source.format != "json":
+        fault = f"source.format is {source.format}, and only JSON is sent; {own}"
+    elif source.key_format != "text":
+        fault = f"source.key_format is {source.key_format}, and only keys of text are sent; {own}"
+    elif in_headers:
+        fault = f"its event schema takes {in_headers[0]} from a header, and none are sent; {own}"
+    else:
+        return kafka, source.topic
+    message = f"configuration {conf}: {fault}"
+    raise BucketsError(message)
 
 
 def _key_of_rules(job: Job) -> str:

@@ -31,25 +31,52 @@ _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 class Family:
     """A metric."""
 
-    kind: Literal["counter", "gauge", "histogram"]  # counter, gauge or histogram
+    kind: Literal["counter", "gauge", "histogram"]
     name: str  # without `_total`, which a counter gets
     text: str  # what it is
-    samples: Reader  # reads its numbers from a status
+    samples: (
+        Reader | str
+    )  # reads its numbers from a status; or where in the status the number, or numbers by label, are
     labels: Sequence[str] = ()  # the names of its labels
 
     def of(self, status: Status) -> Metric:
         """Return the metric with the numbers of a status."""
+        read = by_path(self.samples, bool(self.labels)) if isinstance(self.samples, str) else self.samples
         if self.kind == "histogram":
             histogram = HistogramMetricFamily(self.name, self.text, labels=self.labels)
-            for labels, counted in self.samples(status):
+            for labels, counted in read(status):
                 bounds = [*map(str, counted["bounds"]), "+Inf"]
                 up_to = list(zip(bounds, accumulate(counted["counts"]), strict=True))
                 histogram.add_metric(labels, buckets=up_to, sum_value=counted["sum"])
             return histogram
         family: CounterMetricFamily | GaugeMetricFamily = _FAMILIES[self.kind](self.name, self.text, labels=self.labels)
-        for labels, number in self.samples(status):
+        for labels, number in read(status):
             family.add_metric(labels, number)
         return family
+
+
+def by_path(path: str, has_label: bool) -> Reader:
+    """Return what reads the number at a path of a status, or numbers by one label; nothing where it is not there."""
+
+    def samples(status: Status) -> Iterable[Sample]:
+        value: Any = status
+        for name in path.split("."):
+            value = None if value is None else value.get(name)
+        if value is None:
+            return []
+        return [((label,), number) for label, number in value.items()] if has_label else [((), value)]
+
+    return samples
+
+
+def one(read: Callable[[Status], Any]) -> Reader:
+    """Return what reads the only number of a metric; None where there is none."""
+    return lambda status: [] if (number := read(status)) is None else [((), number)]
+
+
+def named(read: Callable[[Status], dict[str, int | float]]) -> Reader:
+    """Return what reads numbers by one label."""
+    return lambda status: [((name,), number) for name, number in read(status).items()]
 
 
 @dataclass(frozen=True)
@@ -64,29 +91,19 @@ class Snapshot(Collector):
         return [family.of(self.status) for family in self.families]
 
 
-def counter(name: str, text: str, samples: Reader, *labels: str) -> Family:
+def counter(name: str, text: str, samples: Reader | str, *labels: str) -> Family:
     """Return a number that only grows."""
     return Family("counter", name, text, samples, labels)
 
 
-def gauge(name: str, text: str, samples: Reader, *labels: str) -> Family:
+def gauge(name: str, text: str, samples: Reader | str, *labels: str) -> Family:
     """Return a number that goes up and down."""
     return Family("gauge", name, text, samples, labels)
 
 
-def histogram(name: str, text: str, samples: Reader, *labels: str) -> Family:
+def histogram(name: str, text: str, samples: Reader | str, *labels: str) -> Family:
     """Return how often values lie between bounds."""
     return Family("histogram", name, text, samples, labels)
-
-
-def one(read: Callable[[Status], Any]) -> Reader:
-    """Return what reads the only number of a metric; None where there is none."""
-
-    def samples(status: Status) -> Iterable[Sample]:
-        number = read(status)
-        return [] if number is None else [((), number)]
-
-    return samples
 
 
 def exposition(families: Sequence[Family], status: Status) -> bytes:
@@ -133,23 +150,9 @@ def _partitions(name: str) -> Reader:
     return lambda status: [((group,), counts[name]) for group, counts in status.get("partitions", {}).items()]
 
 
-def _webhook(name: str) -> Reader:
-    return lambda status: [((), counts[name]) for counts in [status["query"].get("webhook")] if counts]
-
-
-def _topics_appeared(status: Status) -> Iterable[Sample]:
-    appeared = status["query"].get("topics_appeared")
-    return [] if appeared is None else [((), appeared)]
-
-
 def lag_by_partition(status: Status) -> Iterable[Sample]:
     """Read the lag of each partition."""
     return [((topic, partition), messages) for topic, partition, messages in status["query"]["behind"]]
-
-
-def named(read: Callable[[Status], dict[str, int | float]]) -> Reader:
-    """Return what reads numbers by one label."""
-    return lambda status: [((name,), number) for name, number in read(status).items()]
 
 
 def _states(status: Status) -> dict[str, int | float]:
@@ -185,8 +188,8 @@ BUILD = gauge("buckets_build_info", "The release that runs.", lambda _: [((own_v
 JOB: tuple[Family, ...] = (
     gauge("buckets_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
     # --- batches and what they cost ---------------------------------------------------------------------------
-    counter("buckets_batches", "Batches that are written.", one(lambda s: s["totals"]["batches"])),
-    counter("buckets_batches_not_counted", "Batches missing in these metrics.", one(lambda s: s["not_counted"])),
+    counter("buckets_batches", "Batches that are written.", "totals.batches"),
+    counter("buckets_batches_not_counted", "Batches missing in these metrics.", "not_counted"),
     gauge("buckets_last_batch_timestamp_seconds", "When results were written last.", one(last_batch_s)),
     gauge(
         "buckets_last_progress_timestamp_seconds",
@@ -196,56 +199,58 @@ JOB: tuple[Family, ...] = (
     histogram(
         "buckets_batch_phase_seconds",
         "How long each batch took: score, from its rules to its results; write, until they are written.",
-        named(lambda s: s["phases"]),
+        "phases",
         "phase",
     ),
     gauge(
         "buckets_spark_phase_seconds",
         "How long the phases took of the latest batch that Spark has reported, by its names.",
-        named(lambda s: s["query"]["phases_s"]),
+        "query.phases_s",
         "phase",
     ),
     histogram(
         "buckets_delay_seconds",
         "From the arrival of an event in the source until its results are written; of a sample of each batch.",
-        one(lambda s: s["delay"]),
+        "delay",
     ),
     # --- events and alerts ------------------------------------------------------------------------------------
-    counter("buckets_events", "Rows that have arrived.", one(lambda s: s["totals"]["events"])),
+    counter("buckets_events", "Rows that have arrived.", "totals.events"),
     counter("buckets_group_events", "Events of each group of rules by outcome.", _outcomes, "group", "outcome"),
-    counter("buckets_dead_letters", "Rows that were not scored.", one(lambda s: s["totals"]["dead_letters"])),
+    counter("buckets_dead_letters", "Rows that were not scored.", "totals.dead_letters"),
     counter(
         "buckets_dead_letter_reasons",
         "Rows that were not scored: by the field that is wrong, unreadable, or overflow of a sum.",
-        named(lambda s: s["dead_letters"]),
+        "dead_letters",
         "reason",
     ),
     counter(
         "buckets_skipped",
         "Messages that are no events and not faulty, by why: deleted, tombstone, truncated, logged.",
-        named(lambda s: s.get("skipped", {})),
+        "skipped",
         "reason",
     ),
     counter(
         "buckets_unclear_times",
         "Event times that a clock alone does not make clear: without_zone, twice, skipped (when clocks change).",
-        named(lambda s: s.get("unclear_times", {})),
+        "unclear_times",
         "kind",
     ),
     counter(
         "buckets_rounded",
         "Values that had more digits than the scale of their measure, and were rounded as it says, by measure.",
-        named(lambda s: s.get("rounded", {})),
+        "rounded",
         "measure",
     ),
     counter("buckets_alerts", "Alerts by rule: live, held back, or on trial.", _alerts, "rule", "state"),
     counter(
-        "buckets_topics_appeared", "Topics that have come since the start and match the pattern.", _topics_appeared
+        "buckets_topics_appeared",
+        "Topics that have come since the start and match the pattern.",
+        "query.topics_appeared",
     ),
-    counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", _webhook("delivered")),
-    counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", _webhook("failed_attempts")),
-    counter("buckets_webhook_undelivered", "Alerts that were given up.", _webhook("undelivered")),
-    gauge("buckets_webhook_waiting", "Alerts that wait for the webhook.", _webhook("waiting")),
+    counter("buckets_webhook_delivered", "Alerts that the webhook has taken.", "query.webhook.delivered"),
+    counter("buckets_webhook_failed_attempts", "Attempts that it did not take.", "query.webhook.failed_attempts"),
+    counter("buckets_webhook_undelivered", "Alerts that were given up.", "query.webhook.undelivered"),
+    gauge("buckets_webhook_waiting", "Alerts that wait for the webhook.", "query.webhook.waiting"),
     # --- the source -------------------------------------------------------------------------------------------
     gauge(
         "buckets_source_lag_messages",
@@ -266,39 +271,31 @@ JOB: tuple[Family, ...] = (
         _partitions("several"),
         "group",
     ),
-    counter("buckets_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
+    counter("buckets_kafka_retries", "How often Kafka was tried again.", "outages"),
     # --- the state --------------------------------------------------------------------------------------------
     counter("buckets_new_keys", "Keys that came to have a timeline.", _keys("new"), "group"),
     counter("buckets_evicted_keys", "Keys whose timeline was evicted.", _keys("evicted"), "group"),
-    gauge(
-        "buckets_state_memory_bytes",
-        "Memory of the state store, as Spark reports it.",
-        one(lambda s: s["query"]["state"].get("memory_bytes")),
-    ),
-    gauge(
-        "buckets_state_disk_bytes",
-        "Files of the state store, as Spark reports them.",
-        one(lambda s: s["query"]["state"].get("disk_bytes")),
-    ),
+    gauge("buckets_state_memory_bytes", "Memory of the state store, as Spark reports it.", "query.state.memory_bytes"),
+    gauge("buckets_state_disk_bytes", "Files of the state store, as Spark reports them.", "query.state.disk_bytes"),
     gauge(
         "buckets_state_log_bytes",
         "What workers hold of the log, bounded by state.log; of the shards that had something to do.",
-        one(lambda s: s["shards"]["log_bytes"]),
+        "shards.log_bytes",
     ),
     gauge(
         "buckets_state_cache_bytes",
         "What workers remember besides, bounded by state.cache; of the shards that had something to do.",
-        one(lambda s: s["shards"]["cache_bytes"]),
+        "shards.cache_bytes",
     ),
     # --- rules ------------------------------------------------------------------------------------------------
-    gauge("buckets_rules_version", "The version of the rules in force.", one(lambda s: s["rules"]["version"])),
+    gauge("buckets_rules_version", "The version of the rules in force.", "rules.version"),
     gauge("buckets_rules", "Rules by state.", named(_states), "state"),
     gauge(
         "buckets_rules_followed",
         "1 while changes of the rules are followed, 0 while they cannot be read.",
         one(lambda s: int(s["rules_fault"] is None)),
     ),
-    counter("buckets_rule_changes_refused", "Changes of rules not made.", one(lambda s: s["refused_changes"])),
+    counter("buckets_rule_changes_refused", "Changes of rules not made.", "refused_changes"),
     gauge(
         "buckets_event_schema_version",
         "The version of the event schema that the next batch has, as its author numbers it.",
@@ -321,7 +318,7 @@ JOB: tuple[Family, ...] = (
     gauge(
         "buckets_workers_proportional_memory_bytes",
         "Memory of the Python workers on the driver's machine; pages that processes share count once.",
-        one(lambda s: s.get("workers_bytes")),
+        "workers_bytes",
     ),
     gauge("buckets_process_threads", "Threads on the driver's machine.", _processes("threads"), "process"),
     gauge("buckets_process_open_fds", "Descriptors on the driver's machine.", _processes("descriptors"), "process"),
@@ -345,11 +342,11 @@ def job_exposition(status: Status) -> bytes:
 
 AUDIT: tuple[Family, ...] = (
     gauge("buckets_audit_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
-    counter("buckets_audit_batches", "Batches that are written.", one(lambda s: s["batches"])),
-    counter("buckets_audit_messages", "Messages that are in a table.", named(lambda s: s["messages"]), "table"),
-    counter("buckets_audit_repeats", "Messages that were in their table already.", one(lambda s: s["repeats"])),
-    counter("buckets_audit_unreadable", "Messages that could not be read.", one(lambda s: s["unreadable"])),
-    histogram("buckets_audit_batch_seconds", "How long each batch took.", one(lambda s: s["duration"])),
+    counter("buckets_audit_batches", "Batches that are written.", "batches"),
+    counter("buckets_audit_messages", "Messages that are in a table.", "messages", "table"),
+    counter("buckets_audit_repeats", "Messages that were in their table already.", "repeats"),
+    counter("buckets_audit_unreadable", "Messages that could not be read.", "unreadable"),
+    histogram("buckets_audit_batch_seconds", "How long each batch took.", "duration"),
     gauge("buckets_audit_last_batch_timestamp_seconds", "When a batch was written last.", one(last_batch_s)),
     gauge(
         "buckets_audit_last_progress_timestamp_seconds",
@@ -357,7 +354,7 @@ AUDIT: tuple[Family, ...] = (
         one(last_progress_s),
     ),
     gauge("buckets_audit_lag_messages", "Messages that wait.", lag_by_partition, "topic", "partition"),
-    counter("buckets_audit_kafka_retries", "How often Kafka was tried again.", one(lambda s: s["outages"])),
+    counter("buckets_audit_kafka_retries", "How often Kafka was tried again.", "outages"),
 )
 """All metrics of an audit."""
 
@@ -366,15 +363,11 @@ def _requests(status: Status) -> Iterable[Sample]:
     return [((page, str(code)), number) for (page, code), number in status["requests"].items()]
 
 
-def _seconds(status: Status) -> Iterable[Sample]:
-    return [((page,), counted) for page, counted in status["seconds"].items()]
-
-
 CONSOLE: tuple[Family, ...] = (
     gauge("buckets_console_start_timestamp_seconds", "When it has started.", one(lambda s: s["started_ms"] / 1000)),
     counter("buckets_console_requests", "Requests that were answered.", _requests, "page", "code"),
-    histogram("buckets_console_request_seconds", "How long answers took.", _seconds, "page"),
-    gauge("buckets_console_streams", "Pages that are open and follow the job.", one(lambda s: s["streams"])),
-    gauge("buckets_console_questions", "Backtests and replays it knows.", named(lambda s: s["questions"]), "state"),
+    histogram("buckets_console_request_seconds", "How long answers took.", "seconds", "page"),
+    gauge("buckets_console_streams", "Pages that are open and follow the job.", "streams"),
+    gauge("buckets_console_questions", "Backtests and replays it knows.", "questions", "state"),
 )
 """All metrics of a console."""
