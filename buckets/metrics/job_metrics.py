@@ -36,9 +36,7 @@ class Family:
     kind: Literal["counter", "gauge", "histogram"]
     name: str  # without `_total`, which a counter gets
     text: str  # what it is
-    samples: (
-        Reader | str
-    )  # reads its numbers from a status; or where in the status the number, or numbers by label, are
+    reads: str  # the name of a reader, or where in a status its number, or its numbers by label, are
     labels: Sequence[str] = ()  # the names of its labels
 
     def of(self, status: Status) -> Metric:

@@ -21,8 +21,8 @@ def leaves() -> Iterator[tuple[str, Any]]:
 
 def _below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
-        for name, inner in command.commands.items():
-            yield from _below(f"{words} {name}", inner)
+        for name in command.commands:
+            yield from _below(f"{words} {name}", command.get_command(None, name))
     else:
         yield words, command
 

@@ -164,6 +164,7 @@ def words(tree: ast.Module) -> Iterator[str]:
 def test_every_name_of_several_words_in_docstrings_and_design_is_there():
     there = {word for tree in TREES.values() for word in words(tree)} | MODULES.keys()
     shipped = [path for folder in ("conf", "schemas") for path in (ROOT / folder).rglob("*.*")]
+    shipped += PACKAGE.rglob("*.yaml")
     there |= {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     there |= {word for path in shipped for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     name = re.compile(r"[a-z]+(?:_[a-z]+)+")

@@ -109,7 +109,7 @@ def leaf(words: list[str]) -> tuple[Any, list[str]]:
         if name not in command.commands:
             message = f"buckets {' '.join(words)}: no such command"
             raise ExampleError(message)
-        command = command.commands[name]
+        command = command.get_command(None, name)
         path.append(name)
     return command, path
 
