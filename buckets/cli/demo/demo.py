@@ -18,7 +18,7 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
-from buckets.generator.transactions import recall_rows
+from buckets.generator.transactions import recall
 from buckets.moment import moment_ms, time_text
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.recorded_outputs import read_rows
@@ -146,6 +146,9 @@ def _print_recall(console: Terminal, out: Path) -> None:
 def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> TextTable:
     """Return how many cases of each pattern were planted and caught."""
     columns = ("=Pattern", "=Rule", ">Planted", ">Caught", ">At once", ">Others")
-    table = TextTable("What was caught of the planted fraud", columns, recall_rows(truth, alerts))
+    rows = (
+        (pattern, rule_id, *(f"{count:,}" for count in counts)) for pattern, rule_id, *counts in recall(truth, alerts)
+    )
+    table = TextTable("What was caught of the planted fraud", columns, rows)
     table.box, table.padding = box.SIMPLE, (0, 1, 0, 0)
     return table
