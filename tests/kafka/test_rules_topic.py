@@ -17,7 +17,7 @@ from buckets.checkpoint.topic_generations import TopicPosition
 from buckets.cli.commands import exit_code
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError, Outage
-from buckets.feeds import watched_topic
+from buckets.feeds import topics as feed_topics
 from buckets.feeds.rules import topic_feed
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.topics import LARGEST_REJECTED, RulesTopic
@@ -491,7 +491,7 @@ def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch
     book = topic.start()
     topic.run(book)
     monkeypatch.setattr(topic_feed, "parse_change", fail)
-    monkeypatch.setattr(watched_topic, "first_line", raise_again)
+    monkeypatch.setattr(feed_topics, "first_line", raise_again)
     topic.write(put("a"))
     wait_until(lambda: book.fault is not None)
     assert book.fault == f"topic {topic.name} is not followed: KeyError: 'why'"
