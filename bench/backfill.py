@@ -24,9 +24,9 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
 from buckets.clock import epoch_ms
 from buckets.config.job import load_job
+from buckets.monitor.pace import BatchReport
 from buckets.rules.rule import Rule
 from buckets.spark.prepared_job import Listener, job_session, prepare
-from buckets.spark.query import BatchReport
 
 SCHEMA = {
     "name": "payment",

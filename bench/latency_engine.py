@@ -15,9 +15,9 @@ from pathlib import Path
 from buckets.config.job import load_job
 from buckets.metrics.endpoint import metrics_endpoint
 from buckets.monitor.live import LiveStatus
+from buckets.monitor.pace import BatchReport
 from buckets.spark.audit import AuditListener, audit_beside
 from buckets.spark.prepared_job import Listener, job_session, prepare
-from buckets.spark.query import BatchReport
 
 
 def main() -> None:

@@ -15,9 +15,10 @@ from trial import Trial, write_conf
 
 from buckets.config.job import Job, load_job
 from buckets.engine.stages.shard import Produced
+from buckets.monitor.pace import BatchReport
 from buckets.outputs import columns
 from buckets.spark.prepared_job import Listener, job_session, prepare
-from buckets.spark.query import BatchReport, ScoringQuery
+from buckets.spark.query import ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch, run_as_second_job
 from buckets.spark.spilled import Spilled
 

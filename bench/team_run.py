@@ -23,8 +23,8 @@ from memory import descendants, shared_out
 from pyspark.sql import SparkSession
 
 from buckets.config.job import Job, load_job
+from buckets.monitor.pace import BatchReport
 from buckets.spark.prepared_job import Listener, job_session, prepare
-from buckets.spark.query import BatchReport
 
 MERGED = ("TotalBytesWrittenByFlush", "TotalBytesWrittenByCompaction")
 COPIED = "BytesCopied"

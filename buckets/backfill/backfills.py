@@ -69,13 +69,7 @@ class Builder:
     def chunks(
         self, tables: Iterable[pa.Table], pinned: Mapping[int, Mapping[str, int]], lists_of: ListsOf
     ) -> Iterator[Chunk]:
-        """Yield the chunks of some arrivals.
-
-        Args:
-            tables: rows of the archive in the order of arrival.
-            pinned: by batch, the versions of the lists that it saw.
-            lists_of: gives lists in their versions.
-        """
+        """Yield the chunks of rows in the order of arrival; `pinned` has the versions of lists that each batch saw."""
         waiting: list[pa.Table] = []
         seen: Mapping[str, int] = {}
         for batch_id, found in by_batch(iter(tables)):

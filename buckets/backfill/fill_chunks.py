@@ -64,7 +64,7 @@ class FillChunks:
 
     def keep_plan(self, plan: Plan) -> None:
         """Write what goes in."""
-        self._records.write(self.folder / "plan.json", asdict(plan))
+        self._records.write(self.folder / "plan.json", plan)
 
     def ready(self) -> int:
         """Return how many chunks have been written, also those that are gone again. Cost: of a listing."""

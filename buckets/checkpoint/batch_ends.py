@@ -64,11 +64,7 @@ class BatchEnds:
             write_whole(file, _lines(cuts))
 
     def read(self) -> list[BatchEnd]:
-        """Return all cuts, by their number. A batch that was run again after a crash is there once.
-
-        Raises:
-            BucketsError: one is missing, or damaged.
-        """
+        """Return all cuts, by their number. A batch that was run again after a crash is there once."""
         by_batch: dict[int, BatchEnd] = {}
         for number in self._lines.numbers():
             by_batch.update({cut.batch_id: cut for cut in _cuts_of(self._lines.file(number).read_bytes())})
@@ -138,11 +134,7 @@ class ArrivalOrder:
     """Compares each batch with all that came before it, also before a restart."""
 
     def __init__(self, checkpoint: Path, ordering: Ordering, say: Callable[[str], None] = lambda line: None) -> None:
-        """Go on after what was written; `say` is told what the user should know, each kind of it once.
-
-        Raises:
-            BucketsError: what was written is damaged.
-        """
+        """Go on after what was written; `say` is told what the user should know, each kind of it once."""
         self._ordering = ordering
         self._say = say
         self._said: set[str] = set()
@@ -153,11 +145,7 @@ class ArrivalOrder:
         )
 
     def check(self, batch_id: int, span: OrderRange | None) -> None:
-        """Check that a batch comes after the earlier ones, before anything of it is written.
-
-        Raises:
-            BucketsError: it does not, and the settings say that this ends the job.
-        """
+        """Check that a batch comes after the earlier ones, before anything of it is written."""
         earlier = self._earlier(batch_id)
         if span is None or earlier is None or span[0] > earlier:
             return

@@ -84,11 +84,7 @@ class BatchRecords:
         return self._written.get(batch_id) or self._batches.read_if_there(batch_id, reader_of(BatchRecord))
 
     def before(self, batch_id: int) -> BatchRecord | None:
-        """Return the record of the batch before a batch; None of the first of the job.
-
-        Raises:
-            BucketsError: it is gone.
-        """
+        """Return the record of the batch before a batch; None of the first of the job."""
         record = self.record(batch_id - 1)
         if record is None and batch_id and self.newest() is not None:
             raise self._batches.missing(batch_id - 1)
@@ -116,11 +112,7 @@ class BatchRecords:
                 yield number, record
 
     def check_beside(self) -> None:
-        """See that the records are there that were there when the newest batch was recorded.
-
-        Raises:
-            BucketsError: one is gone.
-        """
+        """See that the records are there that were there when the newest batch was recorded."""
         newest = self._newest()
         for name in () if newest is None else newest.beside:
             file = self._records.folder / name
@@ -161,9 +153,6 @@ class BatchRecords:
 
         Ask before the batch is recorded: a batch without a record begins with `now`, the terms of this start of the
         job, which are written if they differ from the ones before.
-
-        Raises:
-            BucketsError: the batch was begun with something that this start cannot go on with.
         """
         number = self._terms.newest(batch_id)
         self._check_terms(number, self.record(batch_id - 1))
@@ -185,11 +174,7 @@ class BatchRecords:
         return begun
 
     def all_terms(self) -> dict[int, Terms]:
-        """Return all terms there ever were, by the first batch that each was in force for, ascending.
-
-        Raises:
-            BucketsError: one of them is gone or damaged, or has something that this release does not know.
-        """
+        """Return all terms there ever were, by the first batch that each was in force for, ascending."""
         terms, number = {}, self._terms.newest()
         self._check_terms(number, self._newest())
         while number is not None:

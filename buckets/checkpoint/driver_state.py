@@ -41,11 +41,7 @@ class DriverState:
         self._whole = NumberedRecords(self._records, folder, ".whole")
 
     def read(self, batch_id: int) -> dict[tuple[str, bytes], bytes]:
-        """Return the state after a batch.
-
-        Raises:
-            BucketsError: a file is damaged, or one is missing.
-        """
+        """Return the state after a batch."""
         entries: dict[tuple[str, bytes], bytes | None] = {}
         base = self._whole.newest(batch_id)
         if base is not None:
@@ -63,11 +59,7 @@ class DriverState:
         return {at: value for at, value in entries.items() if value is not None}
 
     def check(self) -> None:
-        """See that the state after the newest batch that has run can be read.
-
-        Raises:
-            BucketsError: as `read`.
-        """
+        """See that the state after the newest batch that has run can be read."""
         newest = self._batches.newest_done()
         if newest is not None:
             self.read(newest)
@@ -139,11 +131,7 @@ class Checkpoint:
         self.imports = Imports(path)
 
     def check(self) -> None:
-        """See that the newest records are there and whole, before anything is done with them.
-
-        Raises:
-            BucketsError: one is gone or damaged.
-        """
+        """See that the newest records are there and whole, before anything is done with them."""
         self.versions.latest_rule_set()
         for name in self.batches.newest_lists():
             self.lists.latest(name)

@@ -72,12 +72,7 @@ class JobRecord:
         self._file = job_file(checkpoint)
 
     def identity(self, basis: CheckpointIdentity) -> str | None:
-        """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
-
-        Raises:
-            BucketsError: the checkpoint was made by something else, from another basis, or by a later release, or an
-                import into it has not ended.
-        """
+        """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet."""
         if self._is_there():
             written = self._read()
             conflict = basis.conflict(written)
@@ -98,11 +93,7 @@ class JobRecord:
         return basis.carried_over(self._read()) if self._is_there() else None
 
     def open(self, basis: CheckpointIdentity) -> str:
-        """Begin a new checkpoint, or go on with one of the same basis; return its identity.
-
-        Raises:
-            BucketsError: as `identity`.
-        """
+        """Begin a new checkpoint, or go on with one of the same basis; return its identity."""
         identity = self.identity(basis) or uuid.uuid4().hex
         self._write(basis, identity, **self._own())
         return identity
@@ -134,11 +125,7 @@ class JobRecord:
         return int(written.get("partitions", partitions))
 
     def check_import_ended(self) -> None:
-        """See that no import into the checkpoint was broken off; this record is what it writes last.
-
-        Raises:
-            BucketsError: one was.
-        """
+        """See that no import into the checkpoint was broken off; this record is what it writes last."""
         if Imports(self._checkpoint).begun() and not self._file.exists():
             message = f"an import into {self._checkpoint} has begun and not ended; remove the folder and import again"
             raise BucketsError(message)
@@ -148,11 +135,7 @@ class JobRecord:
         self._write(basis, identity, life=life, partitions=partitions)
 
     def written(self) -> dict[str, Any]:
-        """Return the record as it is written.
-
-        Raises:
-            BucketsError: as `event_schema`.
-        """
+        """Return the record as it is written."""
         self.event_schema()
         return self._read()
 
@@ -166,11 +149,7 @@ class JobRecord:
         return str(self._read()["id"]) if self._is_there() else None
 
     def event_schema(self) -> EventSchema:
-        """Return the event schema of the last start.
-
-        Raises:
-            BucketsError: this is no checkpoint of a job that has started, or not one that this release reads.
-        """
+        """Return the event schema of the last start."""
         if not self._is_there():
             message = (
                 f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "

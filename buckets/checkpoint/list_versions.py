@@ -52,11 +52,7 @@ class ListVersions:
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
     def latest(self, name: str) -> ListVersion | None:
-        """Return the newest version of a list; None where there is none yet.
-
-        Raises:
-            BucketsError: one that a batch has seen is gone, or it is damaged.
-        """
+        """Return the newest version of a list; None where there is none yet."""
         newest, seen = self._of(name).newest(), self._batches.newest_lists().get(name, 0)
         if seen > (newest or 0):
             raise self._of(name).missing(seen)

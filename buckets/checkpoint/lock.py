@@ -75,11 +75,7 @@ class Lease:
         self._writing = threading.Lock()
 
     def take(self) -> None:
-        """Take the lease, unless this one holds it; the end of one whose holder has died elsewhere is waited for.
-
-        Raises:
-            BucketsError: another process holds it.
-        """
+        """Take the lease, unless this one holds it; the end of one whose holder has died elsewhere is waited for."""
         if self._record is not None:
             self.check()
             return
@@ -232,11 +228,7 @@ class FileLock:
         self._made: list[Path] = []
 
     def take(self) -> None:
-        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already.
-
-        Raises:
-            BucketsError: a query runs on it, or begins to, in another process or in this one.
-        """
+        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already."""
         path = lock_file(self._checkpoint)
         while self._file is None:
             self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
@@ -293,11 +285,7 @@ class Lock:
         self.take, self.release = self._held.take, self._held.release
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; the system takes a file's lock from nobody who lives.
-
-        Raises:
-            BucketsError: another process may have taken it.
-        """
+        """See that it is still held, before anything is written; the system takes a file from nobody who lives."""
         if isinstance(self._held, Lease):
             self._held.check()
 
@@ -316,11 +304,7 @@ class Lock:
 
 
 def check_free(checkpoint: Path) -> None:
-    """Check that no query runs on a checkpoint; nothing is written.
-
-    Raises:
-        BucketsError: one does.
-    """
+    """Check that no query runs on a checkpoint; nothing is written."""
     with contextlib.suppress(FileNotFoundError):
         if isinstance(checkpoint, StorePath):
             there, _ = _read(_object_of(checkpoint))

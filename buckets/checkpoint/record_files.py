@@ -109,11 +109,7 @@ class RecordFiles:
         return seal_json(record, indent, self._place(file))
 
     def read(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made:
-        """Read a record; `made_of` makes the result from its JSON, which is never None.
-
-        Raises:
-            BucketsError: the file is gone or damaged, or this release does not read it.
-        """
+        """Read a record; `made_of` makes the result from its JSON, which is never None."""
         record = self.read_if_there(file, made_of)
         if record is None:
             raise self.damage(file, MISSING)
@@ -148,11 +144,7 @@ class RecordFiles:
         return unseal_bytes(file.read_bytes(), self._place(file))
 
     def map_arrow(self, file: Path) -> pa.Table:
-        """Read a record that is a file of Arrow, mapped into memory.
-
-        Raises:
-            BucketsError: it is gone or damaged.
-        """
+        """Read a record that is a file of Arrow, mapped into memory."""
         with self.reading(file):
             with pa.memory_map(str(local_copy(file))) as mapped:
                 body = unseal_bytes(mapped.read_buffer(), self._place(file))
@@ -236,11 +228,7 @@ class UnreadFiles:
         self._file = self._records.folder / "unread_files.json"
 
     def read(self) -> dict[str, int]:
-        """Return the files, each with the number under which Spark has listed it.
-
-        Raises:
-            BucketsError: the record is damaged.
-        """
+        """Return the files, each with the number under which Spark has listed it."""
         record = self._records.read_if_there(self._file, reader_of(dict[str, dict[str, int]]))
         return {} if record is None else record["files"]
 
@@ -290,11 +278,7 @@ class OwnedFolder:
         raise BucketsError(message)
 
     def is_of(self, identity: str | None) -> bool:
-        """Return whether it belongs to a checkpoint; None is one that is new. If not, it is nobody's yet.
-
-        Raises:
-            BucketsError: it belongs to another one, or holds something else.
-        """
+        """Return whether it belongs to a checkpoint; None is one that is new. If not, it is nobody's yet."""
         # Looked at before the owner's file, which is there before any table of somebody who starts meanwhile.
         is_somebodys = holds_more_than(self.path, self.owner)
         fault = None
@@ -320,11 +304,7 @@ class OwnedFolder:
         return False
 
     def take(self, identity: str) -> None:
-        """Make it the folder of a checkpoint, if it is not that already.
-
-        Raises:
-            BucketsError: another one has taken it meanwhile.
-        """
+        """Make it the folder of a checkpoint, if it is not that already."""
         if self.owner.exists() or not write_first(self.owner, self._record(identity)):
             self.is_of(identity)
 

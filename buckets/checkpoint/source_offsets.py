@@ -31,11 +31,7 @@ def spark_folder(checkpoint: Path) -> Path:
 
 
 def check_readable(checkpoint: Path) -> None:
-    """See that Spark's reader of states finds a checkpoint by its path; a job does always.
-
-    Raises:
-        BucketsError: it has a character by which it does not.
-    """
+    """See that Spark's reader of states finds a checkpoint by its path; a job does always."""
     quoted = _QUOTED.search(str(checkpoint))
     if quoted is not None:
         message = (
@@ -152,11 +148,7 @@ def find_state(checkpoint: Path) -> None:
 
 
 def check_found(checkpoint: Path) -> None:
-    """See that Spark finds the schema of the state, before it is read by somebody who may not write.
-
-    Raises:
-        BucketsError: the checkpoint was moved, and no job has been started on it since.
-    """
+    """See that Spark finds the schema of the state, before it is read by somebody who may not write."""
     for metadata, _ in _elsewhere(checkpoint):
         message = (
             f"checkpoint {checkpoint} was moved or copied here, and {metadata} still names the place before; start the "

@@ -25,11 +25,7 @@ class WriterSchemas:
         self._known: dict[int, tuple[WriterSchema, int]] = {}
 
     def of(self, number: int, batch_id: int | None) -> WriterSchema | None:
-        """Return a schema as a batch has known it, without a batch as the newest has; None if it has not.
-
-        Raises:
-            BucketsError: its record is damaged.
-        """
+        """Return a schema as a batch has known it, without a batch as the newest has; None if it has not."""
         if number not in self._known:
             written = self._records.read_if_there(number, _schema_of)
             if written is None:
@@ -78,11 +74,7 @@ class RegisteredSchemas:
 
 
 def pinned_schemas(job: Job) -> Callable[[int], PinnedSchemas]:
-    """Return what gives the pinned schemas of a batch, and which topics were not judged.
-
-    Raises:
-        BucketsError: terms of the checkpoint are gone, or damaged.
-    """
+    """Return what gives the pinned schemas of a batch, and which topics were not judged."""
     terms = BatchRecords(job.checkpoint).all_terms()
     first = list(terms)
     return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]]

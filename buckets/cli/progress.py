@@ -14,7 +14,7 @@ from buckets.errors import Outage
 from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
-    from buckets.spark.query import BatchReport
+    from buckets.monitor.pace import BatchReport
 
 
 STARTING = "Starting Spark…"

@@ -27,8 +27,8 @@ from buckets.outputs.columns import ALERTS
 from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
+    from buckets.monitor.pace import BatchReport
     from buckets.spark.audit import AuditListener, AuditReport
-    from buckets.spark.query import BatchReport
 
 
 _HIDDEN = "***"

@@ -140,20 +140,17 @@ class DataFile:
     partition: Mapping[str, str]
 
     def added(self, data_change: bool) -> Action:
-        """Return the action that adds it to its table.
-
-        Args:
-            data_change: whether its rows are new; False where they only move from other files.
-        """
-        action = {
-            "path": self.path.relative_to(self.table).as_posix(),
-            "partitionValues": dict(self.partition),
-            "size": self.size_bytes,
-            "modificationTime": self.written_ms,
-            "dataChange": data_change,
-            "stats": self.statistics,
+        """Return the action that adds it to its table; rows that only move from other files are no change of data."""
+        return {
+            "add": {
+                "path": self.path.relative_to(self.table).as_posix(),
+                "partitionValues": dict(self.partition),
+                "size": self.size_bytes,
+                "modificationTime": self.written_ms,
+                "dataChange": data_change,
+                "stats": self.statistics,
+            }
         }
-        return {"add": action}
 
     def to_json(self) -> bytes:
         """Return it as text, for a file without partitions, for the process that commits it."""
@@ -166,27 +163,19 @@ class DataFile:
         name, rows, size_bytes, written_ms, statistics = json.loads(text)
         return cls(table, table / name, rows, size_bytes, written_ms, statistics, {})
 
-    def discard(self) -> None:
-        """Remove it; no commit has named it."""
-        self.path.unlink(missing_ok=True)
-
 
 def discard(files: Iterable[DataFile]) -> None:
     """Remove files that no commit has named."""
     for file in files:
-        file.discard()
+        file.path.unlink(missing_ok=True)
 
 
 def write_data_file(
     table: Path, pieces: Iterable[pa.Table], columns: pa.Schema, partition: Mapping[str, str] | None = None
 ) -> DataFile:
-    """Write rows as a file in the folder of a table. Memory: of a piece.
+    """Write rows as a file in the folder of a table, in any number of pieces. Memory: of a piece.
 
-    Args:
-        table: the folder.
-        pieces: the rows, in as many tables as one likes.
-        columns: of all of them, without partition columns.
-        partition: by partition column, the value of all rows, in which no character has a meaning for a path.
+    `columns` leave out partition columns, whose values no character of which has a meaning for a path are `partition`.
     """
     partition = partition or {}
     folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
@@ -210,34 +199,30 @@ class _Statistics:
     """Number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
 
     rows: int = 0
-    _least: dict[str, Any] = field(default_factory=dict)
-    _greatest: dict[str, Any] = field(default_factory=dict)
+    _ends: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # None where the log does not say them
     _nulls: Counter[str] = field(default_factory=Counter)
-    _unknown: set[str] = field(default_factory=set)
 
     def add(self, rows: pa.Table) -> None:
         """Take rows into account."""
         self.rows += len(rows)
         for column in rows.schema:
-            if not pa.types.is_nested(column.type):
-                self._add_column(column.name, rows[column.name])
-
-    def _add_column(self, name: str, values: pa.ChunkedArray) -> None:
-        self._nulls[name] += values.null_count
-        if values.null_count == len(values):
-            return
-        ends = _ends(values)
-        if ends is None:
-            self._unknown.add(name)
-            return
-        self._least[name] = min(ends[0], self._least.get(name, ends[0]))
-        self._greatest[name] = max(ends[1], self._greatest.get(name, ends[1]))
+            if pa.types.is_nested(column.type):
+                continue
+            name, values = column.name, rows[column.name]
+            self._nulls[name] += values.null_count
+            if values.null_count < len(values):
+                least, greatest = self._ends.get(name, (None, None))
+                ends = _ends(values)
+                if ends is None or (name in self._ends and least is None):
+                    self._ends[name] = None, None
+                else:
+                    both = ends if least is None else (min(ends[0], least), max(ends[1], greatest))
+                    self._ends[name] = both
 
     def json(self) -> str:
         """Return what the log says of a file with these rows."""
         least, greatest = (
-            {name: end for name, end in ends.items() if name not in self._unknown}
-            for ends in (self._least, self._greatest)
+            {name: ends[side] for name, ends in self._ends.items() if ends[side] is not None} for side in (0, 1)
         )
         statistics = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls}
         return json.dumps(statistics)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +67,7 @@ def append_new(
         BucketsError: the store of the table does not answer.
         CommitFailedError: something else has come in between, such as a change of the table's properties.
     """
+    layout: dict[str, Any] = {} if properties is None else {"writer_properties": properties, "target_file_size": WHOLE}
     is_again = False
 
     def append() -> None:
@@ -74,44 +76,24 @@ def append_new(
         if is_again:
             table.update_incremental()
         is_again = True
-        _append(table, application, new_rows, properties, besides)
+        while True:
+            last = table.transaction_version(application)
+            numbered = new_rows(last)
+            if numbered is None:
+                return
+            number, rows = numbered
+            once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
+            hooks: dict[str, Any] = {"commit_properties": once, "post_commithook_properties": _HOOKS}
+            try:
+                write_deltalake(table, rows, mode="append", **hooks, **layout)
+            except CommitFailedError:
+                table.update_incremental()
+                if table.transaction_version(application) == last:
+                    raise
+            else:
+                return
 
     through_store(table.table_uri, append)
-
-
-def _append(
-    table: DeltaTable,
-    application: str,
-    new_rows: NewRows,
-    properties: WriterProperties | None,
-    besides: Sequence[Transaction],
-) -> None:
-    while True:
-        last = table.transaction_version(application)
-        numbered = new_rows(last)
-        if numbered is None:
-            return
-        number, rows = numbered
-        once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
-        try:
-            if properties is None:
-                write_deltalake(table, rows, mode="append", commit_properties=once, post_commithook_properties=_HOOKS)
-            else:
-                write_deltalake(
-                    table,
-                    rows,
-                    mode="append",
-                    commit_properties=once,
-                    post_commithook_properties=_HOOKS,
-                    writer_properties=properties,
-                    target_file_size=WHOLE,
-                )
-        except CommitFailedError:
-            table.update_incremental()
-            if table.transaction_version(application) == last:
-                raise
-        else:
-            return
 
 
 _LOOK_S = 10.0  # How often it is looked whether a table in a store is still there
@@ -159,29 +141,20 @@ class _NewRows:
                 for batch in parquet.iter_batches():
                     yield from with_columns(pa.table(batch), self.columns).to_batches()
 
-    def discard_files(self) -> None:
-        """Remove the files, where no commit will name them."""
-        discard(self.files)
-
 
 class KeptTable:
     """A table that stays open; not for several threads at once."""
 
     def __init__(self, path: Path, application: str) -> None:
         """Keep a table; it is opened by the first append."""
-        self._path = path
-        self._application = application
-        self._commits = Commits(path)
+        self._path, self._application, self._commits = path, application, Commits(path)
         self._head: _Head | None = None
         self._is_in_store, self._looked_s = isinstance(path, StorePath), time.monotonic()
 
     def append(self, number: int, make: Callable[[], pa.Table], write_apart: WriteApart = lambda columns: ()) -> None:
         """Append rows, unless an append of this number or a later one has been made.
 
-        Args:
-            number: of the batch.
-            make: makes the rows, whose columns are some of the table's.
-            write_apart: has others write further rows of the batch into files of the table, in these columns.
+        `make` makes the rows, whose columns are some of the table's; `write_apart` has others write further rows.
         """
         head, self._head = self._head, None
         if head is None or not self._is_there(head):
@@ -213,7 +186,7 @@ class KeptTable:
         try:
             return self._put(head, number, new)
         except BaseException:
-            new.discard_files()
+            discard(new.files)
             raise
 
     def _put(self, head: _Head, number: int, new: _NewRows) -> _Head | None:
@@ -224,7 +197,7 @@ class KeptTable:
                 self._application,
                 lambda last: None if last is not None and last >= number else (number, new.read()),
             )
-            new.discard_files()
+            discard(new.files)
             return None
         own = []
         if len(new.rows) or not new.files:
@@ -240,7 +213,7 @@ class KeptTable:
         head = self._open()
         if not head.has(number):
             return self._put(head, number, new)
-        new.discard_files()
+        discard(new.files)
         return head
 
     def _committed(self, head: _Head, number: int, files: Sequence[DataFile]) -> _Head | None:
@@ -254,10 +227,8 @@ class KeptTable:
             if self._commits.put(version, actions):
                 return replace(head, version=version, last=number)
             others = self._commits.read(version)
-            numbers = [action["txn"]["version"] for action in others if self._is_own(action)]
+            transactions = [action["txn"] for action in others if "txn" in action]
+            numbers = [made["version"] for made in transactions if made["appId"] == self._application]
             if redefines_table(others) or any(last >= number for last in numbers):
                 return None
         return None
-
-    def _is_own(self, action: Action) -> bool:
-        return bool("txn" in action and action["txn"]["appId"] == self._application)

@@ -29,6 +29,7 @@ from buckets.moment import ANY_TIME, TimeRange
 from buckets.stores.location import as_input
 
 _ALWAYS_US = (1 << 63) - 1
+_TIME = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, order=True)
@@ -79,9 +80,6 @@ def newest_rows(
         wanted: which rows.
         most: how many rows a page has.
         most_looked_at: how many rows are looked through for them; the page ends after about so many, full or not.
-
-    Raises:
-        BucketsError: a table cannot be read.
     """
     sources = [_Source(path, order, wanted) for path in tables if is_table(path)]
     pieces = _Pieces(sources)
@@ -153,12 +151,16 @@ class _Source:
     def files(self) -> Iterator["_File"]:
         """Yield the files that may hold wanted rows."""
         actions = files_in(self.table)
-        ends = [_moments_us(actions, f"{end}.{self.order.moment}") for end in ("min", "max")]
+        names = [f"{end}.{self.order.moment}" for end in ("min", "max")]
+        known = [actions[name] if name in actions.column_names else pa.nulls(len(actions)) for name in names]
+        ends = [moments.cast(_TIME).cast(pa.int64()).to_pylist() for moments in known]
         for name, least, last in zip(actions["path"].to_pylist(), *ends, strict=True):
             # The log has milliseconds, and some writers cut off what is beyond them.
             greatest = _ALWAYS_US if last is None else last + 999
             if self.may_hold(least, greatest):
-                yield _File(self, _path_of(self.path, name), greatest)
+                # Its name may be written as in an address.
+                path = self.path / name
+                yield _File(self, path if path.exists() else self.path / unquote(name), greatest)
 
     def may_hold(self, least_us: int | None, greatest_us: int | None) -> bool:
         """Return whether rows between two moments may be wanted; None of one that is not known."""
@@ -202,7 +204,7 @@ class _Piece:
         """Return the newest of the rows that are wanted, at least so many if there are, and how many it has."""
         order, wanted = self.source.order, self.source.wanted
         rows = self.read((order.moment, order.row_id, *wanted.columns))
-        times_us = rows[order.moment].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        times_us = rows[order.moment].cast(_TIME).cast(pa.int64())
         is_wanted = np.asarray(pc.fill_null(inside(pc.divide(times_us, 1000), wanted.times), False))
         if wanted.test is not None:
             is_wanted &= np.asarray(pc.fill_null(wanted.test(rows), False))
@@ -253,19 +255,6 @@ class _Pieces:
 
     def _add(self, there: _File | _Piece) -> None:
         heapq.heappush(self._waiting, (-there.to_us, next(self._number), there))
-
-
-def _path_of(table: Path, name: str) -> Path:
-    """Return a file of a table, whose name may be written as in an address."""
-    return table / name if (table / name).exists() else table / unquote(name)
-
-
-def _moments_us(actions: pa.Table, name: str) -> list[int | None]:
-    """Return what the log says of the moments of files; None where it says nothing."""
-    if name not in actions.column_names:
-        return [None] * len(actions)
-    moments: list[int | None] = actions[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-    return moments
 
 
 def _ends_us(file: pq.ParquetFile, group: int, name: str) -> tuple[int | None, int | None]:

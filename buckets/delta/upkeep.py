@@ -26,6 +26,7 @@ from buckets.delta.commits import (
     Action,
     Commits,
     commit_info,
+    discard,
     is_understood,
     redefines_table,
     with_columns,
@@ -60,18 +61,11 @@ class SmallFile(NamedTuple):
 
 
 def join_small_files(path: Path, fewest: int = FEWEST) -> int:
-    """Join small files, once, with one commit.
-
-    Args:
-        path: the table.
-        fewest: how many of a size and partition there must be.
+    """Join small files, once, with one commit; `fewest` of a size and partition there must be.
 
     Returns:
         How many files have become one; 0 where there were too few, where others have changed the table meanwhile, or
         where it has features that are not known here.
-
-    Raises:
-        BucketsError: files are gone or damaged; all others that there were enough of have been joined.
     """
     table = open_table(path)
     files, faults = _files(table) if is_understood(table) else [], []
@@ -89,7 +83,7 @@ def join_small_files(path: Path, fewest: int = FEWEST) -> int:
             is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
         finally:
             if not is_committed:
-                joined.discard()
+                discard([joined])
         return len(chosen) if is_committed else 0
     if faults:
         more = f", and {len(faults) - 1:,} more files" if len(faults) > 1 else ""
@@ -235,22 +229,18 @@ def retention(keep_ms: int | None) -> dict[str, str]:
 def set_retention(path: Path, keep_ms: int | None) -> None:
     """Make a table keep its versions for so long; one that has features which are not known here stays as it is.
 
-    Args:
-        path: the table.
-        keep_ms: how long; None to leave what the table says, and a day where it says nothing.
+    None leaves what the table says, and is a day where it says nothing.
     """
+
+    def change() -> None:
+        table = open_table(path)
+        there = table.metadata().configuration
+        wanted = {name: kept for name, kept in retention(keep_ms).items() if keep_ms is not None or name not in there}
+        if is_understood(table) and any(there.get(name) != value for name, value in wanted.items()):
+            table.alter.set_table_properties(wanted)
+
     # A commit fails where the table is another one by now, perhaps by this very change, whose answer was lost.
-    tried(path, lambda: _set_retention(path, keep_ms))
-
-
-def _set_retention(path: Path, keep_ms: int | None) -> None:
-    table = open_table(path)
-    if not is_understood(table):
-        return
-    there = table.metadata().configuration
-    wanted = {name: kept for name, kept in retention(keep_ms).items() if keep_ms is not None or name not in there}
-    if any(there.get(name) != value for name, value in wanted.items()):
-        table.alter.set_table_properties(wanted)
+    tried(path, change)
 
 
 def write_checkpoint(path: Path) -> None:
@@ -266,16 +256,9 @@ def write_checkpoint(path: Path) -> None:
 
 
 def expire(path: Path, keep_ms: int) -> None:
-    """Remove files that no version needs which the table keeps, and commits before these versions.
+    """Remove files that no version needs which the table keeps, commits before these versions, and unfinished ones.
 
     Nothing is removed where a table has features that are not known here.
-
-    Args:
-        path: the table.
-        keep_ms: how old a commit must be that has not been finished.
-
-    Raises:
-        BucketsError: the table says in a form that is not known for how long it keeps versions.
     """
     table = open_table(path)
     if not is_understood(table):
@@ -319,6 +302,7 @@ class Upkeep:
         self._expire_at_s = dict.fromkeys(tables, 0.0)
         self._wanted_ms = keep_ms
         self._keep_ms = keep_ms or DEFAULT_KEEP_MS
+        self._every_s = max(60.0, self._keep_ms / 1000 / _LOOKS)
         self._is_compacting = is_compacting
         self._say = say
         self._said: dict[Path, set[str]] = {path: set() for path in tables}
@@ -372,37 +356,33 @@ class Upkeep:
                 self._pressing.wait(_REST * worked_s)
             self._due.wait(self._every_s)
 
-    @property
-    def _every_s(self) -> float:
-        return max(60.0, self._keep_ms / 1000 / _LOOKS)
-
     def _look_after(self, path: Path) -> bool:
         """Do what a table needs; returns whether that went well."""
         if not (path / LOG).exists():
             return True
-        faults: dict[str, str] = {}
+        faults: dict[str, str] = {}  # By the reason, what stays undone for it
+
+        def do(without: str, work: Callable[[Path], None]) -> None:
+            try:
+                work(path)
+            except BaseException as error:  # what panics in deltalake is no Exception
+                faults.setdefault(first_line(error), without)
+
         if self._appends[path] >= APPENDS:
             self._appends[path] = 0
             # The checkpoint first: with it the rest is cheap.
-            self._do(path, "no checkpoint of its log is written", write_checkpoint, faults)
+            do("no checkpoint of its log is written", write_checkpoint)
             if self._is_compacting:
-                self._do(path, "small files stay", self._join, faults)
+                do("small files stay", self._join)
             if faults:
                 self._appends[path] = APPENDS
                 self._due.set()
         if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
-            self._do(path, "old files stay", self._expire, faults)
+            do("old files stay", self._expire)
         for reason in faults.keys() - self._said[path]:
             self._say(f"table {path}: {faults[reason]} ({reason}); batches go on, and it is tried again in a minute")
         self._said[path] = set(faults)
         return not faults
-
-    def _do(self, path: Path, without: str, work: Callable[[Path], None], faults: dict[str, str]) -> None:
-        """Do a part of it; what goes wrong is noted by its reason, with what stays undone for it."""
-        try:
-            work(path)
-        except BaseException as error:  # what panics in deltalake is no Exception
-            faults.setdefault(first_line(error), without)
 
     def _join(self, path: Path) -> None:
         joins = 0

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -37,15 +37,7 @@ def open_table(path: Path | str) -> DeltaTable:
 
 
 def open_named(path: Path | str, otherwise: Callable[[str], str]) -> DeltaTable:
-    """Open a table that a person has named.
-
-    Args:
-        path: the table.
-        otherwise: says in a line that there is no table, given why.
-
-    Raises:
-        BucketsError: there is none, or the store does not answer.
-    """
+    """Open a table that a person has named; `otherwise` says in a line that there is none, given why."""
     try:
         return open_table(path)
     except StoreError:
@@ -55,26 +47,13 @@ def open_named(path: Path | str, otherwise: Callable[[str], str]) -> DeltaTable:
 
 
 def make_table(path: Path, columns: pa.Schema, properties: Mapping[str, str | None] | None = None) -> None:
-    """Make a table, unless it is there; its properties may be others than those of Delta.
-
-    Raises:
-        BucketsError: it is there, and its log is damaged, or the store does not answer.
-    """
-    known = None if properties is None else dict(properties)
-    tried(
-        path,
-        lambda: DeltaTable.create(
-            str(path), columns, mode="ignore", configuration=known, raise_if_key_not_exists=False
-        ),
-    )
+    """Make a table, unless it is there; its properties may be others than those of Delta."""
+    more: dict[str, Any] = {"configuration": properties and dict(properties), "raise_if_key_not_exists": False}
+    tried(path, lambda: DeltaTable.create(str(path), columns, mode="ignore", **more))
 
 
 def is_made(path: Path | str) -> bool:
-    """Return whether there is a table with a commit.
-
-    Raises:
-        BucketsError: the store does not answer.
-    """
+    """Return whether there is a table with a commit."""
     return tried(path, lambda: DeltaTable.is_deltatable(str(path)))
 
 
@@ -178,14 +157,7 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow
 def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = "") -> pa.Table:
     """Return what a query finds; files without matches are not read.
 
-    Args:
-        table: the table, or where it is.
-        sql: the query.
-        named: what messages call the table, as in `results out/alerts`.
-        remedy: what to do about a table that cannot be read.
-
-    Raises:
-        BucketsError: the table cannot be read.
+    Messages call the table as in `results out/alerts`, and end with the remedy for one that cannot be read.
     """
     with readable(named, remedy):
         opened = table if isinstance(table, DeltaTable) else open_table(table)
@@ -193,11 +165,7 @@ def query(table: DeltaTable | Path | str, sql: str, named: str, remedy: str = ""
 
 
 def query_batches(table: DeltaTable, sql: str, named: str) -> Iterator[pa.RecordBatch]:
-    """Return what a query finds as `query` does, in batches.
-
-    Raises:
-        BucketsError: the table cannot be read.
-    """
+    """Return what a query finds as `query` does, in batches."""
     with readable(named):
         for batch in QueryBuilder().register("rows", table).execute(sql):
             yield pa.record_batch(batch)

@@ -57,18 +57,10 @@ class Feed(Generic[R]):
         return self._fault
 
     def start(self, position: TopicPosition | None) -> None:
-        """Begin to follow, from the position up to which it has been read; None: from the beginning.
-
-        Raises:
-            BucketsError: the origin cannot be read, or holds no valid rules or list before the first batch.
-        """
+        """Begin to follow, from the position up to which it has been read; None: from the beginning."""
 
     def read(self, in_force: Sequence[Rule] = ()) -> R:
-        """Return at once what is new, of rules given those in force; what is not valid is among the refused or faults.
-
-        Raises:
-            BucketsError: the origin could not be followed for longer than the patience allows.
-        """
+        """Return at once what is new, of rules given those in force; what is not valid is refused or a fault."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -127,20 +119,12 @@ class WatchedFiles(Generic[T]):
         return _last_changed_ns(self._taken) // 1_000_000
 
     def start(self) -> None:
-        """Read what the first batch takes, whatever becomes of it until then.
-
-        Raises:
-            BucketsError: it cannot be read.
-        """
+        """Read what the first batch takes, whatever becomes of it until then."""
         self._taken = self._mark()
         self._first = self._load()
 
     def read(self) -> T | None:
-        """Return all that is there, once after each change; None where there is nothing new.
-
-        Raises:
-            BucketsError: it has changed, and cannot be read; raised once until it changes again.
-        """
+        """Return all that is there, once after each change; None where there is nothing new."""
         if self._first is not None:
             first, self._first = self._first, None
             return first

@@ -44,11 +44,7 @@ class ListBook:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Read all lists, and begin to follow them.
-
-        Raises:
-            BucketsError: one of them cannot be read.
-        """
+        """Read all lists, and begin to follow them."""
         self._stopping.clear()
         self.start_reading()
         if self._feeds:
@@ -77,11 +73,7 @@ class ListBook:
             feed.stop()
 
     def newest(self) -> Mapping[str, int]:
-        """Return the newest version of each list, by name.
-
-        Raises:
-            BucketsError: a list could not be followed for longer than the patience allows.
-        """
+        """Return the newest version of each list, by name."""
         if self._failure is not None:
             raise self._failure
         return {name: version.number for name, version in self._newest.items()}
@@ -176,11 +168,7 @@ class WholeList(Feed[ListRead]):
 
 
 def read_list_table(path: Path, key: str) -> ListBase:
-    """Read a list from a Delta table.
-
-    Raises:
-        BucketsError: there is no such table, a file of it is missing, or its rows are no list.
-    """
+    """Read a list from a Delta table."""
     table = open_named(path, lambda why: f"list {path}: is not a Delta table ({why}); make one, or correct the path")
     rows = query(table, "select * from rows", f"list {path}", "restore a version")
     return base_of(rows, key, f"list {path}")

@@ -61,11 +61,7 @@ class SchemaBook:
         self._changed: Job | None = None
 
     def start(self) -> None:
-        """Begin to follow the files.
-
-        Raises:
-            BucketsError: one is not valid.
-        """
+        """Begin to follow the files."""
         self._file.start()
         self._changed = self._file.read()
 

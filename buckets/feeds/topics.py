@@ -100,11 +100,7 @@ class WatchedTopic(ABC, Feed[R]):
         self._follower.stop()
 
     def read(self, in_force: Sequence[Rule] = ()) -> R:
-        """Return what has been written since the last time, whatever is in force.
-
-        Raises:
-            BucketsError: the topic has not been followed for longer than the patience allows.
-        """
+        """Return what has been written since the last time, whatever is in force."""
         fault = self._follower.fault
         if fault is not None:
             fault.check(self._kafka.outage_patience, self.what)

@@ -57,11 +57,7 @@ def pyspark_jars() -> Path | None:
 
 
 def own_jar(folder: Path) -> Path:
-    """Return the jar in a folder; it is compiled if it is not there.
-
-    Raises:
-        BucketsError: there is no Java or no Spark, they cannot compile it, or the folder cannot be written.
-    """
+    """Return the jar in a folder; it is compiled if it is not there."""
     sources = {
         file.name: file.read_bytes() for file in importlib.resources.files("buckets.java").joinpath("bulk").iterdir()
     }
@@ -97,20 +93,15 @@ def _compile(sources: dict[str, bytes], version: str, jar: Path) -> None:
                 f"{' '.join(output.decode(errors='replace').split())[-_SHOWN:] or 'it took too long'}"
             )
             raise BucketsError(message)
+        packed, folder = io.BytesIO(), workspace / "classes"
+        with zipfile.ZipFile(packed, "w") as archive:
+            for path in sorted(folder.rglob("*.class")):
+                archive.writestr(zipfile.ZipInfo(str(path.relative_to(folder)), _MADE), path.read_bytes())
         try:
             jar.parent.mkdir(parents=True, exist_ok=True)
-            write_first(jar, _packed(workspace / "classes"))
+            write_first(jar, packed.getvalue())
         except OSError as error:
             raise unwritable(jar.parent, error) from error
-
-
-def _packed(classes: Path) -> bytes:
-    """Return the classes of a folder as a jar."""
-    jar = io.BytesIO()
-    with zipfile.ZipFile(jar, "w") as archive:
-        for path in sorted(classes.rglob("*.class")):
-            archive.writestr(zipfile.ZipInfo(str(path.relative_to(classes)), _MADE), path.read_bytes())
-    return jar.getvalue()
 
 
 _FETCH_WITHIN_S = 900
@@ -158,30 +149,17 @@ def _say_on_stderr(line: str) -> None:
 
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there.
-
-    Raises:
-        BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned, or our own
-            cannot be compiled.
-    """
+    """Return the paths of all jars of Spark, whole and checked, and of our own; fetches those that are not there."""
     return [*_whole_jars(SPARK_JARS, jar_folder(), say), own_jar(jar_folder())]
 
 
 def s3_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of the jars with which Spark reads and writes S3, as `jar_paths` does those of Spark.
-
-    Raises:
-        BucketsError: As `jar_paths`.
-    """
+    """Return the paths of the jars with which Spark reads and writes S3, as `jar_paths` does those of Spark."""
     return _whole_jars(S3_JARS, jar_folder() / "s3", say)
 
 
 def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Return the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark.
-
-    Raises:
-        BucketsError: As `jar_paths`.
-    """
+    """Return the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark."""
     return _whole_jars(BROKER_JARS, jar_folder() / "broker", say)
 
 
@@ -230,7 +208,10 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
     """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
-    succeeded, output = run_java(_ivy_command(jars), workspace, _FETCH_WITHIN_S)
+    # Relative paths: `[` and `(` in the name of a folder are patterns to Ivy.
+    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
+    files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
+    succeeded, output = run_java([*java, "-confs", "jars", *files], workspace, _FETCH_WITHIN_S)
     if not succeeded:
         log = folder / "fetch.log"
         log.write_bytes(output)
@@ -240,13 +221,6 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
             f"{folder} by hand; then run this again; details: {log}"
         )
         raise BucketsError(message)
-
-
-def _ivy_command(jars: Sequence[Jar]) -> list[str]:
-    """Return the command, with relative paths: `[` and `(` in the name of a folder are patterns to Ivy."""
-    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
-    files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
-    return [*java, "-confs", "jars", *files]
 
 
 def _ivy_jar(jars: Sequence[Jar]) -> Path:

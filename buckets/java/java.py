@@ -56,9 +56,6 @@ def find_java() -> JavaRuntime:
     """Return the Java that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
 
     JAVA_HOME decides alone, as it does in Spark's own scripts.
-
-    Raises:
-        BucketsError: There is no Java, it does not start, or it is neither 17 nor 21.
     """
     path, origin = _locate()
     major = _major_version(path, origin)

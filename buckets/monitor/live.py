@@ -11,8 +11,8 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,7 +22,7 @@ from buckets.checkpoint.source_offsets import records_folder
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError, first_line, kind_and_line
 from buckets.files import show_whole
-from buckets.monitor.pace import DoneBatch, LastHour, LiveSample, RecentMoments, pace_of, recorded_hour, sample_of
+from buckets.monitor.pace import BatchReport, LastHour, LiveSample, RecentMoments, pace_of, recorded_hour, sample_of
 from buckets.monitor.processes import PROC, ProcessUse, by_kind, job_processes
 from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet
@@ -36,48 +36,37 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def shortages(uses: Iterable[ProcessUse]) -> list[str]:
     """Say what processes will soon run out of, a line each with what to do; empty if all is well or nothing known."""
-    lines = [_descriptors(use, use.descriptor_limit) for use in uses if use.descriptor_limit is not None]
-    return [line for line in (*lines, _threads(), _memory()) if line is not None]
-
-
-def _descriptors(use: ProcessUse, limit: int) -> str | None:
-    if use.descriptors < NEAR * limit:
-        return None
-    return (
-        f"descriptors run out: {use.kind}, process {use.pid}, has {use.descriptors:,} open and may have {limit:,}; "
-        "start the job with a higher limit (`ulimit -n`, LimitNOFILE of systemd), and report it if they grow with time"
-    )
-
-
-def _threads() -> str | None:
+    lines = [
+        f"descriptors run out: {use.kind}, process {use.pid}, has {use.descriptors:,} open and may have "
+        f"{use.descriptor_limit:,}; start the job with a higher limit (`ulimit -n`, LimitNOFILE of systemd), and "
+        "report it if they grow with time"
+        for use in uses
+        if use.descriptor_limit is not None and use.descriptors >= NEAR * use.descriptor_limit
+    ]
     taken, limit = _number(_CGROUP / "pids.current"), _number(_CGROUP / "pids.max")
-    if taken is None or limit is None or taken < NEAR * limit:
-        return None
-    return f"threads run out: this container has {taken:,} and may have {limit:,}; raise its limit of processes"
-
-
-def _memory() -> str | None:
-    for left, total, whose in (_of_container(), _of_machine()):
-        if left is not None and total and left < LITTLE_MEMORY * total:
-            return (
+    if taken is not None and limit is not None and taken >= NEAR * limit:
+        lines.append(
+            f"threads run out: this container has {taken:,} and may have {limit:,}; raise its limit of processes"
+        )
+    for left, total, whose in _memory():
+        if left < LITTLE_MEMORY * total:
+            lines.append(
                 f"memory runs out: {left / GIB:.1f} of {total / GIB:.1f} GiB of this {whose} are left; give the job "
                 "more, or less to spark.driver.memory, state.log and state.cache"
             )
-    return None
+            break
+    return lines
 
 
-def _of_container() -> tuple[int | None, int | None, str]:
-    """Return how much is left of a container's memory, pages of files aside, and how much it has."""
+def _memory() -> Iterator[tuple[int, int, str]]:
+    """Yield how much memory is left, how much there is, and whose, as far as that is known."""
     limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
-    if limit is None or taken is None:
-        return None, None, "container"
-    files = _field(_CGROUP / "memory.stat", "inactive_file") or 0
-    return limit - taken + files, limit, "container"
-
-
-def _of_machine() -> tuple[int | None, int | None, str]:
+    if limit is not None and taken is not None:
+        # Pages of files are given back when they are needed.
+        yield limit - taken + (_field(_CGROUP / "memory.stat", "inactive_file") or 0), limit, "container"
     left, total = (_field(PROC / "meminfo", name) for name in ("MemAvailable:", "MemTotal:"))
-    return left and left * 1024, total and total * 1024, "machine"
+    if left is not None and total:
+        yield left * 1024, total * 1024, "machine"
 
 
 def _number(path: Path) -> int | None:
@@ -131,19 +120,13 @@ class Live:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
 def read_live(checkpoint: Path) -> Live | None:
-    """Read the status of a checkpoint's job; None where no job has written one.
-
-    Raises:
-        BucketsError: there is a file, and it cannot be read.
-    """
+    """Read the status of a checkpoint's job; None where no job has written one."""
     path = live_path(checkpoint)
     try:
         data = unseal_json(path.read_bytes())
@@ -182,16 +165,10 @@ class LiveStatus:
         on_remark: Callable[[str], None] = lambda remark: None,
         every_s: float = EVERY_S,
     ) -> None:
-        """Begin to write.
+        """Begin to write into a checkpoint that is there already.
 
-        Args:
-            checkpoint: the job's checkpoint, which is there already.
-            rules: the rule set in force.
-            query: what Spark says of the query; asked every two seconds.
-            rules_fault: why rules are not followed at the moment, None where they are.
-            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason,
-                and when the job will soon run out of descriptors, threads or memory.
-            every_s: how often the file is renewed.
+        `on_remark` is called with a line when batches cannot be counted or the status cannot be made, once a reason,
+        and when the job will soon run out of descriptors, threads or memory.
         """
         self.latest: dict[str, Any] = {}
         self._path = live_path(checkpoint)
@@ -202,7 +179,7 @@ class LiveStatus:
         self._every_s = every_s
         self._show_every_s = STORE_EVERY_S if isinstance(checkpoint, StorePath) else 0.0
         self._shown_s = -STORE_EVERY_S
-        self._waiting: deque[DoneBatch] = deque()
+        self._waiting: deque[BatchReport] = deque()
         self._left_out = 0
         self._not_counted = 0
         self._fault: str | None = None
@@ -231,7 +208,7 @@ class LiveStatus:
         """Close, and say what the job failed of, if it did."""
         self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
 
-    def on_batch(self, batch: DoneBatch) -> None:
+    def on_batch(self, batch: BatchReport) -> None:
         """Hand over a finished batch; one too many is only counted as left out. Complexity: O(1), without I/O."""
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(batch)
@@ -288,7 +265,7 @@ class LiveStatus:
         with contextlib.suppress(OSError):
             show_whole(self._path, seal_json(status))
 
-    def _count(self, batch: DoneBatch) -> None:
+    def _count(self, batch: BatchReport) -> None:
         self._moments.add(batch, self._query.news.lag)
         self._counts.add(batch)
 
@@ -316,7 +293,7 @@ class LiveStatus:
             "rules": self._describe_rules(),
             "rules_fault": self._rules_fault(),
             "hour": self._hour.to_json(),
-            "pace": pace_of(self._moments.latest()).to_json(),
+            "pace": asdict(pace_of(self._moments.latest())),
         } | counts
 
     def _look_at_processes(self) -> None:

@@ -7,10 +7,10 @@ the delay of a slow one stays, and that of one that gets less done than comes gr
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +19,15 @@ import pyarrow as pa
 from buckets.duration import HOUR_MS, MINUTE_MS, SECOND_MS
 from buckets.engine.stages.accounting import BatchAccount
 
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
-def weighted_quantiles(
-    values: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], shares: Sequence[float]
-) -> list[int]:
-    """Return for each share the least value such that values up to it have at least that share of all weight.
+def weighted_quantiles(values: Int64s, weights: Float64s, shares: Sequence[float]) -> list[int]:
+    """Return for each share, 0 to 1, the least value such that values up to it have at least that share of all weight.
 
-    Complexity: O(n log n).
-
-    Args:
-        values: at least one.
-        weights: for how many each value stands, above 0.
-        shares: 0 to 1.
+    There is at least one value, and each stands for a number above 0, its weight. Complexity: O(n log n).
     """
     order = np.argsort(values)
     up_to = np.cumsum(weights[order])
@@ -41,40 +36,27 @@ def weighted_quantiles(
     return [int(value) for value in values[order][np.searchsorted(up_to, wanted)]]
 
 
-class DoneBatch(Protocol):
-    """What is looked at of a finished batch."""
+@dataclass(frozen=True)
+class BatchReport:
+    """A batch that is done."""
 
-    @property
-    def account(self) -> BatchAccount:
-        """Its accounts."""
+    account: BatchAccount  # its accounts
+    scored_s: float  # how long it took from its rules to its results
+    written_s: float  # how long the sink took
+    # its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`
+    alerts: tuple[pa.Table, ...]
+    written_ms: int  # when its results had been written, in ms since the epoch
 
     @property
     def duration_s(self) -> float:
-        """How long it took."""
+        """How long the batch took."""
+        return self.scored_s + self.written_s
 
-    @property
-    def phases_s(self) -> Mapping[str, float]:
-        """How long its parts took, in seconds by their names."""
-
-    @property
-    def alerts(self) -> tuple[pa.Table, ...]:
-        """Its alerts, or most of them."""
-
-    @property
-    def written_ms(self) -> int:
-        """When its results had been written, in ms since the epoch."""
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """A batch of the last minute; latencies in ms, and for how many events each stands."""
-
-    written_ms: int
-    duration_s: float
-    events: int
-    alerts: int
-    latencies_ms: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float64]
+    def latencies_ms(self) -> tuple[Int64s, Float64s]:
+        """Return how late samples of its events were written, in ms, and for how many events each stands."""
+        samples = self.account.ingested
+        came_ms = np.array([came_ms for came_ms, _ in samples], np.int64)
+        return self.written_ms - came_ms, np.array([weight for _, weight in samples], np.float64)
 
 
 class LastMinute:
@@ -82,19 +64,14 @@ class LastMinute:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._batches: deque[_Counted] = deque()
+        self._batches: deque[BatchReport] = deque()
         self._began_ms: int | None = None
 
-    def add(self, batch: DoneBatch) -> None:
+    def add(self, batch: BatchReport) -> None:
         """Take a batch into account; they come in the order in which they were written."""
-        account, samples = batch.account, batch.account.ingested
-        latencies_ms = batch.written_ms - np.array([moment for moment, _ in samples], np.int64)
-        weights = np.array([weight for _, weight in samples], np.float64)
-        alerts = sum(group.alerts for group in account.groups)
         if self._began_ms is None:
             self._began_ms = batch.written_ms - round(batch.duration_s * 1000)
-        counted = _Counted(batch.written_ms, batch.duration_s, account.events_in, alerts, latencies_ms, weights)
-        self._batches.append(counted)
+        self._batches.append(replace(batch, alerts=()))
 
     def summary(self, now_ms: int) -> dict[str, Any]:
         """Return the minute that ends now, as plain data, and forget what is older.
@@ -105,18 +82,19 @@ class LastMinute:
         while batches and batches[0].written_ms <= now_ms - MINUTE_MS:
             batches.popleft()
         span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
-        events = sum(batch.events for batch in batches)
+        events = sum(batch.account.events_in for batch in batches)
+        latencies = [batch.latencies_ms() for batch in batches]
         return {
             "span_s": span_s,
             "batches": len(batches),
             "events": events,
-            "alerts": sum(batch.alerts for batch in batches),
+            "alerts": sum(group.alerts for batch in batches for group in batch.account.groups),
             "events_per_s": round(events / span_s, 1),
             "events_by_second": self._by_second(now_ms, math.ceil(span_s)),
             "batch_ms": named_quantiles(np.array([round(batch.duration_s * 1000) for batch in batches], np.int64)),
             "latency_ms": named_quantiles(
-                np.concatenate([np.empty(0, np.int64), *(batch.latencies_ms for batch in batches)]),
-                np.concatenate([np.empty(0), *(batch.weights for batch in batches)]),
+                np.concatenate([np.empty(0, np.int64), *(late_ms for late_ms, _ in latencies)]),
+                np.concatenate([np.empty(0), *(weights for _, weights in latencies)]),
             ),
         }
 
@@ -126,13 +104,11 @@ class LastMinute:
         for batch in self._batches:
             ago_s = (now_ms - batch.written_ms) // 1000
             if 0 <= ago_s < seconds:
-                counts[-1 - ago_s] += batch.events
+                counts[-1 - ago_s] += batch.account.events_in
         return counts
 
 
-def named_quantiles(
-    values: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None = None
-) -> dict[str, int] | None:
+def named_quantiles(values: Int64s, weights: Float64s | None = None) -> dict[str, int] | None:
     """Return the quantiles of `SHARES` by name, weighted or not; None of no values."""
     if not len(values):
         return None
@@ -246,10 +222,6 @@ class Pace:
     done_per_s: float = 0.0  # events that are done a second
     come_per_s: float | None = None  # those that come; None where that does not follow
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data."""
-        return asdict(self)
-
 
 class RecentMoments:
     """The latest moments of a job."""
@@ -258,13 +230,10 @@ class RecentMoments:
         """Begin without any."""
         self._moments: deque[Moment] = deque(maxlen=_MOST)
 
-    def add(self, batch: DoneBatch, lag: int | None) -> None:
+    def add(self, batch: BatchReport, lag: int | None) -> None:
         """Take a batch into account, with the lag after it; batches of a few seconds are one moment."""
-        samples = batch.account.ingested
-        delay_ms = None
-        if samples:
-            late_ms = batch.written_ms - np.array([came_ms for came_ms, _ in samples], np.int64)
-            (delay_ms,) = weighted_quantiles(late_ms, np.array([weight for _, weight in samples], np.float64), [0.5])
+        late_ms, weights = batch.latencies_ms()
+        delay_ms = weighted_quantiles(late_ms, weights, [0.5])[0] if len(late_ms) else None
         moment = Moment(batch.written_ms, batch.account.events_in, 1, round(batch.duration_s * 1000), delay_ms, lag)
         before = self._moments[-1] if self._moments else None
         if before is not None and before.time_ms // _MOMENT_MS == moment.time_ms // _MOMENT_MS:
@@ -354,11 +323,7 @@ class _Trend(NamedTuple):
     likely: float
 
     def grows(self, of_a_second: float) -> bool:
-        """Return whether they grow, and not by chance.
-
-        Args:
-            of_a_second: what is a second of them; they have to grow by one in all, and by a twentieth in each second.
-        """
+        """Return whether they grow, not by chance, by `of_a_second` in all and by a twentieth of it in each second."""
         growth = self.now - self.first
         needed = next(likely for share, likely in _LIKELY_ENOUGH if growth >= share * max(self.first, 0.0) or not share)
         is_enough = growth >= of_a_second and self.slope >= _LEAST_SLOPE * of_a_second / SECOND_MS

@@ -109,24 +109,16 @@ def _kind(pid: int, driver: int) -> str:
 
 
 def _use(pid: int, driver: int) -> ProcessUse:
-    stat = _stat(pid)
+    stat, limits = _stat(pid), (PROC / str(pid) / "limits").read_text().partition(_MOST_DESCRIPTORS)[2].split()
     return ProcessUse(
         kind=_kind(pid, driver),
         pid=pid,
         descriptors=len(os.listdir(PROC / str(pid) / "fd")),
-        descriptor_limit=_descriptor_limit(pid),
+        descriptor_limit=int(limits[0]) if limits and limits[0] != "unlimited" else None,
         threads=int(stat[_THREADS]),
         resident_bytes=int(stat[_RSS]) * _PAGE_BYTES,
         cpu_s=(int(stat[_UTIME]) + int(stat[_STIME])) / _TICKS_A_SECOND,
     )
-
-
-def _descriptor_limit(pid: int) -> int | None:
-    for line in (PROC / str(pid) / "limits").read_text().splitlines():
-        if line.startswith(_MOST_DESCRIPTORS):
-            soft = line.removeprefix(_MOST_DESCRIPTORS).split()[0]
-            return None if soft == "unlimited" else int(soft)
-    return None
 
 
 def _own_use() -> ProcessUse:

@@ -14,7 +14,7 @@ from buckets.clock import epoch_ms
 from buckets.engine.batch.key_partitions import SampledKeys
 from buckets.engine.stages.accounting import BatchFacts, GroupAccount, ShardMemory
 from buckets.events.message_fields import UNCLEAR
-from buckets.monitor.pace import DoneBatch, LastMinute
+from buckets.monitor.pace import BatchReport, LastMinute
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 
 Partition = tuple[str, str]  # A topic, and the number of a partition as text
@@ -127,8 +127,12 @@ class QueryNews:
 
     def to_json(self) -> dict[str, Any]:
         """Return the same as plain data, without `is_idle`."""
+        behind: list[list[Any]] = [[*partition, messages] for partition, messages in (self.behind or {}).items()]
+        if len(behind) > MOST_PARTITIONS:
+            rest = [OTHER, OTHER, sum(messages for _, _, messages in behind[MOST_PARTITIONS - 1 :])]
+            behind = [*behind[: MOST_PARTITIONS - 1], rest]
         return {
-            "behind": _bounded(self.behind or {}),
+            "behind": behind,
             "state": dict(self.state),
             "phases_s": dict(self.phases_s),
             "fills": list(self.fills),
@@ -136,15 +140,6 @@ class QueryNews:
             "schema": dict(self.schema),
             "topics_appeared": self.topics_appeared,
         }
-
-
-def _bounded(behind: Mapping[Partition, int]) -> list[list[Any]]:
-    """Return topic, partition and lag of partitions, the last of them together."""
-    rows = [[*partition, messages] for partition, messages in behind.items()]
-    if len(rows) <= MOST_PARTITIONS:
-        return rows
-    named, others = rows[: MOST_PARTITIONS - 1], rows[MOST_PARTITIONS - 1 :]
-    return [*named, [OTHER, OTHER, sum(messages for _, _, messages in others)]]
 
 
 def _state_of(progress: dict[str, Any]) -> dict[str, int]:
@@ -228,22 +223,21 @@ class JobCounts:
         self._delay = Histogram(DELAY_BOUNDS_S)
         self._last_batch: dict[str, Any] | None = None
 
-    def add(self, batch: DoneBatch) -> None:
+    def add(self, batch: BatchReport) -> None:
         """Count a batch; they come in the order in which they were written."""
         account, latest = batch.account, _latest(batch.alerts, LATEST_ALERTS)
         self._minute.add(batch)
-        sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed}
-        sizes["skipped"] = sum(account.facts.skipped.values())
-        sizes["rounded"] = sum(account.facts.rounded.values())
-        sizes["dead_letters"] = sum(account.facts.dead_letters.values())
-        sizes |= {name: sum(getattr(group, name) for group in account.groups) for name in ("alerts", "held_alerts")}
-        self._totals.update(sizes)
+        self._totals.update(batches=1, events=account.events_in, malformed=account.malformed)
+        for name in ("skipped", "rounded", "dead_letters"):
+            self._totals[name] += sum(getattr(account.facts, name).values())
+        for name in ("alerts", "held_alerts"):
+            self._totals[name] += sum(getattr(group, name) for group in account.groups)
         for group in account.groups:
             self._groups.add(group.group, {name: getattr(group, name) for name in _OUTCOMES})
         self._add_facts(account.facts)
-        for name, took_s in batch.phases_s.items():
+        for name, took_s in (("score", batch.scored_s), ("write", batch.written_s)):
             self._phases.setdefault(name, Histogram(BATCH_BOUNDS_S)).add([(took_s, 1)])
-        self._delay.add(((batch.written_ms - moment) / 1000, weight) for moment, weight in batch.account.ingested)
+        self._delay.add(((batch.written_ms - moment) / 1000, weight) for moment, weight in account.ingested)
         self._last_batch = {
             "batch_id": account.batch_id,
             "ruleset_version": account.ruleset_version,
@@ -296,18 +290,15 @@ class JobCounts:
 
 
 def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:
-    """Return the latest alerts of tables without order, at most so many, as plain data in arrival order."""
+    """Return the latest alerts of tables without order, at most so many, in arrival order as JSON can hold them."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         latest = table.sort_by([(name, "ascending") for name in _ORDER]).slice(max(len(table) - most, 0))
         times_ms = latest["event_time"].cast(pa.int64())
         rows += latest.select(_READ).append_column("event_time", times_ms).to_pylist()
     rows.sort(key=lambda row: tuple(row[name] for name in _ORDER))
-    return [_plain(row) for row in rows[-most:]]
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an alert as JSON can hold it: times in ms, decimals as text."""
-    shown = {name: row[name] for name in (*_SHOWN, "event_time")}
-    value = None if row["value"] is None else format(row["value"], "f")
-    return shown | {"key": json.loads(row["key"]), "value": value}
+    return [
+        {name: row[name] for name in (*_SHOWN, "event_time")}
+        | {"key": json.loads(row["key"]), "value": None if row["value"] is None else format(row["value"], "f")}
+        for row in rows[-most:]
+    ]

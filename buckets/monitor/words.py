@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -154,8 +154,9 @@ class TakenFiles:
 
     def read(self) -> None:
         """Read what has been written since."""
-        written = sorted(self._written(), key=lambda entry: entry[0])
-        newer = [entry for entry in written if entry[0] > self._last]
+        lists = [file for file in self._folder.glob("[0-9]*") if file.suffix in ("", ".compact")]
+        numbered = ((int(file.stem), file) for file in lists if file.stem.isdecimal())
+        newer = sorted((entry for entry in numbered if entry[0] > self._last), key=lambda entry: entry[0])
         # A list that holds all earlier ones stands for them, and they may be gone.
         whole = [number for number, file in newer if file.suffix == ".compact"]
         for number, file in newer:
@@ -166,11 +167,6 @@ class TakenFiles:
                     is_exact = path.startswith("/")
                     self.files[path] = Taken(known_ms if is_exact else known_ms // 1000 * 1000, entry["batchId"])
                 self._last = number
-
-    def _written(self) -> Iterator[tuple[int, Path]]:
-        for file in self._folder.glob("[0-9]*"):
-            if file.suffix in ("", ".compact") and file.stem.isdecimal():
-                yield int(file.stem), file
 
     def ended(self) -> int:
         """Return the number of the last batch that has ended, -1 for none; right as long as nothing runs."""
@@ -261,12 +257,7 @@ class TimeNotes:
     """Tells of times in another unit than the declared in the first batch, and of clocks that are not clear."""
 
     def __init__(self, declared: EventTime, say: Callable[[str], None]) -> None:
-        """Tell nothing yet.
-
-        Args:
-            declared: the time of the event schema, as its file has it.
-            say: told a line.
-        """
+        """Tell nothing yet; `declared` is the time of the event schema, as its file has it."""
         self._declared, self._say = declared, say
         self._is_checked, self._told = False, set[str]()
 

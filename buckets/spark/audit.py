@@ -255,11 +255,7 @@ class AuditQuery:
             raise self._failure
 
     def catch_up(self) -> None:
-        """Once it has been stopped, take what has come to the topics since.
-
-        Raises:
-            BucketsError: it failed.
-        """
+        """Once it has been stopped, take what has come to the topics since."""
         with self._locked():
             Running(self._begin, self._run_batch, self._patience).run(None)
 
@@ -272,9 +268,6 @@ def audit_beside(
 
     Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
     next start goes on from there.
-
-    Raises:
-        BucketsError: as `prepare_audit`, or the audit failed; raised at the end of the `with`.
     """
     query = AuditQuery(spark, prepare_audit(job, new_topic, listener.say), listener)
     query.start()

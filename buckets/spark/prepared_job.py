@@ -30,6 +30,7 @@ from buckets.feeds.schema_book import SchemaBook, open_lists, open_rules
 from buckets.kafka.faults import Broker
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import pinned_fields
+from buckets.monitor.pace import BatchReport
 from buckets.monitor.words import FileWatch, TimeNotes
 from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
@@ -37,7 +38,7 @@ from buckets.printable import counted
 from buckets.rules.revision import Refusal
 from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topic
-from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
+from buckets.spark.query import Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, shuffle_partitions, start_session
 from buckets.spark.shard_keys import ShardKeys
@@ -77,11 +78,7 @@ class PreparedJob:
     protobuf: PinnedProtobuf | None = None  # by what values in Protobuf are read; None of all others
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
-        """Return the job's query, not yet started.
-
-        Raises:
-            BucketsError: source or output do not fit the job.
-        """
+        """Return the job's query, not yet started."""
         try:
             with watched_start(self.job.settings.start_patience), java_in_one_line():
                 return self._query(spark, listener, sink)
@@ -264,9 +261,6 @@ def job_session(
 
     Spark's log is kept in `checkpoint`, which nobody else writes into; without one, or in an object store, it is in the
     temporary folder.
-
-    Raises:
-        BucketsError: it does not start, or no executor comes.
     """
     logs = None if checkpoint is None or isinstance(checkpoint, StorePath) else records_folder(checkpoint) / "logs"
     settings = job.settings

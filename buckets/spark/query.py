@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,13 +26,13 @@ from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
 from buckets.delta.upkeep import Upkeep
-from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import how_far
 from buckets.engine.stages.in_memory import DriverStore
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
 from buckets.files import remove_tree
 from buckets.kafka.topic_guard import TopicGuard
+from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
 from buckets.rules.completeness import Filled
@@ -76,28 +75,6 @@ class Scoring:
     times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
     # opens the source of a job again, which may have other columns by now; None where it stays as it is
     reopen: Callable[[], ArrivalStream] | None = None
-
-
-@dataclass(frozen=True)
-class BatchReport:
-    """A batch that is done."""
-
-    account: BatchAccount  # its accounts
-    scored_s: float  # how long it took from its rules to its results
-    written_s: float  # how long the sink took
-    # its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`
-    alerts: tuple[pa.Table, ...]
-    written_ms: int  # when its results had been written, in ms since the epoch
-
-    @property
-    def duration_s(self) -> float:
-        """How long the batch took."""
-        return self.scored_s + self.written_s
-
-    @property
-    def phases_s(self) -> dict[str, float]:
-        """How long its parts took."""
-        return {"score": self.scored_s, "write": self.written_s}
 
 
 @dataclass(frozen=True)

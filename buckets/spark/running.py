@@ -112,9 +112,6 @@ class Running:
 
         A batch begins every `interval_ms`; None: do what is there, and end. An outage lasts until a batch is done, or
         until Kafka has said that there is nothing new.
-
-        Raises:
-            BucketsError: it failed.
         """
         with self._watch:
             while not self._stopping.is_set():

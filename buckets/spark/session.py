@@ -63,9 +63,6 @@ def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell
         shards: of the engine, over as many partitions as the executors have cores; None: over what the user has set.
         patience_ms: how long the first executor may take to come, and how long it may take to load the engine.
         tell: told what is done.
-
-    Raises:
-        BucketsError: none has come in time, or one cannot load the engine.
     """
     context = session.sparkContext
     if is_local(context.master or ""):
@@ -267,9 +264,6 @@ def start_session(
         checkpoint: of its query, if there is one.
         places: where else it reads or writes; what lies in object stores decides on settings, see `store_settings`.
         scores: whether workers load the engine and its kernels while the session starts.
-
-    Raises:
-        BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
     """
     # What py4j reports of a JVM that has ended is told in one line. It logs in the name of the root logger too.
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)

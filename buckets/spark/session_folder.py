@@ -33,11 +33,7 @@ class SessionFolder:
     """A folder of this process alone, until it is removed or the process ends."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make it below `root` or the temporary folder, and remove those of processes that are gone.
-
-        Raises:
-            BucketsError: the root belongs to somebody else.
-        """
+        """Make it below `root` or the temporary folder, and remove those of processes that are gone."""
         self._root = root or Path(tempfile.gettempdir()) / f"buckets-{os.getuid()}"
         _make_private(self._root)
         with (self._root / _LOCK).open("w") as lock:

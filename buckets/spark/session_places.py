@@ -66,11 +66,7 @@ def end_jvm(because: BucketsError) -> None:
 
 
 def check_not_ended() -> None:
-    """Tell why the JVM is gone, where this process has ended it.
-
-    Raises:
-        BucketsError: it has.
-    """
+    """Tell why the JVM is gone, where this process has ended it."""
     if _ended_because is not None:
         raise _ended_because
 

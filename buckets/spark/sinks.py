@@ -62,11 +62,7 @@ class KafkaSink:
             self._schemas = OutputSchemas(Registry(kafka.registry), output, output.format)
 
     def prepare(self) -> None:
-        """See that all topics are there, and that the registry takes the schemas of messages.
-
-        Raises:
-            BucketsError: one is not, or it refuses one.
-        """
+        """See that all topics are there, and that the registry takes the schemas of messages."""
         Broker(self._kafka).check_topics(self._output.topics_in_use().values())
         if self._schemas is not None:
             # Away, the registry is asked again when there is something to write, which is then waited for.

@@ -111,11 +111,7 @@ _FILES_LOOKED_AT = 20
 
 
 def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema) -> ArrivalStream:
-    """Open a folder of Parquet files as a stream.
-
-    Raises:
-        BucketsError: none of the first files has id and time.
-    """
+    """Open a folder of Parquet files as a stream."""
     _check_some(source, schema)
 
     def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
@@ -201,11 +197,7 @@ _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
 def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) -> ArrivalStream:
-    """Open a Delta table as a stream, in the order of a column.
-
-    Raises:
-        BucketsError: a column is missing, or the arrival column has a type without an order.
-    """
+    """Open a Delta table as a stream, in the order of a column."""
     assert source.arrival is not None
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
@@ -332,11 +324,7 @@ def open_topics(
 
 
 def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
-    """Open the source of a job.
-
-    Raises:
-        BucketsError: the id or the time of events has no column.
-    """
+    """Open the source of a job."""
     schema = job.event_schema
     match job.settings.source:
         case KafkaSource() as source:

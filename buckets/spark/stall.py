@@ -207,11 +207,7 @@ def _leave(because: BucketsError) -> NoReturn:
 
 @contextlib.contextmanager
 def watched_start(patience_ms: int) -> Iterator[None]:
-    """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends.
-
-    Raises:
-        BucketsError: it has taken longer.
-    """
+    """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends."""
     before, is_late = set(process_tree(os.getpid())), threading.Event()
 
     def end() -> None:

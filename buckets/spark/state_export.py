@@ -61,12 +61,7 @@ RECORD_COLUMNS = pa.schema({"path": pa.string(), "content": pa.binary()})
 
 
 def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> ExportManifest:
-    """Write the state of a checkpoint, as it is after the last batch.
-
-    Raises:
-        BucketsError: the job runs, no batch has ended or one has begun, history is being filled in, or the
-            folder is not new.
-    """
+    """Write the state of a checkpoint, as it is after the last batch."""
     known = Checkpoint(checkpoint)
     job = known.job.written()
     if folder.exists() and any(folder.iterdir()):

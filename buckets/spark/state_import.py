@@ -68,11 +68,7 @@ RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter"
 
 
 def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
-    """See what an import does.
-
-    Raises:
-        BucketsError: the export is not whole, or the state cannot go on under the configuration.
-    """
+    """See what an import does."""
     manifest = ExportManifest.read(folder)
     check_row_counts(folder, manifest)
     with tempfile.TemporaryDirectory() as work:
@@ -83,11 +79,7 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
 
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
-    """Make the checkpoint of a configuration, and take its output folder over.
-
-    Raises:
-        BucketsError: the export is not whole, the checkpoint is there already, or the output belongs to something else.
-    """
+    """Make the checkpoint of a configuration, and take its output folder over."""
     life, before = uuid.uuid4().hex, location(plan.manifest.checkpoint)
     check_target(job, plan.manifest)
     if before.exists():
@@ -162,11 +154,7 @@ def _check_new(checkpoint: Path) -> None:
 
 
 def check_target(job: Job, manifest: ExportManifest) -> None:
-    """See that a checkpoint can be made, and that its output holds what came out until the export.
-
-    Raises:
-        BucketsError: it is there already, in use, or half made, or the output belongs to something else.
-    """
+    """See that a checkpoint can be made, and that its output holds what came out until the export."""
     check_free(job.checkpoint)
     Checkpoint(job.checkpoint).job.check_import_ended()
     _check_new(job.checkpoint)

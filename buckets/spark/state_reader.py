@@ -65,11 +65,7 @@ class StateStats:
 
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
-    """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`.
-
-    Raises:
-        BucketsError: see `check_readable` and `check_found`.
-    """
+    """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`."""
     check_readable(checkpoint)
     check_found(checkpoint)
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
@@ -134,11 +130,7 @@ def _check(checkpoint: Path) -> None:
 
 
 def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStats:
-    """Return sizes of all groups, and the largest keys.
-
-    Raises:
-        BucketsError: no batch has ended yet, or the state was written by a later release.
-    """
+    """Return sizes of all groups, and the largest keys."""
     _check(checkpoint)
     heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
     pages = read_entries(spark, checkpoint, PAGES)
@@ -177,11 +169,7 @@ class StoredTimeline:
 def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, columns: int
 ) -> StoredTimeline | None:
-    """Read the timeline of a key; None where it has none.
-
-    Raises:
-        BucketsError: no batch has ended yet, or the state was written by a later release.
-    """
+    """Read the timeline of a key; None where it has none."""
     _check(checkpoint)
     state_key = head_key(group_id, key)
     is_head = F.col("state_key") == F.lit(bytearray(state_key))

@@ -138,11 +138,7 @@ class Install(StatefulProcessor):
 
 
 def install(spark: SparkSession, messages: Path, groups: Sequence["CarriedGroup"], checkpoint: Path) -> None:
-    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`.
-
-    Raises:
-        BucketsError: it failed.
-    """
+    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`."""
     stream = spark.readStream.schema(MESSAGES).parquet(str(messages))
     produced = stream.groupBy("shard").transformWithState(Install(groups), PRODUCED, "update", "none")
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,7 @@ class ExportManifest(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> "ExportManifest":
-        """Read the manifest of an export.
-
-        Raises:
-            BucketsError: there is none, it is damaged, or a later release wrote it.
-        """
+        """Read the manifest of an export."""
         if not folder.is_dir():
             message = f"there is no folder {folder}; name one that `buckets state export` has written"
             raise BucketsError(message)
@@ -174,11 +171,7 @@ class CarryPlan:
 
 
 def parse_names(written: Sequence[str]) -> dict[str, str]:
-    """Read the fields that are renamed, written as `old=new`.
-
-    Raises:
-        BucketsError: one is not written so, or a name is there twice.
-    """
+    """Read the fields that are renamed, written as `old=new`."""
     names: dict[str, str] = {}
     for renaming in written:
         old, equals, new = renaming.partition("=")
@@ -195,11 +188,7 @@ def parse_names(written: Sequence[str]) -> dict[str, str]:
 def plan_import(
     manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: CheckpointIdentity, names: Names
 ) -> CarryPlan:
-    """See what an import does.
-
-    Raises:
-        BucketsError: the state cannot go on under the configuration.
-    """
+    """See what an import does."""
     written, schema = manifest.job, EventSchema.model_validate(manifest.job["event_schema"])
     _check_names(schema, basis.schema, names)
     conflict = _conflict(written, schema, basis, names)
@@ -302,11 +291,7 @@ _HEADER_LINES = 2
 
 
 def last_batch(checkpoint: Path) -> int:
-    """Return the last batch that has ended.
-
-    Raises:
-        BucketsError: none has, or one has begun that has not ended.
-    """
+    """Return the last batch that has ended."""
     ended = SourceOffsets(checkpoint).ended
     if ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended; there is nothing to carry over"
@@ -334,11 +319,7 @@ def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
 
 
 def with_offsets(own: str, carried: str) -> str:
-    """Put the offsets that are carried over into the file of a batch of the new checkpoint, under its settings.
-
-    Raises:
-        BucketsError: Spark wrote one of them in a form that is not known here.
-    """
+    """Put the offsets that are carried over into the file of a batch of the new checkpoint, under its settings."""
     own_lines, carried_lines = own.split("\n"), carried.split("\n")
     if own_lines[0] != "v1" or carried_lines[0] != "v1" or len(carried_lines) <= _HEADER_LINES:
         message = f"Spark's file of offsets has a form that this release does not know ({carried_lines[0][:40]!r})"
@@ -350,15 +331,7 @@ def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
     """Make of Spark's part of a checkpoint, of one batch 0, one whose last batch is that of the one carried over.
 
     The state after a batch is a snapshot of each partition's store, whose name is the number of the next batch; nothing
-    in it says so again.
-
-    Args:
-        spark: Spark's folder of the new checkpoint.
-        carried: what is carried over of that of the old one: the notes of its source, offsets of its last batches.
-        batch_id: the last batch.
-
-    Raises:
-        BucketsError: Spark wrote something in a form that is not known here.
+    in it says so again. `carried` has what is carried over of Spark's folder: notes of the source, and offsets.
     """
     own = (spark / "offsets" / "0").read_text(encoding="utf-8")
     commit = (spark / "commits" / "0").read_text(encoding="utf-8")
@@ -370,20 +343,14 @@ def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
         write_whole(spark / "offsets" / file.name, with_offsets(own, file.read_text(encoding="utf-8")))
     write_whole(spark / "commits" / str(batch_id), commit)
     for partition in (spark / "state" / "0").glob("[0-9]*"):
-        _renumber_store(partition, batch_id + 1)
-
-
-def _renumber_store(partition: Path, version: int) -> None:
-    snapshot = partition / "1.zip"
-    if not snapshot.exists():
-        message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
-        raise BucketsError(message)
-    for other in partition.glob("*.changelog"):
-        other.unlink()
-    # With another name, Hadoop's checksum file does not belong to it any more.
-    for checksum in partition.glob(".*.crc"):
-        checksum.unlink()
-    snapshot.rename(partition / f"{version}.zip")
+        snapshot = partition / "1.zip"
+        if not snapshot.exists():
+            message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
+            raise BucketsError(message)
+        # With another name, Hadoop's checksum file does not belong to it any more.
+        for other in (*partition.glob("*.changelog"), *partition.glob(".*.crc")):
+            other.unlink()
+        snapshot.rename(partition / f"{batch_id + 1}.zip")
 
 
 CHECKED = {
@@ -397,23 +364,13 @@ _CHANGED = "does not hold what was written"
 
 
 def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, with the columns of `CHECKED`.
-
-    Raises:
-        BucketsError: it cannot be read.
-    """
-    try:
+    """Yield the rows of a table, with the columns of `CHECKED`."""
+    with _readable(folder, name):
         yield from DeltaTable(folder / name).to_pyarrow_dataset().to_batches(columns=list(CHECKED[name]))
-    except (DeltaError, pa.ArrowException, OSError) as error:
-        raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
 
 
 def check_table(folder: Path, name: str) -> TableCheck:
-    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row.
-
-    Raises:
-        BucketsError: it cannot be read.
-    """
+    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row."""
     rows = checksum = 0
     for batch in rows_of(folder, name):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -425,32 +382,29 @@ def check_table(folder: Path, name: str) -> TableCheck:
 
 
 def check_contents(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table holds what was written.
-
-    Raises:
-        BucketsError: one does not, or cannot be read.
-    """
+    """See that each table holds what was written."""
     for name in CHECKED:
         if check_table(folder, name) != manifest.tables.get(name):
             raise _damaged(folder, name, _CHANGED)
 
 
 def check_row_counts(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table opens and has as many rows as were written; no row is read.
-
-    Raises:
-        BucketsError: one does not.
-    """
+    """See that each table opens and has as many rows as were written; no row is read."""
     for name in CHECKED:
-        try:
+        with _readable(folder, name):
             rows = DeltaTable(folder / name).to_pyarrow_dataset().count_rows()
-        except (DeltaError, pa.ArrowException, OSError) as error:
-            raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
         written = manifest.tables.get(name)
         if written is None or rows != written.rows:
             raise _damaged(folder, name, _CHANGED)
 
 
+@contextmanager
+def _readable(folder: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
+
+
 def _damaged(folder: Path, name: str, what: str) -> BucketsError:
-    message = f"export {folder} is damaged: table {name} {what}; export the state again"
-    return BucketsError(message)
+    return BucketsError(f"export {folder} is damaged: table {name} {what}; export the state again")

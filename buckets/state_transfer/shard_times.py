@@ -85,17 +85,7 @@ def carried_times(
         for group_id, voters in before.voters.items():
             if group_id in carried.groups and carried.keeps_shards(group_id):
                 times_now[shard].voters[group_id] = voters
-    _move_voters(times, resolved, carried, times_now)
-    return times_now
-
-
-def _move_voters(
-    times: Mapping[int, ShardTimes],
-    resolved: Iterable[Resolved],
-    carried: Regrouping,
-    times_now: Mapping[int, ShardTimes],
-) -> None:
-    """Let voters vote where their keys are now, those who had events last in their old shards last."""
+    # Other voters vote where their keys are now, those who had events last in their old shards last.
     moved: dict[tuple[int, str], dict[int, tuple[int, int, int]]] = {}
     clocks = {
         (shard, group_id): dict(voters) for shard, known in times.items() for group_id, voters in known.voters.items()
@@ -110,9 +100,10 @@ def _move_voters(
         from_last, clock_ms = ranks[shard, group_id][voter], clocks[shard, group_id][voter]
         there = moved.setdefault((to, group.group.state_id), {})
         there[zlib.crc32(now.encode())] = -from_last, shard, clock_ms
-    for (to, now_id), voters in moved.items():
-        ordered = sorted(voters.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))[-VOTERS:]
+    for (to, now_id), places in moved.items():
+        ordered = sorted(places.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))[-VOTERS:]
         times_now[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
+    return times_now
 
 
 class CarriedKey(NamedTuple):

@@ -109,11 +109,7 @@ _VENDORS = ("AWS_", "AZURE_")
 
 
 def check_environment() -> None:
-    """See that clients of stores can be made of the environment; their libraries end the program where they cannot.
-
-    Raises:
-        BucketsError: an endpoint is no address, or a value has a line end or another character that cannot be seen.
-    """
+    """See that clients of stores can be made of the environment; their libraries end the program where they cannot."""
     for name in _ENDPOINTS:
         endpoint = os.environ.get(name)
         if endpoint is not None and not is_address(endpoint):

@@ -24,11 +24,7 @@ _NOT_TAKEN = re.compile(r"[%#?\[\]\\|^\x00-\x1f\x7f]")
 
 
 def location(text: str, base: Path = Path()) -> Path:
-    """Return where a path, or an address in an object store, points to that somebody has written.
-
-    Raises:
-        BucketsError: as `found_location`, or it is an address with a character that is not taken there.
-    """
+    """Return where a path, or an address in an object store, points to that somebody has written."""
     path = found_location(text, base)
     wrong = _NOT_TAKEN.search(text) if isinstance(path, StorePath) else None
     if wrong is not None:
@@ -38,12 +34,7 @@ def location(text: str, base: Path = Path()) -> Path:
 
 
 def found_location(text: str, base: Path = Path()) -> Path:
-    """Return where a path, or an address in an object store, points to that was found there, whatever its names have.
-
-    Raises:
-        BucketsError: it begins with a scheme of no object store, such as `file:/`, or names no bucket, or the
-            environment is one of which no client of a store can be made.
-    """
+    """Return where a path, or an address in an object store, points to that was found there, with any names."""
     # A path that was read as one of a file system has one slash less.
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -64,11 +55,7 @@ def found_location(text: str, base: Path = Path()) -> Path:
 
 
 def in_file_system(path: Path) -> Path:
-    """Return a path, as an option of a command that takes no other.
-
-    Raises:
-        BucketsError: it is an address, of which a folder with such a name would be made.
-    """
+    """Return a path, as an option of a command that takes no other."""
     scheme = _SCHEME.match(str(path))
     if scheme is not None:
         message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is no path of a file system, and nothing else is taken here"

@@ -15,7 +15,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from html import unescape
@@ -84,22 +84,22 @@ class StorePath(PosixPath):
         """Ask the bucket, and again for so long, in s, as it does not answer."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
         store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(ENDPOINT, ""), patience_s)
-        return retried(lambda: ask(store), lambda error: patience_s if _may_pass(error) else 0.0)
+
+        def passes_within_s(error: Exception) -> float:
+            return patience_s if type(error).__name__ == "GenericError" and not is_mistaken(error) else 0.0
+
+        return retried(lambda: ask(store), passes_within_s)
 
     @property
     def _owner(self) -> KnownFolder | None:
         """The folder that it lies in, where this process alone writes there."""
         return OWNED.get(str(self.parent)) if OWNED else None
 
-    def _listed(self) -> list[tuple[str, int]]:
-        """Return the names and sizes of all objects that lie beside it."""
-        return self.parent._sizes_now()
-
     def read_bytes(self) -> bytes:
         """Return what an object holds."""
         with _as_os_error(self):
             if (owner := self._owner) is not None:
-                return owner.read(self.name, self._listed, self._get)
+                return owner.read(self.name, self.parent._sizes_now, self._get)
             return self._get()
 
     def _get(self) -> bytes:
@@ -147,16 +147,7 @@ class StorePath(PosixPath):
         return self._put(data, "create", PATIENCE_S)
 
     def write_over(self, data: bytes, tag: str, patience_s: float = PATIENCE_S) -> str | None:
-        """Write an object in the place of the one that has a tag.
-
-        Args:
-            data: what it holds.
-            tag: of the one before.
-            patience_s: for how long it is tried again where the store does not answer.
-
-        Returns:
-            The tag of the new one; None where another writer has been there meanwhile.
-        """
+        """Write an object in the place of the one with a tag; return its own, None where another writer was faster."""
         return self._put(data, {"e_tag": tag}, patience_s)
 
     def _put(self, data: bytes, mode: Any, patience_s: float) -> str | None:
@@ -169,15 +160,11 @@ class StorePath(PosixPath):
             except Exception as error:
                 if type(error).__name__ not in _TAKEN:
                     raise
-                return self._tag_of(data)
-
-    def _tag_of(self, data: bytes) -> str | None:
-        """Return the tag of an object that holds just this: a write whose answer was lost, and was tried again."""
-        try:
-            there, tag = self.read_tagged()
-        except FileNotFoundError:
-            return None
-        return tag if there == data else None
+                # It may hold just this: a write whose answer was lost, and was tried again.
+                with suppress(FileNotFoundError):
+                    there, tag = self.read_tagged()
+                    return tag if there == data else None
+                return None
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove an object, if it is there."""
@@ -213,7 +200,7 @@ class StorePath(PosixPath):
         """Return whether there is an object."""
         with _as_os_error(self):
             if (owner := self._owner) is not None:
-                return self.name in owner.names(self._listed)
+                return self.name in owner.names(self.parent._sizes_now)
             try:
                 return bool(self.key) and self._asked(lambda store: store.head(self.key)) is not None
             except FileNotFoundError:
@@ -232,10 +219,13 @@ class StorePath(PosixPath):
         if (known := OWNED.get(str(self))) is not None:
             yield from (self / name for name in known.names(self._sizes_now))
             return
-        with _as_os_error(self):
-            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
+        found = self._content()
         for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
             yield self / PurePosixPath(name).name
+
+    def _content(self) -> Any:
+        with _as_os_error(self):
+            return self._asked(lambda store: store.list_with_delimiter(self.key or None))
 
     def sizes(self) -> Iterator[tuple[Self, int]]:
         """Yield the objects in a folder with their sizes in bytes."""
@@ -244,9 +234,7 @@ class StorePath(PosixPath):
         return ((self / name, size) for name, size in sizes)
 
     def _sizes_now(self) -> list[tuple[str, int]]:
-        with _as_os_error(self):
-            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
-        return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in found["objects"]]
+        return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in self._content()["objects"]]
 
     def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
         """Yield each folder from here on, with the folders in it, and the objects with when they were written.
@@ -254,8 +242,7 @@ class StorePath(PosixPath):
         That is in ms since the epoch, to the second, as `stat` says it: not all answers of a store say more. What the
         caller takes out of the list of folders is not walked.
         """
-        with _as_os_error(self):
-            found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
+        found = self._content()
         folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
         written_ms = {
             PurePosixPath(meta["path"]).name: int(meta["last_modified"].timestamp()) * 1000 for meta in found["objects"]
@@ -409,11 +396,6 @@ def _fault(text: str) -> tuple[str, str]:
     return ("", "") if found is None else (found[1], unescape(found[2] or "").split("\n")[0][:200].rstrip("."))
 
 
-def _may_pass(error: Exception) -> bool:
-    """Return whether a later try may succeed."""
-    return type(error).__name__ == "GenericError" and not is_mistaken(error)
-
-
 def _reason(error: Exception) -> str:
     """Strip URLs and XML bodies from a client's error text."""
     # Delta's is a text of several lines, in colours, whose last one says what it comes down to.
@@ -424,16 +406,7 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(maxsize=16)
 def store_of(url: str, endpoint: str, patience_s: float) -> "ObjectStore":
-    """Return a bucket, as the environment says how it is reached.
-
-    Args:
-        url: of the bucket.
-        endpoint: the server, as the environment names it.
-        patience_s: for how long a request is tried again that does not succeed.
-
-    Raises:
-        BucketsError: as `check_environment`.
-    """
+    """Return a bucket, as the environment says how it is reached; requests are tried again for so long."""
     check_environment()
     is_plain = endpoint.startswith("http://")
     if is_plain:

@@ -1,6 +1,7 @@
 """`buckets watch`: what it says of a job that runs, has stopped, has died, or never ran."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -168,13 +169,13 @@ def test_a_job_that_cannot_keep_up_is_told_from_a_slow_one_with_what_to_do(
     live = run_job(checkpoint)
     change(checkpoint, ended_ms=None)
     assert "the job" not in buckets("watch", conf, "--once").out.partition("\n")[2]
-    change(checkpoint, pace=PACES[pace].to_json())
+    change(checkpoint, pace=asdict(PACES[pace]))
     said = buckets("watch", conf, "--once").out.splitlines()
     assert as_worded(said[1])
     assert f" | {PACES[pace].state} | " in said[2]
     monkeypatch.setattr(watching, "time", Passing(lambda: None, lambda: None))
     assert buckets("watch", conf).out.splitlines().count(said[1]) == 1  # once, and not with each line
-    running = Live(live.data | {"ended_ms": None, "pace": PACES[pace].to_json()})
+    running = Live(live.data | {"ended_ms": None, "pace": asdict(PACES[pace])})
     console = Console(file=StringIO(), force_terminal=True, width=400)
     console.print(WatchedJob(conf, checkpoint).view(running, epoch_ms(), 40))
     assert said[1] in console.file.getvalue()
@@ -183,8 +184,8 @@ def test_a_job_that_cannot_keep_up_is_told_from_a_slow_one_with_what_to_do(
 
 def test_a_job_that_keeps_up_or_has_ended_says_nothing_of_its_pace(checkpoint):
     data = run_job(checkpoint).data
-    behind = PACES["falls behind"].to_json()
-    assert pace_line(data | {"ended_ms": None, "pace": Pace("keeps up").to_json()}) == ""
+    behind = asdict(PACES["falls behind"])
+    assert pace_line(data | {"ended_ms": None, "pace": asdict(Pace("keeps up"))}) == ""
     assert pace_line(data | {"pace": behind}) == ""
     assert pace_line({name: part for name, part in data.items() if name != "pace"} | {"ended_ms": None}) == ""
 

@@ -1,25 +1,10 @@
 """Finished batches, as the status of a job takes them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import pyarrow as pa
-
 from buckets.engine.stages.accounting import BatchAccount, BatchFacts, GroupAccount
+from buckets.monitor.pace import BatchReport
 
 NOW_MS = 1_800_000_000_000
 NO_FACTS = BatchFacts()
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished batch."""
-
-    account: BatchAccount
-    duration_s: float = 0.1
-    phases_s: Mapping[str, float] = field(default_factory=lambda: {"score": 0.08, "write": 0.02})
-    alerts: tuple[pa.Table, ...] = ()
-    written_ms: int = NOW_MS
 
 
 def batch(
@@ -30,8 +15,8 @@ def batch(
     batch_id: int = 0,
     held: int = 0,
     facts=NO_FACTS,
-    **done,
-) -> Done:
+    duration_s: float = 0.1,
+) -> BatchReport:
     counts = {
         "no_key": 0,
         "filtered": 1,
@@ -45,4 +30,4 @@ def batch(
     fired = sum(len(table) for table in alerts)
     group = GroupAccount("id", "payer", events_in=events, evaluated=events - 3, alerts=fired, **counts)
     account = BatchAccount(batch_id, 1, events, 0, None, (group,), tuple(ingested), facts=facts)
-    return Done(account, alerts=tuple(alerts), written_ms=written_ms, **done)
+    return BatchReport(account, 0.8 * duration_s, 0.2 * duration_s, tuple(alerts), written_ms)

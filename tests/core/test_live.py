@@ -16,10 +16,11 @@ import pytest
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
 from buckets.monitor.live import MOST_WAITING, SILENT_AFTER_MS, Live, LiveStatus, live_path, read_live
+from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import LATEST_ALERTS, QueryNews
 from buckets.outputs.columns import ALERTS, columns_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
-from tests.core.done_batches import NOW_MS, Done, batch
+from tests.core.done_batches import NOW_MS, batch
 from tests.core.examples import rule
 
 RULES = first_rule_set([rule("one"), rule("two", state="SHADOW"), rule("off", state="PAUSE")])
@@ -41,7 +42,7 @@ def checkpoint(tmp_path) -> Path:
     return tmp_path / "checkpoint"
 
 
-def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, query=QueryNews) -> dict:
+def status_of(checkpoint: Path, *batches: BatchReport, rules=lambda: RULES, query=QueryNews) -> dict:
     """What is in the file when a job has ended that ran these batches."""
     with LiveStatus(checkpoint, rules, query) as status:
         for each in batches:

@@ -15,10 +15,10 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import Broker
+from buckets.monitor.pace import BatchReport
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from buckets.spark.prepared_job import Listener, prepare
-from buckets.spark.query import BatchReport
 from tests.core.checkpoints import written_in
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.kafka_job import KafkaJob

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from buckets.config.job import load_job
+from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import TOPICS
 from buckets.spark.prepared_job import Listener, prepare
-from buckets.spark.query import BatchReport
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
 from tests.spark.payments import RULES, payments
 

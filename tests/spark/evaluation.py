@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from buckets.config.engine import EngineSettings
 from buckets.events.event_file import open_event_file
 from buckets.events.schema import EventSchema
+from buckets.monitor.pace import BatchReport
 from buckets.rules.rule import Rule
-from buckets.spark.query import BatchReport
 from tests.spark.file_query import Evaluation, JsonSink, evaluation_query
 
 

@@ -27,9 +27,10 @@ from buckets.events.source_files import line_reader
 from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.files import partial_of, write_whole
+from buckets.monitor.pace import BatchReport
 from buckets.outputs.messages import OUTPUTS, JsonLines
 from buckets.rules.rule import Rule
-from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.spark.session import shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys

@@ -13,8 +13,9 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from buckets.config.job import load_job
+from buckets.monitor.pace import BatchReport
 from buckets.spark.prepared_job import Listener, prepare
-from buckets.spark.query import BatchReport, ScoringQuery
+from buckets.spark.query import ScoringQuery
 from tests.spark.payments import RULES, SCHEMA
 
 OUTPUTS = ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters", "batches")

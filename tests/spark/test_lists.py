@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.spark.query import BatchReport
+from buckets.monitor.pace import BatchReport
 from tests.spark.job_folder import JobFolder
 
 pytestmark = pytest.mark.spark

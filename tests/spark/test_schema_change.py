@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 import buckets
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.monitor.live import read_live
-from buckets.spark.query import BatchReport
+from buckets.monitor.pace import BatchReport
 from tests.spark.command import GIVE_UP_S, POLL_S, RunningCommand, one_line, run_command
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import RULES, SCHEMA, payments

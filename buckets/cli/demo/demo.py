@@ -26,7 +26,7 @@ from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 from buckets.stores.location import in_file_system
 
 if TYPE_CHECKING:
-    from buckets.spark.query import BatchReport
+    from buckets.monitor.pace import BatchReport
 
 
 def check_demo_folder(out: Path, mark: str) -> None:

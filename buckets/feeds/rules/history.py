@@ -87,11 +87,7 @@ def _json(rule: Rule | None) -> str | None:
 
 
 def read_rule_changes(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table of changes, oldest first, as `rows_of` gives them.
-
-    Raises:
-        BucketsError: the table cannot be read.
-    """
+    """Return the rows of a table of changes, oldest first, as `rows_of` gives them."""
     sql = f"select {', '.join(COLUMNS.names)} from rows order by ruleset_version"
     table = query(path, sql, f"history {path}", _REMEDY)
     for name in ("asked_at", "in_force_at"):

@@ -137,11 +137,7 @@ class RuleBook:
         lists: ListBook | None = None,
         backfills: BackfillSource | None = None,
     ) -> None:
-        """Keep a book of the rules that come from a feed; `on_refused` is called with changes that are not made.
-
-        Raises:
-            BucketsError: a version of the rules with which a batch is recorded is gone.
-        """
+        """Keep a book of the rules that come from a feed; `on_refused` is called with changes that are not made."""
         self._versions, self._batches = checkpoint.versions, checkpoint.batches
         self._feed, self._schema, self._engine = feed, schema, engine
         self._on_refused, self._history = on_refused, history
@@ -168,11 +164,7 @@ class RuleBook:
             self._history.close()
 
     def check_schema(self, schema: EventSchema) -> None:
-        """See that all rules are valid with another event schema, as far as they are with the present one.
-
-        Raises:
-            BucketsError: one is not.
-        """
+        """See that all rules are valid with another event schema, as far as they are with the present one."""
         for rule in self._current.rules:
             fault = check_against_schema(rule, schema)
             if fault is not None and check_against_schema(rule, self._schema) is None:
@@ -195,11 +187,7 @@ class RuleBook:
         return self._current
 
     def for_batch(self, batch_id: int) -> RuleSet:
-        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force.
-
-        Raises:
-            BucketsError: the feed could not be followed for longer than the patience allows.
-        """
+        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force."""
         record = self._batches.record(batch_id)
         if record is not None:
             version = record.ruleset_version
@@ -289,11 +277,7 @@ COLUMNS = pa.schema([(name, pa.string()) for name in ("rule_id", "rule", "author
 
 
 def open_rule_table(path: Path) -> DeltaTable:
-    """Open a table of rules.
-
-    Raises:
-        BucketsError: there is none, or a column is missing.
-    """
+    """Open a table of rules."""
     remedy = "`buckets rules apply FILE --conf CONF` makes one"
     table = open_named(path, lambda why: f"rules {path}: is not a Delta table ({why}); {remedy}")
     columns = {field.name for field in table.schema().fields}
@@ -305,11 +289,7 @@ def open_rule_table(path: Path) -> DeltaTable:
 
 
 def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the rows of a table of rules, by `rule_id`.
-
-    Raises:
-        BucketsError: a file of the table is missing or broken.
-    """
+    """Return the rows of a table of rules, by `rule_id`."""
     sql = "select * from rows order by rule_id"
     rows: list[dict[str, Any]] = query(table, sql, f"rules {table.table_uri}", "restore a version").to_pylist()
     return rows

@@ -7,10 +7,11 @@ from typing import Any
 from buckets.engine.stages.accounting import BatchFacts, ShardMemory
 from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live import LiveStatus
+from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.rules.rule_set import first_rule_set
-from tests.core.done_batches import NOW_MS, Done, batch
+from tests.core.done_batches import NOW_MS, batch
 from tests.core.examples import rule
 
 RULES = first_rule_set([rule("one"), rule("two", state="SHADOW")])
@@ -37,7 +38,9 @@ NEWS = QueryNews(
 BATCH = batch(10, facts=FACTS, ingested=[(NOW_MS - 80, 6), (NOW_MS - 2_000, 4)])
 
 
-def job_status(checkpoint: Path, *batches: Done, news: QueryNews = NEWS, fault: str | None = None) -> dict[str, Any]:
+def job_status(
+    checkpoint: Path, *batches: BatchReport, news: QueryNews = NEWS, fault: str | None = None
+) -> dict[str, Any]:
     """The status of a job that runs, after some batches."""
     with LiveStatus(checkpoint, lambda: RULES, lambda: news, lambda: fault, every_s=3600) as live:
         for each in batches:
