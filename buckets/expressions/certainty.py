@@ -97,10 +97,6 @@ def _truths(expression: Expression, row: _Row) -> Truths:
     return _UNKNOWN if found is None else found
 
 
-def _literal(expression: Expression, row: _Row) -> _Found:
-    return _of_row(expression.value)
-
-
 def _field(expression: Expression, row: _Row) -> _Found:
     name = str(expression.value)
     found = _of_row(row.values[name])
@@ -146,12 +142,7 @@ def _joined(operator: str, first: Truths, second: Truths) -> Truths:
 
 
 def _not(expression: Expression, row: _Row) -> Truths:
-    return _opposite(_truths(expression.operands[0], row))
-
-
-@functools.cache
-def _opposite(truths: Truths) -> Truths:
-    return frozenset(None if truth is None else not truth for truth in truths)
+    return frozenset(None if truth is None else not truth for truth in _truths(expression.operands[0], row))
 
 
 def _is_null(expression: Expression, row: _Row) -> Truths:
@@ -242,15 +233,13 @@ def _coalesce(expression: Expression, row: _Row) -> _Found:
     found: _Found = None
     for operand in expression.operands:
         found = _first_of(found, _value(operand, row))
-        if not _may_be_null(found):
+        if isinstance(found, Interval | frozenset):
+            may_be_null = found.may_be_null if isinstance(found, Interval) else None in found
+        else:
+            may_be_null = found is None
+        if not may_be_null:
             break
     return found
-
-
-def _may_be_null(found: _Found) -> bool:
-    if isinstance(found, Interval):
-        return found.may_be_null
-    return None in found if isinstance(found, frozenset) else found is None
 
 
 def _first_of(first: _Found, other: _Found) -> _Found:
@@ -265,10 +254,6 @@ def _first_of(first: _Found, other: _Found) -> _Found:
 def _of_one(expression: Expression, row: _Row) -> _Found:
     operand = _value(expression.operands[0], row)
     return None if operand is None else _OF_ONE[expression.operator](operand)
-
-
-def _zone(expression: Expression, row: _Row) -> _Found:
-    return _value(expression.operands[0], row)
 
 
 def _part_of_time(expression: Expression, row: _Row) -> Interval | None:
@@ -321,7 +306,7 @@ _OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
 }
 """What operators make of one operand that is not NULL."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
-    **dict.fromkeys(("text", "number", "boolean"), _literal),
+    **dict.fromkeys(("text", "number", "boolean"), lambda expression, row: _of_row(expression.value)),
     "field": _field,
     **dict.fromkeys(("and", "or"), _junction),
     "not": _not,
@@ -333,7 +318,7 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(_COMPUTE, _arithmetic),
     **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
     "coalesce": _coalesce,
-    "zone": _zone,
+    "zone": lambda expression, row: _value(expression.operands[0], row),
     **dict.fromkeys(("hour", "dayofweek"), _part_of_time),
     **dict.fromkeys(_OF_ONE, _of_one),
 }

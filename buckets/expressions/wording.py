@@ -47,18 +47,14 @@ def in_words(expression: Expression, words: Words | None = None) -> str:
 
     Without `words` a field stands for itself, in backticks where it is no plain word.
     """
-    if words is None:
-        words = {}
-    return one_line(_Writer(words if callable(words) else _looked_up(words)).condition(expression))
+    named = words or {}
+    of_name = named if callable(named) else lambda name: named[name] if name in named else _name(name)
+    return one_line(_Writer(of_name).condition(expression))
 
 
 def value_in_words(expression: Expression) -> str:
     """Return a value in English, on one line."""
     return one_line(_Writer(_name).value(expression))
-
-
-def _looked_up(words: Mapping[str, str]) -> Callable[[str], str]:
-    return lambda name: words[name] if name in words else _name(name)
 
 
 def _name(name: str) -> str:
@@ -80,7 +76,8 @@ class _Writer:
         if operator in ("and", "or"):
             return f" {operator} ".join(self._part(operand, operator) for operand in operands)
         if operator == "not":
-            return self._denied(operands[0])
+            is_test = operands[0].operator in TESTS
+            return self._test(operands[0], is_denied=True) if is_test else f"not ({self.condition(operands[0])})"
         if operator == "boolean":
             return "true" if expression.value else "false"
         if operator in TESTS:
@@ -93,11 +90,6 @@ class _Writer:
         """Return a condition among others; what another word joins, in brackets."""
         written = self.condition(expression)
         return f"({written})" if {expression.operator, joined_by} == {"and", "or"} else written
-
-    def _denied(self, expression: Expression) -> str:
-        if expression.operator in TESTS:
-            return self._test(expression, is_denied=True)
-        return f"not ({self.condition(expression)})"
 
     def _test(self, expression: Expression, is_denied: bool) -> str:
         first, *members = expression.operands

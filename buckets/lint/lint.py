@@ -3,42 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.resources import files
-from pkgutil import iter_modules
-from typing import Protocol
 
-from buckets.lint import families
+from buckets.lint import conditions, copies, events, settings
 from buckets.lint.subject import Code, Finding, Needs, Subject
 from buckets.printable import short_line
 
 _OF_SILENCES: frozenset[Needs] = frozenset(["silence"])
 UNKNOWN_CODE = Code(
-    "B901",
-    "error",
-    "a silence of a code that there is not",
-    "{shown} is no code that can be silenced; `buckets rules check --codes` lists them",
-    _OF_SILENCES,
+    "B901", "{shown} is no code that can be silenced; `buckets rules check --codes` lists them", _OF_SILENCES
 )
-NO_REASON = Code(
-    "B902",
-    "error",
-    "a silence without a reason",
-    "say why {name} is silenced, as in `{name}: shown in alerts`",
-    _OF_SILENCES,
-)
-IDLE_SILENCE = Code(
-    "B903",
-    "note",
-    "a silence that silences nothing",
-    "there is no finding {name} in this rule (any more); leave the silence out",
-    _OF_SILENCES,
-)
-
-
-class _Family(Protocol):
-    def find(self, subject: Subject) -> Iterator[Finding]:
-        """Find what its codes are about."""
+NO_REASON = Code("B902", "say why {name} is silenced, as in `{name}: shown in alerts`", _OF_SILENCES)
+IDLE_SILENCE = Code("B903", "there is no finding {name} in this rule (any more); leave the silence out", _OF_SILENCES)
 
 
 @dataclass(frozen=True)
@@ -49,22 +24,20 @@ class Report:
     silenced: tuple[tuple[Finding, str], ...]
 
 
-@cache
-def _families() -> tuple[_Family, ...]:
-    return tuple(import_module(f"{families.__name__}.{module.name}") for module in iter_modules(families.__path__))
+_FAMILIES = (conditions, copies, events, settings)
 
 
 @cache
 def codes() -> dict[str, Code]:
     """Return all codes, in their order."""
-    declared = [value for family in _families() for value in vars(family).values() if isinstance(value, Code)]
+    declared = [value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Code)]
     declared += [UNKNOWN_CODE, NO_REASON, IDLE_SILENCE]
     return {code.code: code for code in sorted(declared, key=lambda code: code.code)}
 
 
 def look(subject: Subject) -> Report:
     """Look for everything there is a code for."""
-    findings = [finding for family in _families() for finding in family.find(subject)]
+    findings = [finding for family in _FAMILIES for finding in family.find(subject)]
     there = {(finding.rule_id, finding.code.code) for finding in findings}
     findings = [finding for finding in findings if there.isdisjoint(finding.said_by)]
     reasons = {rule.rule_id: rule.silence for rule in subject.rules}
@@ -78,11 +51,6 @@ def look(subject: Subject) -> Report:
             kept.append(finding)
     kept.sort(key=lambda finding: (rank[finding.rule_id], finding.code.code))
     return Report(tuple(kept), tuple(silenced))
-
-
-def page(code: str) -> str:
-    """Return the page of a code as Markdown, with an example that has the finding and one that is mended."""
-    return (files("buckets.lint") / "pages" / f"{code}.md").read_text(encoding="utf-8")
 
 
 def _silences(subject: Subject, there_already: set[tuple[str, str]]) -> Iterator[Finding]:

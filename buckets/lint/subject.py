@@ -1,9 +1,11 @@
 """What lint looks at: rules, with all that is known about their fields, features, events and job; and its findings."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
+from importlib.resources import files
 from typing import Any, Final, Literal
 
 from buckets.aggregates.aggregate import ValueRange
@@ -179,23 +181,41 @@ class Subject:
                     yield FilterAt(rule, ("features", name, "where"), feature.where, name)
 
 
-Level = Literal["error", "warning", "note"]
 Needs = Literal["schema", "engine", "events", "silence"]
+_HEAD = re.compile(r"# \w+: (.*)\n\nLevel: (\w+)\.\n")
 
 
 @dataclass(frozen=True)
 class Code:
-    """A kind of finding."""
+    """A kind of finding, whose page says what is found, and how bad that is."""
 
     code: str  # its stable name, as in B101
-    # how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look
-    level: Level
-    title: str  # what is found, in a few words
     message: str  # what, why, and what to do, in one line, with the names of values in braces
     # what it cannot be found without; `silence` where it is about silencing, and cannot be silenced
     needs: frozenset[Needs] = frozenset()
     # codes that say the same and more: where one is found in a rule, this one is left out
     said_by: frozenset[str] = frozenset()
+
+    @cached_property
+    def page(self) -> str:
+        """Its page as Markdown, with an example that has the finding and one that is mended."""
+        return (files("buckets.lint") / "pages" / f"{self.code}.md").read_text(encoding="utf-8")
+
+    @property
+    def title(self) -> str:
+        """What is found, in a few words."""
+        return self._head[1]
+
+    @property
+    def level(self) -> str:
+        """How bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look."""
+        return self._head[2]
+
+    @property
+    def _head(self) -> re.Match[str]:
+        head = _HEAD.match(self.page)
+        assert head is not None
+        return head
 
     def at(self, rule: Rule, path: tuple[str, ...], **values: object) -> "Finding":
         """Return a finding in a field of a rule, with the values that its message names."""

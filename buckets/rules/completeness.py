@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -134,27 +134,12 @@ class Fill:
     @property
     def timelines(self) -> str:
         """Under which identity its timelines lie in the state: 16 hex digits."""
-        return self._identity("timelines")
+        return fill_identity(self.group_id, self.number, "timelines")
 
     @property
     def waiting(self) -> str:
         """Under which identity arrivals lie in the state that wait until the archive has been read: 16 hex digits."""
-        return self._identity("waiting")
-
-    def _identity(self, what: str) -> str:
-        return fill_identity(self.group_id, self.number, what)
-
-    def to_record(self) -> list[Any]:
-        """Return the fill as JSON."""
-        complete = None if self.complete is None else [list(since) for since in self.complete]
-        return [self.number, self.group_id, list(self.rule_ids), self.first_batch, complete]
-
-    @classmethod
-    def of_record(cls, record: list[Any]) -> "Fill":
-        """Read what `to_record` wrote."""
-        number, group_id, rule_ids, first_batch, complete = record
-        steps = None if complete is None else tuple(Since(*step) for step in complete)
-        return cls(number, group_id, tuple(rule_ids), first_batch, steps)
+        return fill_identity(self.group_id, self.number, "waiting")
 
 
 class Filled(NamedTuple):

@@ -66,7 +66,7 @@ class Group:
     measures: tuple[str, ...]
     complete: dict[str, Completeness | None]  # by track, since when timelines are complete; None: since the first event
     # version of the rule set in which the group was created. A group that goes and comes back is new, and ignores the
-    # timelines that the first has left. 0: before generations were counted.
+    # timelines that the first has left.
     generation: int
     on: Counted = "events"  # what its timelines hold, events or alerts
     # under which identity its timelines lie in the state, if they were filled from the archive; empty where that is

@@ -129,10 +129,12 @@ class _Draft:
         makers: dict[str, Callable[[RuleChange], list[Change]]] = {
             "put": self._put,
             "state": self._set_state,
-            "delete": self._delete,
+            "delete": lambda change: self._remove(change, change.rule_id) if change.rule_id in self.rules else [],
             "clear_state": self._clear,
             "clear_all_state": self._clear_all,
-            "delete_all": self._delete_all,
+            "delete_all": lambda change: [
+                made for rule_id in list(self.rules) for made in self._remove(change, rule_id)
+            ],
         }
         return makers[change.change](change)
 
@@ -168,20 +170,17 @@ class _Draft:
             message = f"rule.version: {rule.version} is more than {LARGEST_VERSION}; put the rule under another rule_id"
             raise ValueError(message)
         self.rules[rule.rule_id] = rule
-        return _made(
-            change, rule.rule_id, rule.version, there, rule, kind="state" if _same_but_state(there, rule) else "put"
-        )
-
-    def _delete(self, change: RuleChange) -> list[Change]:
-        return self._remove(change, change.rule_id) if change.rule_id in self.rules else []
+        # A whole rule may have been put to change its state.
+        kind: Kind = "put"
+        if there is not None and there.state != rule.state:
+            same = there.model_copy(update={"state": rule.state, "version": rule.version})
+            kind = "state" if same == rule else "put"
+        return _made(change, rule.rule_id, rule.version, there, rule, kind)
 
     def _remove(self, change: RuleChange, rule_id: str) -> list[Change]:
         gone = self.rules.pop(rule_id)
         self._gone[rule_id] = gone.version
         return [_made(change, rule_id, gone.version, gone, None, kind="delete")]
-
-    def _delete_all(self, change: RuleChange) -> list[Change]:
-        return [made for rule_id in list(self.rules) for made in self._remove(change, rule_id)]
 
     def _clear(self, change: RuleChange) -> list[Change]:
         rule = self._there(change)
@@ -226,13 +225,6 @@ def names(rule_ids: Iterable[str]) -> str:
     ordered = sorted(rule_ids)
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
     return f"{', '.join(ordered[:10]) or 'none'}{more}"
-
-
-def _same_but_state(before: Rule | None, after: Rule) -> bool:
-    """Return whether only the state of a rule differs, as when the whole rule was put to change its state."""
-    if before is None or before.state == after.state:
-        return False
-    return before.model_copy(update={"state": after.state, "version": after.version}) == after
 
 
 def _made(

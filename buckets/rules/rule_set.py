@@ -5,20 +5,19 @@ within the rule set, `over_alerts`, so that nothing which looks at the groups of
 """
 
 import base64
-import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
+import msgspec
+
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.rules.completeness import (
-    ALWAYS_MS,
     Completeness,
     Fill,
-    Since,
     Stretches,
     complete_behind,
     earlier_from,
@@ -101,54 +100,45 @@ class RuleSet:
     @cached_property
     def _text(self) -> str:
         groups = (*self.groups, *self.alert_groups)
-        data = {
-            "version": self.version,
-            "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
-            "columns": self.columns,
-            "complete_since_ms": {
-                group.group_id: {track: _written(complete) for track, complete in group.complete.items()}
-                for group in groups
-            },
-            "generations": {group.group_id: group.generation for group in groups},
-        }
-        if self.fills_begun:
-            data["timelines"] = {group.group_id: group.timelines for group in groups if group.timelines}
-            data |= {"fills": [fill.to_record() for fill in self.fills], "fills_begun": self.fills_begun}
-        return json.dumps(data)
+        record = _Record(
+            self.version,
+            [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
+            self.columns,
+            {group.group_id: group.complete for group in groups},
+            {group.group_id: group.generation for group in groups},
+            {group.group_id: group.timelines for group in groups if group.timelines},
+            self.fills,
+            self.fills_begun,
+        )
+        return msgspec.json.encode(record).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":
         """Read what `to_json` wrote."""
-        return cls.from_record(json.loads(text))
+        return cls.from_record(msgspec.json.decode(text))
 
     @classmethod
     def from_record(cls, data: Mapping[str, Any]) -> "RuleSet":
         """Read what `to_json` wrote, and somebody has parsed."""
-        rules = tuple(Rule.model_validate(rule) for rule in data["rules"])
-        columns = {identity: tuple(measures) for identity, measures in data["columns"].items()}
-        complete = {
-            identity: {track: _read(written) for track, written in tracks.items()}
-            for identity, tracks in data["complete_since_ms"].items()
-        }
-        generations, timelines = data.get("generations", {}), data.get("timelines", {})
-        made = _assemble(data["version"], rules, columns, complete, generations, timelines)
-        fills = tuple(map(Fill.of_record, data.get("fills", ())))
-        return replace(made, fills=fills, fills_begun=data.get("fills_begun", 0)) if "fills_begun" in data else made
+        record = msgspec.convert(data, _Record)
+        rules = tuple(Rule.model_validate(rule) for rule in record.rules)
+        made = _assemble(
+            record.version, rules, record.columns, record.complete_since_ms, record.generations, record.timelines
+        )
+        return replace(made, fills=record.fills, fills_begun=record.fills_begun)
 
 
-Written = int | list[list[int]] | None  # Since when a track is complete, as JSON: for all events alike, or in steps
+class _Record(msgspec.Struct, omit_defaults=True):
+    """A rule set as JSON; groups are made of the rules, and what else is known of them stands here by their ids."""
 
-
-def _written(complete: Completeness | None) -> Written:
-    if complete is None:
-        return None
-    return complete[0].since_ms if len(complete) == 1 else [list(since) for since in complete]
-
-
-def _read(written: Written) -> Completeness | None:
-    if written is None:
-        return None
-    return (Since(ALWAYS_MS, written),) if isinstance(written, int) else tuple(Since(*step) for step in written)
+    version: int
+    rules: list[dict[str, Any]]
+    columns: dict[str, tuple[str, ...]]
+    complete_since_ms: dict[str, dict[str, Completeness | None]]
+    generations: dict[str, int]
+    timelines: dict[str, str] = {}
+    fills: tuple[Fill, ...] = ()
+    fills_begun: int = 0
 
 
 def _assemble(
@@ -167,7 +157,7 @@ def _assemble(
             rules=members.rules,
             measures=columns[identity],
             complete=complete[identity],
-            generation=generations.get(identity, 0),
+            generation=generations[identity],
             on=members.on,
             timelines=timelines.get(identity, ""),
         )

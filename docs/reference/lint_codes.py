@@ -3,7 +3,7 @@
 import re
 
 from buckets.lint.lint import codes
-from buckets.lint.lint import page as article
+from buckets.lint.subject import Code
 from docs.reference.markdown import table
 
 _INTRO = """\
@@ -19,11 +19,11 @@ and a *note* is worth a look. [Lint rules](../guides/lint-rules.md) says how to 
 def page() -> str:
     """Return the page."""
     listed = [(f"[{code.code}](#{code.code.lower()})", code.level, code.title) for code in codes().values()]
-    return _INTRO + table(("Code", "Level", "Finds"), listed) + "".join(_section(name) for name in codes())
+    return _INTRO + table(("Code", "Level", "Finds"), listed) + "".join(map(_section, codes().values()))
 
 
-def _section(name: str) -> str:
+def _section(code: Code) -> str:
     """Return the section of a code, whose own headings become bold lines."""
-    title, _, text = article(name).partition("\n")
+    title, _, text = code.page.partition("\n")
     text = re.sub(r"^## (.*)$", r"**\1**", text, flags=re.MULTILINE)
-    return f"\n#{title} {{ #{name.lower()} }}\n{text.rstrip()}\n"
+    return f"\n#{title} {{ #{code.code.lower()} }}\n{text.rstrip()}\n"

@@ -1,6 +1,5 @@
 """Versions of the rules: groups, columns that never move, and since when each track is complete."""
 
-import json
 from itertools import pairwise
 
 import pytest
@@ -240,15 +239,6 @@ def test_a_group_whose_rules_are_all_deleted_is_gone_and_one_that_is_paused_is_n
         for each in ([rule("a", state=state)], [rule("a")]):
             rule_set = next_rule_set(rule_set, each, until(CLOCK_MS), LATENESS_MS)
         assert [group.generation for group in rule_set.groups] == [generation]
-
-
-def test_a_rule_set_from_before_generations_were_counted_has_generation_0():
-    data = json.loads(first_rule_set([rule("a")]).to_json())
-    del data["generations"]
-    (group,) = RuleSet.from_json(json.dumps(data)).groups
-    assert group.generation == 0
-    (kept,) = next_rule_set(RuleSet.from_json(json.dumps(data)), [rule("a"), rule("b")], (), 0).groups
-    assert kept.generation == 0
 
 
 def test_steps_are_read_as_they_were_written():

@@ -19,7 +19,7 @@ from buckets.errors import BucketsError, refuse
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
-from buckets.lint.lint import Report, codes, look, page
+from buckets.lint.lint import Report, codes, look
 from buckets.lint.subject import EventSummary, Finding, Subject
 from buckets.lists.index import Lists
 from buckets.printable import counted
@@ -110,7 +110,7 @@ def _tell(explain: str | None) -> None:
             raise BucketsError(message)
         from rich.markdown import Markdown  # takes long to import
 
-        Terminal().print(Markdown(page(explain.upper())))
+        Terminal().print(Markdown(codes()[explain.upper()].page))
         return
     table = TextTable("Codes", ("Code", "Level", "Finds", "Needs"))
     options = {"schema": "--schema or --conf", "engine": "--conf", "events": "--events", "silence": ""}

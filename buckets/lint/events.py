@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from buckets.lint.families.groupings import FEWEST, groupings_of
+from buckets.lint.settings import FEWEST, groupings_of
 from buckets.lint.subject import Code, EventSummary, Finding, Needs, Subject
 from buckets.printable import short_line
 from buckets.rules.rule import Rule
@@ -10,47 +10,28 @@ from buckets.rules.rule import Rule
 _NEEDS: frozenset[Needs] = frozenset(["schema", "events"])
 NONE_PASS = Code(
     "B501",
-    "warning",
-    "a filter that none of the events passes",
     "passes none of {events:,} events; see how the values of its fields are written",
     _NEEDS,
     frozenset(["B104"]),
 )
 ALL_PASS = Code(
-    "B502",
-    "note",
-    "a filter that all of the events pass",
-    "passes all of {events:,} events; leave it out if it is to let all pass",
-    _NEEDS,
-    frozenset(["B105"]),
+    "B502", "passes all of {events:,} events; leave it out if it is to let all pass", _NEEDS, frozenset(["B105"])
 )
 NEVER_FIRES = Code(
     "B503",
-    "note",
-    "a rule that fires at none of the events",
     "would have fired at 0 of {events:,} {passing}; see whether it is too strict, or the events too few",
     _NEEDS,
     frozenset(["B101", "B104"]),
 )
 OFTEN_FIRES = Code(
     "B504",
-    "warning",
-    "a rule that fires at a large share of the events",
     "would have fired at {fired:,} of {events:,} events ({share:.0%}); make it stricter, or give it a cooldown",
     _NEEDS,
     frozenset(["B102"]),
 )
-ALWAYS_NULL = Code(
-    "B505",
-    "warning",
-    "a field that is null in all of the events",
-    "{field} is null in all of {events:,} events, which {unseen}; name another field",
-    _NEEDS,
-)
+ALWAYS_NULL = Code("B505", "{field} is null in all of {events:,} events, which {unseen}; name another field", _NEEDS)
 UNEVEN_KEYS = Code(
     "B506",
-    "warning",
-    "a grouping that puts most of the events on few keys",
     "{events:,} events have {keys}, and {largest} has {share:.0%} of them; one core scores a key's events one after "
     "the other: group by a field with more values too, or filter the largest out",
     _NEEDS,
@@ -58,16 +39,12 @@ UNEVEN_KEYS = Code(
 )
 SOME_NULL = Code(
     "B507",
-    "note",
-    "events that a rule does not see, because a field is null",
     "{field} is null in {nulls:,} of {events:,} events ({share:.2%}), which {unseen}; see whether the rule is meant "
     "for them",
     _NEEDS,
 )
 FLOATING_KEY = Code(
     "B508",
-    "warning",
-    "a grouping by text that the events have as floating point",
     "{field} is text, and in the events a column of type {type}, as pandas makes of integers beside a null: of whole "
     "numbers that it holds exactly the text is right, all other rows are no events; write text or integers",
     _NEEDS,

@@ -13,16 +13,9 @@ from buckets.rules.filter import Filter, canonical_filter, filter_identity
 from buckets.rules.group import kernel_limit
 from buckets.rules.rule import POLICY_FIELDS, WHOLE_SHARE, Rule
 
-SAME = Code(
-    "B201",
-    "warning",
-    "two rules that are the same",
-    "is the same as rule {other!r}: events, features, condition and policy; delete one",
-)
+SAME = Code("B201", "is the same as rule {other!r}: events, features, condition and policy; delete one")
 IMPLIED = Code(
     "B202",
-    "note",
-    "a rule that fires only where another one fires",
     "fires only where rule {other!r} fires too, which has the same policy; delete one, or give them different "
     "severities, scores or tags",
 )

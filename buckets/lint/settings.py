@@ -1,0 +1,108 @@
+"""Windows that do not fit the job, groupings with few keys, and policies that are over, or say nothing."""
+
+from collections.abc import Iterator
+from math import prod
+
+from buckets.config.engine import raw_window_fault
+from buckets.duration import format_duration
+from buckets.lint.logic import filter_condition, given
+from buckets.lint.subject import Code, Finding, Subject, event_facts
+from buckets.moment import minute_text, moment_ms
+from buckets.rules.filter import Filter
+from buckets.rules.rule import WHOLE_SHARE, Rule
+
+BEYOND_TAIL = Code("B301", "{reason}; a job with these settings refuses the rule", frozenset(["schema", "engine"]))
+NEVER_WARM = Code("B302", "needs a complete window of {window}{but} shorten the window, or leave out `require_warm`")
+LONG_COOLDOWN = Code(
+    "B303",
+    "after an alert {cooldown} are quiet, and the longest window is {window}; alerts of which no event was in the "
+    "alert before are kept back: shorten the cooldown, or silence this if that is meant",
+)
+OVER = Code("B304", "has been over since {since} and costs its state still; delete the rule, or move `until`")
+OLD_SNOOZE = Code("B305", "{which} over; leave out what is over")
+WHOLE = Code("B306", "100% of all keys is what a rule without `rollout` has; leave it out")
+FEW_KEYS = Code(
+    "B401",
+    "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
+    "field with many values too",
+)
+FEWEST = 8  # Fewer keys than this are few
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Look at windows, groupings and policies of each rule."""
+    for rule in subject.rules:
+        schema = subject.schema_of(rule)
+        if subject.engine is not None and schema is not None:
+            fault = raw_window_fault(rule, subject.engine, schema)
+            if fault is not None:
+                field, _, reason = fault.partition(": ")
+                yield BEYOND_TAIL.at(rule, tuple(field.split(".")), reason=reason)
+        yield from _warmth(rule, subject)
+        yield from _groupings(rule, subject)
+        yield from _policies(rule, subject)
+
+
+def _groupings(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    """Find groupings with so few keys that all events land on one, or on a handful; of alerts there are few."""
+    for path, fields, where in groupings_of(rule) if rule.on == "events" else ():
+        keys = _most_keys(subject, rule, fields, where)
+        if keys is not None and keys < FEWEST:
+            by = "no field" if not fields else " and ".join(fields)
+            yield FEW_KEYS.at(rule, path, by=by, count="one key" if keys == 1 else f"at most {keys} keys")
+
+
+def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Filter]]:
+    """Yield where each grouping is written, its fields, and the filter of its group."""
+    yield ("group_by",), rule.group_by, rule.group_where
+    for name, feature in rule.features.items():
+        if feature.group_by is not None and not feature.aggregate.by_value:
+            yield ("features", name, "group_by"), feature.group_by, ()
+
+
+def _most_keys(subject: Subject, rule: Rule, fields: tuple[str, ...], where: Filter) -> int | None:
+    """Return how many keys there can be; None if very many, or none at all."""
+    schema = subject.schema_of(rule)
+    facts = given(filter_condition(where, schema), event_facts(rule, schema))
+    if facts is None:
+        return None
+    sizes = [facts.of_name(field).size for field in fields]
+    known = [size for size in sizes if size is not None]
+    return prod(known) if len(known) == len(sizes) else None
+
+
+def _policies(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    until = None if rule.effective is None else rule.effective.until
+    if until is not None and moment_ms(until) <= subject.now_ms:
+        yield OVER.at(rule, ("effective", "until"), since=minute_text(moment_ms(until)))
+    longest_ms = rule.longest_window.length_ms
+    if rule.cooldown is not None and rule.cooldown > longest_ms:
+        cooldown, window = format_duration(rule.cooldown), format_duration(longest_ms)
+        yield LONG_COOLDOWN.at(rule, ("cooldown",), cooldown=cooldown, window=window)
+    over = sum(moment_ms(snooze.until) <= subject.now_ms for snooze in rule.snoozes)
+    if over:
+        which = "a snooze is" if over == 1 else f"{over} snoozes are"
+        yield OLD_SNOOZE.at(rule, ("snoozes",), which=which)
+    if rule.rollout == WHOLE_SHARE and "rollout" in subject.written.get(rule.rule_id, ()):
+        yield WHOLE.at(rule, ("rollout",))
+
+
+def _warmth(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    if not rule.require_warm:
+        return
+    window_ms = rule.longest_window.length_ms
+    window, schema = format_duration(window_ms), subject.schema_of(rule)
+    if rule.effective is not None and rule.effective.start is not None and rule.effective.until is not None:
+        in_effect_ms = moment_ms(rule.effective.until) - moment_ms(rule.effective.start)
+        if in_effect_ms <= window_ms:
+            but = (
+                f" and is in effect for {format_duration(in_effect_ms)}; it fires only if it is in the job well "
+                f"before it is in effect: put it there {window} earlier,"
+            )
+            yield NEVER_WARM.at(rule, ("require_warm",), window=window, but=but)
+    elif schema is not None:
+        times = schema.event_time
+        if times.latest_ms - times.earliest_ms <= window_ms:
+            taken = format_duration(times.latest_ms - times.earliest_ms)
+            but = f", and the event schema takes events of {taken} only (earliest, latest);"
+            yield NEVER_WARM.at(rule, ("require_warm",), window=window, but=but)
