@@ -13,10 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from buckets.changes.versions import Completion
 from buckets.config.engine import raw_window_fault
 from buckets.config.job import Job
-from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import list_fault
 from buckets.errors import BucketsError, first_line
-from buckets.events.schema import EventSchema
 from buckets.feeds.rules.rule_book import COLUMNS, NO_RULES, change_of_row, open_rule_table, read_rule_rows
 from buckets.feeds.topics import RulesTopic
 from buckets.kafka.sender import Sender
@@ -41,23 +39,26 @@ class KeptRule:
     time_ms: int | None = None
 
 
-class RuleOrigin(ABC):
-    """A topic, a file or a table, where the rules of a job are kept.
+class JobRules(ABC):
+    """The rules where a job reads them, in a file, a table or a topic, as commands read and change them."""
 
-    Attributes:
-        name: what it is called in messages.
-        takes_control: whether it takes messages to the running job that are not about one rule's definition.
-    """
+    takes_control = False  # whether it takes messages to the running job that are not about one rule's definition
 
-    name: str
-    takes_control = False
+    def __init__(self, name: str, job: Job, new_file: str, say: Callable[[str], None]) -> None:
+        """Use the rules of a job; see `job_rules`."""
+        self.name, self._job, self._new_file, self._say = name, job, new_file, say
+
+    @cached_property
+    def _path(self) -> Path:
+        """The file, folder or table."""
+        return location(str(self._job.settings.rules.table or self._job.settings.rules.path))
 
     @abstractmethod
-    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
+    def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
         """Read the rules that are kept, and what is there that is not a valid change."""
 
     @abstractmethod
-    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
         """Make changes: what was asked for, and what results of it, with the versions that the rules have then."""
 
     def send(self, change: RuleChange) -> None:
@@ -71,190 +72,10 @@ class RuleOrigin(ABC):
         )
         raise BucketsError(message)
 
-
-def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
-    """Open the place where the rules of a job are kept; in a folder, new rules go into `new_file`."""
-    rules = job.settings.rules
-    if rules.topic is not None:
-        assert job.settings.kafka is not None
-        return TopicOrigin(job.settings.kafka, rules.topic, rules.rejected, rules.exported, job.event_schema)
-    if rules.table is not None:
-        return TableOrigin(location(str(rules.table)), job.event_schema)
-    assert rules.path is not None
-    return FileOrigin(location(rules.path), job.event_schema, new_file)
-
-
-class TopicOrigin(RuleOrigin):
-    """A topic. A changed rule is sent whole, so that a compacted topic keeps all that counts."""
-
-    takes_control = True
-
-    def __init__(self, kafka: KafkaSettings, topic: str, rejected: str, exported: str, schema: EventSchema) -> None:
-        """Use `topic`, with the topics for what is rejected and exported."""
-        self.name = f"topic {topic}"
-        self._kafka = kafka
-        self._topic = topic
-        self._feed = RulesTopic(kafka, topic, rejected, exported)
-        self._schema = schema
-
-    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules that result from all messages of the topic, from its beginning to its end."""
-        self._feed.start(None)
-        self._feed.stop()
-        messages = self._feed.read(())
-        revision = revise(NO_RULES, messages.asked, self._schema, (), 0)
-        last = {change.rule_id: change for change in revision.made}
-        changes = ((rule, last[rule.rule_id]) for rule in revision.rule_set.rules)
-        kept = [KeptRule(rule, change.author, change.reason, change.time) for rule, change in changes]
-        return kept, [*messages.refused, *revision.refused]
-
-    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Send a message for each change."""
-        self._send([_message(change) for change in made])
-
-    def send(self, change: RuleChange) -> None:
-        """Send a message under a key that belongs to no rule."""
-        self._send([change])
-
-    def _send(self, changes: Sequence[RuleChange]) -> None:
-        sender = Sender(self._kafka)
-        for change in changes:
-            sender.send(self._topic, key_of(change), change.to_json(), {})
-        sender.flush()
-
-
-class FileOrigin(RuleOrigin):
-    """A rule file, or a folder of them, changed in place."""
-
-    def __init__(self, path: Path, schema: EventSchema, new_file: str) -> None:
-        """Use the file or folder `path`; in a folder new rules go into `new_file`."""
-        self.name = f"folder {path}" if path.is_dir() else f"file {path}"
-        self._path = path
-        self._schema = schema
-        self._new_file = new_file
-
-    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
-        kept = []
-        for file in rule_files(self._path):
-            rules = load_rules(file, self._schema)
-            notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
-            time_ms = file.stat().st_mtime_ns // 1_000_000
-            for rule in rules:
-                if rule.state != "DELETE":
-                    note = notes.get(rule.rule_id, by_owner)
-                    kept.append(KeptRule(rule, note.author, note.reason, time_ms))
-        return kept, []
-
-    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Change the files; versions stay as they are written, since the job counts them."""
-        changed = {change.rule_id: change for change in made}
-        states: dict[str, State] = {}
-        put = []
-        for change in asked:
-            subject = change.subject or ""
-            if subject not in changed:
-                continue
-            if changed[subject].after is None:
-                states[subject] = "DELETE"
-            elif change.rule is not None:
-                put.append(change.rule)
-            elif change.state is not None:
-                states[subject] = change.state
-        has_new = self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put)
-        if has_new and Path(self._new_file).suffix not in (".yaml", ".yml"):
-            message = f"rules {self._path}: new rules go into a file {self._new_file!r} there, which must end in .yaml"
-            raise BucketsError(message)
-        notes = {rule_id: ChangeNote(change.author, change.reason) for rule_id, change in changed.items() if rule_id}
-        change_files(self._path, states, put, self._new_file, notes)
-
-
-class TableOrigin(RuleOrigin):
-    """A Delta table with a row for each rule; a deleted rule keeps its row, which says who deleted it and why."""
-
-    def __init__(self, path: Path, schema: EventSchema) -> None:
-        """Use the table at `path`, which may not be there yet."""
-        self.name = f"table {path}"
-        self._path = path
-        self._schema = schema
-
-    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """Read the rules of the rows; a table that is not there yet has none."""
-        if not self._path.exists():
-            return [], []
-        table = open_rule_table(self._path)
-        origin = f"{self._path}@{table.version()}"
-        kept, refused = [], []
-        for row in read_rule_rows(table):
-            try:
-                change = change_of_row(row, origin, self._schema)
-            except ValueError as error:
-                refused.append(Refusal(origin, f"rule {row['rule_id']!r}: {error}", str(row["rule"])))
-                continue
-            if change.rule is not None and change.rule.state != "DELETE":
-                kept.append(KeptRule(change.rule, change.author, change.reason))
-        return kept, refused
-
-    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Write the rows of the rules that change, with one commit."""
-        rows = []
-        for change in made:
-            rule = change.after
-            if rule is None:
-                assert change.before is not None
-                rule = change.before.model_copy(update={"state": "DELETE"})
-            text = rule.model_dump_json(by_alias=True)
-            rows.append({"rule_id": rule.rule_id, "rule": text, "author": change.author, "reason": change.reason})
-        if not rows:
-            return
-        try:
-            self._write(pa.Table.from_pylist(rows, schema=COLUMNS))
-        except BucketsError:
-            raise
-        except Exception as error:  # deltalake has no class for all that may be wrong with a table
-            message = f"rules {self._path}: the table cannot be written ({first_line(error)}); nothing has changed"
-            raise BucketsError(message) from None
-
-    def _write(self, rows: pa.Table) -> None:
-        if not self._path.exists():
-            write_deltalake(DeltaTable.create(str(self._path), COLUMNS), rows, mode="append")
-            return
-        table = open_rule_table(self._path)
-        there = {field.name for field in table.schema().fields}
-        columns = {name: f"new.{name}" for name in COLUMNS.names if name in there}
-        merge = table.merge(rows, "old.rule_id = new.rule_id", source_alias="new", target_alias="old")
-        merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
-
-
-def _message(made: Change) -> RuleChange:
-    """Return a change as a message that holds the whole rule, or deletes it."""
-    if made.after is None:
-        return RuleChange(change="delete", rule_id=made.rule_id, author=made.author, reason=made.reason)
-    return RuleChange(change="put", rule=made.after, author=made.author, reason=made.reason)
-
-
-def _owner(file: Path) -> str:
-    try:
-        return file.owner()
-    except (OSError, KeyError):
-        return ""
-
-
-class JobRules:
-    """The rules where a job reads them, as commands read and change them."""
-
-    def __init__(self, job: Job, new_file: str = "", say: Callable[[str], None] = lambda line: None) -> None:
-        """Open them; in a folder, new ones go into `new_file`. What is not valid among them is said, a line each."""
-        self._job, self._say = job, say
-        self._origin = open_origin(job, new_file)
-        self.name = self._origin.name
-        self.takes_control = self._origin.takes_control
-        self.send = self._origin.send
-
     @cached_property
     def kept(self) -> list[KeptRule]:
         """The rules that are kept; what is not valid among them is reported and left out."""
-        kept, refused = self._origin.read()
+        kept, refused = self._read()
         for refusal in refused[:3]:
             self._say(f"not valid, and left out ({refusal.origin}): {refusal.reason}")
         if len(refused) > 3:
@@ -299,7 +120,7 @@ class JobRules:
 
     def publish(self, asked: Sequence[RuleChange], revision: Revision) -> None:
         """Make changes whose result is known."""
-        self._origin.publish(asked, revision.made)
+        self._publish(asked, revision.made)
 
     def change(self, asked: Sequence[RuleChange]) -> Revision:
         """Make changes, where they change anything, and return the result; see `revise`."""
@@ -307,6 +128,169 @@ class JobRules:
         if revision.made:
             self.publish(asked, revision)
         return revision
+
+    def draft(self, rule: Rule) -> Rule:
+        """Return a rule as a draft; BucketsError if a rule that is more than a draft has its id."""
+        known = next((each for each in self.rules if each.rule_id == rule.rule_id), None)
+        if known is not None and known.state != "DRAFT":
+            message = (
+                f"rule {rule.rule_id!r} is {known.state}, and a draft in its place would take it out of force; give "
+                "the draft a rule_id of its own"
+            )
+            raise BucketsError(message)
+        return rule.model_copy(update={"state": "DRAFT"})
+
+
+def job_rules(job: Job, new_file: str = "", say: Callable[[str], None] = lambda line: None) -> JobRules:
+    """Open the rules of a job; in a folder, new ones go into `new_file`.
+
+    What is not valid among them is said, a line each.
+    """
+    rules = job.settings.rules
+    if rules.topic is not None:
+        return TopicRules(f"topic {rules.topic}", job, new_file, say)
+    if rules.table is not None:
+        return TableRules(f"table {location(str(rules.table))}", job, new_file, say)
+    path = location(str(rules.path))
+    return FileRules(f"folder {path}" if path.is_dir() else f"file {path}", job, new_file, say)
+
+
+class TopicRules(JobRules):
+    """Rules in a topic. A changed rule is sent whole, so that a compacted topic keeps all that counts."""
+
+    takes_control = True
+
+    def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        rules, kafka = self._job.settings.rules, self._job.settings.kafka
+        assert kafka is not None
+        assert rules.topic is not None
+        feed = RulesTopic(kafka, rules.topic, rules.rejected, rules.exported)
+        feed.start(None)
+        feed.stop()
+        messages = feed.read(())
+        revision = revise(NO_RULES, messages.asked, self._job.event_schema, (), 0)
+        last = {change.rule_id: change for change in revision.made}
+        changes = ((rule, last[rule.rule_id]) for rule in revision.rule_set.rules)
+        kept = [KeptRule(rule, change.author, change.reason, change.time) for rule, change in changes]
+        return kept, [*messages.refused, *revision.refused]
+
+    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        self._send([_message(change) for change in made])
+
+    def send(self, change: RuleChange) -> None:
+        """Send a message under a key that belongs to no rule."""
+        self._send([change])
+
+    def _send(self, changes: Sequence[RuleChange]) -> None:
+        assert self._job.settings.kafka is not None
+        sender = Sender(self._job.settings.kafka)
+        for change in changes:
+            sender.send(str(self._job.settings.rules.topic), key_of(change), change.to_json(), {})
+        sender.flush()
+
+
+class FileRules(JobRules):
+    """Rules in a file, or a folder of them, changed in place."""
+
+    def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
+        kept = []
+        for file in rule_files(self._path):
+            rules = load_rules(file, self._job.event_schema)
+            notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
+            time_ms = file.stat().st_mtime_ns // 1_000_000
+            for rule in rules:
+                if rule.state != "DELETE":
+                    note = notes.get(rule.rule_id, by_owner)
+                    kept.append(KeptRule(rule, note.author, note.reason, time_ms))
+        return kept, []
+
+    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Change the files; versions stay as they are written, since the job counts them."""
+        changed = {change.rule_id: change for change in made}
+        states: dict[str, State] = {}
+        put = []
+        for change in asked:
+            subject = change.subject or ""
+            if subject not in changed:
+                continue
+            if changed[subject].after is None:
+                states[subject] = "DELETE"
+            elif change.rule is not None:
+                put.append(change.rule)
+            elif change.state is not None:
+                states[subject] = change.state
+        has_new = self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put)
+        if has_new and Path(self._new_file).suffix not in (".yaml", ".yml"):
+            message = f"rules {self._path}: new rules go into a file {self._new_file!r} there, which must end in .yaml"
+            raise BucketsError(message)
+        notes = {rule_id: ChangeNote(change.author, change.reason) for rule_id, change in changed.items() if rule_id}
+        change_files(self._path, states, put, self._new_file, notes)
+
+
+class TableRules(JobRules):
+    """Rules in a Delta table with a row each; a deleted rule keeps its row, which says who deleted it and why."""
+
+    def _read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """Read the rules of the rows; a table that is not there yet has none."""
+        if not self._path.exists():
+            return [], []
+        table = open_rule_table(self._path)
+        origin = f"{self._path}@{table.version()}"
+        kept, refused = [], []
+        for row in read_rule_rows(table):
+            try:
+                change = change_of_row(row, origin, self._job.event_schema)
+            except ValueError as error:
+                refused.append(Refusal(origin, f"rule {row['rule_id']!r}: {error}", str(row["rule"])))
+                continue
+            if change.rule is not None and change.rule.state != "DELETE":
+                kept.append(KeptRule(change.rule, change.author, change.reason))
+        return kept, refused
+
+    def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Write the rows of the rules that change, with one commit."""
+        rows = []
+        for change in made:
+            rule = change.after
+            if rule is None:
+                assert change.before is not None
+                rule = change.before.model_copy(update={"state": "DELETE"})
+            text = rule.model_dump_json(by_alias=True)
+            rows.append({"rule_id": rule.rule_id, "rule": text, "author": change.author, "reason": change.reason})
+        if not rows:
+            return
+        try:
+            self._write(pa.Table.from_pylist(rows, schema=COLUMNS))
+        except BucketsError:
+            raise
+        except Exception as error:  # deltalake has no class for all that may be wrong with a table
+            message = f"rules {self._path}: the table cannot be written ({first_line(error)}); nothing has changed"
+            raise BucketsError(message) from None
+
+    def _write(self, rows: pa.Table) -> None:
+        if not self._path.exists():
+            write_deltalake(DeltaTable.create(str(self._path), COLUMNS), rows, mode="append")
+            return
+        table = open_rule_table(self._path)
+        there = {field.name for field in table.schema().fields}
+        columns = {name: f"new.{name}" for name in COLUMNS.names if name in there}
+        merge = table.merge(rows, "old.rule_id = new.rule_id", source_alias="new", target_alias="old")
+        merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
+
+
+def _message(made: Change) -> RuleChange:
+    """Return a change as a message that holds the whole rule, or deletes it."""
+    if made.after is None:
+        return RuleChange(change="delete", rule_id=made.rule_id, author=made.author, reason=made.reason)
+    return RuleChange(change="put", rule=made.after, author=made.author, reason=made.reason)
+
+
+def _owner(file: Path) -> str:
+    try:
+        return file.owner()
+    except (OSError, KeyError):
+        return ""
 
 
 def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import anyio
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from buckets.changes.drafts import draft_of
 from buckets.changes.origin import JobRules
 from buckets.changes.typed_rule import read_rule
 from buckets.errors import BucketsError
@@ -123,7 +122,7 @@ class DraftTools:
         """
         check_reason(reason)
         job, rules = self._asked.job, self._asked.rules(NEW_FILE)
-        draft, author = draft_of(read_rule(rule, job), rules), self._author(context)
+        draft, author = rules.draft(read_rule(rule, job).rule), self._author(context)
         _check_own(rules, draft, author)
         report = self._checks.check(rule, job, "assistant")
         _check_sound(report)

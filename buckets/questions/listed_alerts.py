@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.changes.origin import JobRules
+from buckets.changes.origin import JobRules, job_rules
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
@@ -354,4 +354,4 @@ class AskedJob:
 
     def rules(self, new_file: str) -> JobRules:
         """Return the rules where the job reads them, as they are now; in a folder, new ones go into `new_file`."""
-        return JobRules(self.job, new_file)
+        return job_rules(self.job, new_file)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
 from buckets.feeds.rules import rule_book
 from buckets.outputs import recorded_outputs
-from buckets.rules.revision import Change
+from buckets.rules.revision import Change, Revision
 from tests.core.examples import SCHEMA, rule
 
 SILENT = [OSError(), OSError(""), OSError("\n \n")]
@@ -70,11 +71,11 @@ def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error, a
 
 @pytest.mark.parametrize("error", SILENT)
 def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypatch, error, as_worded):
-    origin = rule_origin.TableOrigin(table, SCHEMA)
-    monkeypatch.setattr(rule_origin.TableOrigin, "_write", fails(error))
+    job = SimpleNamespace(settings=SimpleNamespace(rules=SimpleNamespace(table=table, topic=None)))
+    monkeypatch.setattr(rule_origin.TableRules, "_write", fails(error))
     made = Change("delete", "a", 1, rule("a"), None, "", "", None, "")
     with pytest.raises(BucketsError, check=as_worded):
-        origin.publish([], [made])
+        rule_origin.job_rules(job).publish([], Revision(rule_book.NO_RULES, [made]))
 
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from buckets.changes.origin import JobRules
+from buckets.changes.origin import JobRules, job_rules
 from buckets.changes.versions import changes_of, expected_completion, read_completions, read_version, trial_words
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
@@ -36,7 +36,7 @@ RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="A rule, as `buck
 
 def rules_of(job: Job, new_file: str = "") -> JobRules:
     """Return the rules where a job reads them; what is not valid among them is printed as an error."""
-    return JobRules(job, new_file, partial(echo, err=True))
+    return job_rules(job, new_file, partial(echo, err=True))
 
 
 _STEPS = ", ".join(STEPS)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from buckets.changes.drafts import draft_of
 from buckets.changes.origin import JobRules
 from buckets.changes.snoozing import (
     ChangeOf,
@@ -214,7 +213,7 @@ def _end_snooze(planning: Planning) -> ChangePlan:
 
 def _draft(planning: Planning) -> ChangePlan:
     """Save what is typed as a draft, under an id that nothing in force has."""
-    rule = draft_of(read_rule(planning.fields.get("text", ""), planning.site.job), planning.rules)
+    rule = planning.rules.draft(read_rule(planning.fields.get("text", ""), planning.site.job).rule)
     notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
     return planning.put(f"{rule.rule_id}: save as a draft", [rule], notes)
 
