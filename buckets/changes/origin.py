@@ -50,7 +50,6 @@ class JobRules(ABC):
 
     @cached_property
     def _path(self) -> Path:
-        """The file, folder or table."""
         return location(str(self._job.settings.rules.table or self._job.settings.rules.path))
 
     @abstractmethod

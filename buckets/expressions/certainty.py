@@ -117,7 +117,6 @@ def _of_row(value: Value) -> _Found:
 
 
 def _any_element(test: Expression, elements: list[Element], row: _Row) -> Truths:
-    """Return whether an element of an array passes a test."""
     name, found = str(test.operands[0].value), _ONLY[False]
     for element in elements:
         found = _joined("or", found, _truths(test, row._replace(values={name: element})))

@@ -148,8 +148,6 @@ def matching(
 
 
 class _Evaluation:
-    """One evaluation over one set of columns."""
-
     def __init__(self, columns: Mapping[str, Any], rows: int, lists: ListsAt | None) -> None:
         self._columns, self._rows, self._lists = columns, rows, lists
 
@@ -197,7 +195,6 @@ class _Evaluation:
         return pa.array(is_true, mask=(is_unknown & ~is_true) | is_missing)
 
     def _value(self, expression: Expression) -> Any:
-        """Return a value of any kind."""
         operator, operands = expression.operator, expression.operands
         if operator == "number":
             assert isinstance(expression.value, Decimal)
@@ -245,7 +242,6 @@ class _Evaluation:
         return found.cast(pa.string())
 
     def _number(self, expression: Expression) -> Numbers:
-        """Return a number."""
         found = self._value(expression)
         assert isinstance(found, Numbers)
         return found
@@ -321,7 +317,6 @@ def _changed(texts: Any, change: Callable[[str], str]) -> Any:
 
 
 def _from_arrow(column: Any) -> Numbers:
-    """Arrow integers as numbers."""
     if isinstance(column, pa.Scalar):
         return Numbers(np.asarray(column.as_py() or 0), 0, INT64_MAX, np.asarray(column.is_valid))
     return numbers(column.cast(pa.int64()), 0)

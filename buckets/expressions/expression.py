@@ -223,7 +223,6 @@ def _test_of_one(expression: Expression, negation: str) -> str:
 
 
 def _inside(expression: Expression, needed: int) -> str:
-    """SQL as an operand, in brackets where it would fall apart."""
     written, binding = _written(expression)
     return written if binding >= needed else f"({written})"
 
@@ -257,7 +256,6 @@ def _condition(expression: Expression, is_negated: bool) -> Expression:
 
 
 def _value(expression: Expression) -> Expression:
-    """Return an operand, and what is in it."""
     operator = expression.operator
     if operator in ("and", "or", "not", "in", *COMPARISONS):
         return _condition(expression, is_negated=False)

@@ -237,7 +237,6 @@ def absolute(number: Interval) -> Interval:
 
 
 def _furthest(number: Interval) -> Decimal:
-    """Return how far from zero it may be."""
     return max(number.lower.copy_abs(), number.upper.copy_abs())
 
 

@@ -188,8 +188,6 @@ def _place(node: exp.Expr) -> int:
 
 
 class _Reader:
-    """Turns sqlglot's tree into ours."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._readers: dict[type[exp.Expr], Callable[[exp.Expr, int], Expression]] = {
@@ -358,7 +356,6 @@ class _Reader:
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
     def _number_function(self, node: exp.Expr, depth: int) -> Expression:
-        """Return a function that SQL does not have."""
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)

@@ -65,8 +65,6 @@ def _name(name: str) -> str:
 
 
 class _Writer:
-    """Writes expressions, with one way of naming fields."""
-
     def __init__(self, words: Callable[[str], str]) -> None:
         self._words = words
 

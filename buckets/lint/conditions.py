@@ -67,7 +67,6 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
 
 
 def _words(rule: Rule, condition: Expression) -> str:
-    """Return a condition as its rule has written it."""
     if rule.limit is None:
         return shown(condition)
     of = "" if rule.measure is None else f" of {rule.measure}"

@@ -55,8 +55,6 @@ def _is_known(rule: Rule, schema: EventSchema, lists: Lists) -> bool:
 
 
 class _Counts:
-    """Counts what events are like."""
-
     def __init__(self, rules: Iterable[Rule], schema: EventSchema, lists: Lists) -> None:
         self._schema = schema
         self._lists = lists
@@ -115,15 +113,12 @@ def _filters(rule: Rule) -> list[Filter]:
 
 
 def _fields(rule: Rule) -> set[str]:
-    """Return the fields that a rule names."""
     names = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
     names |= {feature.of for feature in rule.features.values() if feature.of is not None}
     return names.union(*map(filter_fields, _filters(rule)))
 
 
 class _Trial:
-    """Tries rules on events, in memory, and counts where they fire."""
-
     def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings, lists: Lists) -> None:
         in_force = [_without_policy(rule) for rule in rules if raw_window_fault(rule, engine, schema) is None]
         self._rule_set: RuleSet = first_rule_set(in_force)

@@ -54,7 +54,6 @@ def look(subject: Subject) -> Report:
 
 
 def _silences(subject: Subject, there_already: set[tuple[str, str]]) -> Iterator[Finding]:
-    """Find what is wrong with the silences themselves."""
     # Other events may have what these have not.
     there = {name for name, known in (("schema", subject.schema), ("engine", subject.engine)) if known is not None}
     for rule in subject.rules:

@@ -108,7 +108,6 @@ class Domain:
         return replace(self.known, excluded=self.excluded | values)
 
     def _on_steps(self) -> "Domain":
-        """Move the bounds to numbers that there are."""
         if self.digits is None:
             return self
         lower, upper = self.lower, self.upper
@@ -156,7 +155,6 @@ class Domain:
 
 
 def _shown(number: Decimal) -> str:
-    """Write a number without zeros at its end."""
     return f"{_EXACT.normalize(number):,f}"
 
 
@@ -393,7 +391,6 @@ class _Reader:
         return all(map(self._is_surely_known, part.operands))
 
     def _named(self, part: Expression, value: Value) -> Expression:
-        """Return a field that stands for a part."""
         is_boolean = isinstance(value, frozenset)
         name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
         self._row[name] = value

@@ -93,7 +93,6 @@ def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bo
 def _domain_of(
     named: NamedFeature, rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
 ) -> Domain:
-    """Return what a feature of a rule can be."""
     aggregate = named.feature.aggregate
     domain = Domain(members=TRUTH.members, may_be_null=False)
     if not aggregate.is_boolean:

@@ -102,7 +102,6 @@ def table_of(entries: dict[str, Entry]) -> pa.Table:
 
 
 def _entry_of(record: dict[str, Any]) -> Entry:
-    """Return a row of a table of entries as an entry."""
     named = ((name, text) for name, text in record.items() if name.startswith(_VALUE) and text is not None)
     values = {name[len(_VALUE) :]: text for name, text in named}
     return Entry(values, record["until_ms"], record["author"] or "", record["reason"] or "")

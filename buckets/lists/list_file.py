@@ -148,7 +148,6 @@ def _csv_rows(path: Path) -> pa.Table:
 
 
 def _yaml_rows(path: Path, key: str) -> pa.Table:
-    """Return the entries of a YAML file, all of them texts."""
     data, _ = parse_yaml(read_text(path, "list"), path, "list")
     if not isinstance(data, list):
         message = f"list {path}: must be a list of keys, or of mappings such as {{{key}: p1, until: 2026-12-31}}"

@@ -73,7 +73,6 @@ def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
 
 
 def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> Iterator[FieldDifference]:
-    """Yield each feature that is new, gone, or another one."""
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             yield FieldDifference(f"features.{name}", _feature(old.get(name)), _feature(new.get(name)))
@@ -84,7 +83,6 @@ def _feature(written: dict[str, Any] | None) -> str:
 
 
 def _short(name: str, written: dict[str, Any]) -> str:
-    """Return a field of a rule on one line."""
     value: Any = written.get(name, _DEFAULTS.get(name))
     if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
         return " ".join(str(part) for part in value.values())

@@ -52,7 +52,6 @@ def _value_or_list(value: Any) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    """Return an exact number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         message = f"{short_line(repr(value))} is not a decimal number"
         raise ValueError(message)

@@ -70,22 +70,18 @@ def rules_text(rules: Sequence[Rule]) -> str:
 
 
 def _block(rule: Rule) -> str:
-    """Return the lines of a rule, from the left edge."""
     return write_yaml(written_rule(rule))
 
 
 def _flow(rule: Rule) -> str:
-    """Return a rule in braces, on one line."""
     return write_yaml(written_rule(rule), flow=True)
 
 
 def _value(value: Any) -> str:
-    """Return a value after a name, on one line."""
     return write_yaml([value], flow=True)[1:-1]
 
 
 def _indented(block: str, column: int) -> str:
-    """Return lines after a prefix of `column` columns."""
     return block.replace("\n", "\n" + " " * column)
 
 
@@ -107,7 +103,6 @@ class RuleText:
         self._replace(at, at, text)
 
     def _new_state(self, rule: MappingNode, state: str) -> tuple[int, str]:
-        """Return where the state of a rule that has none goes, and the text."""
         end = next(value for key, value in rule.value if key.value == "rule_id").end_mark.index
         if rule.flow_style:
             return end, f", state: {state}"
@@ -253,12 +248,10 @@ class RuleText:
 
 
 def _lines(values: Iterable[Any], column: int) -> str:
-    """Return values as a list with a line each."""
     return "".join(f"\n{' ' * column}- {_value(value)}" for value in values)
 
 
 def _texts(node: Node) -> set[str]:
-    """Return all texts in a node."""
     if isinstance(node, MappingNode):
         return set().union(*(_texts(value) for _, value in node.value))
     return set().union(*map(_texts, node.value)) if isinstance(node, SequenceNode) else {node.value}

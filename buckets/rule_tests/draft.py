@@ -77,7 +77,6 @@ def _written(test: DraftedTest, schema: EventSchema) -> dict[str, Any]:
 
 
 def _offset(milliseconds: int) -> str:
-    """Return a time counted from the start, as in `1d + 2h`."""
     steps = []
     for unit in ("d", "h", "m", "s", "ms"):
         number, milliseconds = divmod(milliseconds, MS_PER_UNIT[unit])
@@ -92,7 +91,6 @@ def shortest(value: Decimal) -> Decimal:
 
 
 def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
-    """Return what came out, as expectations."""
     alerts, collisions = test.results.alerts.to_pylist(), test.results.collisions
     references = _references(ids)
     expected: dict[str, Any] = {
@@ -201,7 +199,6 @@ def _just_crossed(
 
 
 def _one_step_less(rule: Rule, fires: DraftedTest, schema: EventSchema, engine: EngineSettings) -> DraftedTest:
-    """Return a test of the same events one step below the limit."""
     step = "one event" if rule.measure is None else format_scaled(1, schema.measures[rule.measure].scale)
     less = replace(fires, name=f"does not fire with {step} less")
     for _ in range(_MOST_STEPS):

@@ -138,7 +138,6 @@ def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
 
 
 def _free(name: str, taken: set[str | None]) -> str:
-    """Return a name that is not taken."""
     while name in taken:
         name += "-"
     return name
@@ -150,8 +149,6 @@ def as_text(value: Any) -> str | None:
 
 
 class _Reader:
-    """Reads what is written of the events of a test."""
-
     def __init__(self, test: RuleTest, schema: EventSchema, fault: Fault) -> None:
         self._test, self._schema, self._fault = test, schema, fault
         self._time_field = schema.event_time.field

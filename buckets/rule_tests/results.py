@@ -172,7 +172,6 @@ def _simple(rule: Rule, row: Row) -> str:
 
 
 def _of_features(rule: Rule, row: Row) -> str:
-    """Say the values of the features of a rule, and its condition."""
     values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
     return f"{condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 

@@ -40,8 +40,6 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An expectation of one event and rule."""
-
     location: Location
     outcome: ExpectedAlert | ExpectedValue
     positions: frozenset[int]
@@ -134,7 +132,6 @@ def _of_events(expected: Expected, results: RuleTestResults, fault: Fault) -> It
 def _of_alerts(
     entries: Sequence[_Entry], rows: Sequence[Row], name: str, expected: Expected, results: RuleTestResults
 ) -> Iterator[Mismatch]:
-    """Yield a mismatch for each alert of an output that is missing, came unexpectedly or has other fields."""
     compared, what = expected.by_rule(name), _ALERTS[name]
     left = [row for row in rows if not compared or row["rule_id"] in compared]
     for entry in entries:
@@ -173,7 +170,6 @@ def _of_value(entry: _Entry, results: RuleTestResults) -> Iterator[Mismatch]:
 
 
 def _of_fields(entry: _Entry, row: Row, what: str, results: RuleTestResults) -> Iterator[Mismatch]:
-    """Yield a mismatch if fields of an expectation differ from a row of the results."""
     name = f"{what} {rules_in_words([entry.rule_id])} at {results.event(row['position'])}"
     terms = terms_of(row) if entry.outcome.features else {}
     pairs: list[tuple[Location, Any, Any]] = [

@@ -159,7 +159,6 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
 
 
 def _as_mapping_says_it(where: SqlFilter, schema: EventSchema) -> Filter:
-    """Return a condition in SQL as a mapping, if one can say it."""
     mapping = as_mapping(where, schema)
     try:
         return where if mapping is None else canonical_filter(parse_filter(mapping), schema)

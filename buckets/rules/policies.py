@@ -177,7 +177,6 @@ class Snoozes(AlertPolicy[tuple[Snooze, ...]]):
         return times_ms
 
     def _in_force(self, fired: FiredAt) -> Iterator[int]:
-        """Return the indices of the snoozes that hold the time and the key of an event."""
         for start_ms, end_ms, number in (*self._times_ms.get(None, ()), *self._times_ms.get(fired.key(), ())):
             if (start_ms is None or start_ms <= fired.time_ms) and fired.time_ms < end_ms:
                 yield number

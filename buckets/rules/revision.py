@@ -104,8 +104,6 @@ def revise(
 
 
 class _Draft:
-    """Rules that are being changed."""
-
     def __init__(
         self,
         rules: dict[str, Rule],

@@ -80,7 +80,6 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
 
 @lru_cache(maxsize=65_536)
 def _check(text: str, schema_json: str) -> None:
-    """See that a filter fits an event schema, and can be evaluated."""
     schema = EventSchema.model_validate_json(schema_json)
     check_sql(text, {}, schema)
     where = parse_sql_filter(text)
@@ -147,7 +146,6 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
 
 
 def _kinds(schema: EventSchema) -> dict[str, Kind]:
-    """Return the kinds of the fields that a condition may name."""
     of_attributes: dict[AttributeType, Kind] = {"string": "text", "long": "number", "boolean": "boolean"}
     kinds: dict[str, Kind] = {name: of_attributes[kind] for name, kind in schema.attributes.items()}
     kinds |= dict.fromkeys(schema.measures, "number")

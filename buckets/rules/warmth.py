@@ -104,7 +104,6 @@ _Read = tuple[Completeness, int]
 
 
 def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
-    """Yield what a rule reads in a group."""
     here = [each for each in rule.named_features() if frozenset(each.fields) == frozenset(group.fields)]
     for _, part in (found for each in here for found in each.parts()):
         yield group.completeness(*(track.name for track in part.tracks)), part.window.reach_ms

@@ -110,8 +110,6 @@ def fired_rules(judged: Iterable[Judged]) -> Iterator[FiredRules]:
 
 
 class _FiredRows(NamedTuple):
-    """At which of its events a rule fired."""
-
     judged: Judged
     rows: Int64s
 
@@ -154,7 +152,6 @@ def _columns(rules: Sequence[_FiredRows], numbers: Int64s, chosen: Int64s) -> di
 
 
 def _filled(judged: Judged, rows: Int64s, texts: RuleTexts) -> list[str]:
-    """Return the condition with the values of some events."""
     named = {name: _shown_values(of, rows) for name, of in judged.features.items() if name in texts.names}
     if len(named) < len(texts.names):
         named |= {name: [_shown_field(value) for value in values] for name, values in _fields(judged, rows).items()}
@@ -176,7 +173,6 @@ def _limit_columns(pieces: Sequence[_FiredRows]) -> dict[str, pa.Array]:
 
 
 def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
-    """Return the terms of a feature at some events."""
     values, is_boolean = of.values, of.feature.feature.aggregate.is_boolean
 
     def shown(number: Any) -> str:

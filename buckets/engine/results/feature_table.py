@@ -150,7 +150,6 @@ _Source = tuple[str, str]  # Where a column comes from: a rule, and a column of 
 
 
 def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str, pa.DataType, _Source]]:
-    """Return the columns of a rule: names, types and sources."""
     for name, kind in feature_types(rule, schema).items():
         column = f"{rule.rule_id}.{name}"
         yield column, kind, (rule.rule_id, value_column(name))

@@ -136,7 +136,6 @@ class Scorer:
     def _score_groups(
         self, groups: GroupSet, arrived: ShardEvents, version: int, eviction: Eviction
     ) -> Iterator[Produced]:
-        """Score the events of groups, and put out what comes of it."""
         every, events = self.evaluations or self.features, groups.keyed(arrived, self.lists)
         plans = [groups.plans[number] for number in events.plan.tolist()]
         numbers = np.repeat(np.arange(len(plans)), np.diff(events.group_start))
@@ -169,7 +168,6 @@ class Scorer:
         yield counted.produced()
 
     def _of_group(self, share: "_Share", scored: Scored, version: int) -> Iterator[Produced]:
-        """Put out what came of the events of a group."""
         plan, table, policies = share.plan, share.table, share.policies
         group = plan.group
         if plan.resetting:
@@ -215,7 +213,6 @@ class Scorer:
             yield _produced(columns.EVALUATIONS, table, judged.table.group, payload.ROWS)
 
     def _evaluations(self, group: ScoredGroup, judged: Iterable[Judged]) -> Iterator[Produced]:
-        """Put out the evaluations of all rules of a group, or their features."""
         if not (self.evaluations or self.features):
             return
         are_short = [rule.is_short for rule in group.plan.rules]
@@ -227,7 +224,6 @@ class Scorer:
 
 
 def _side_outputs(group: ScoredGroup) -> Iterator[Produced]:
-    """Put out what is told of events beside results."""
     for output, make in side_outputs.MAKERS.items():
         table = make(group)
         if table is not None:

@@ -50,13 +50,11 @@ class GroupSet:
 
     @cached_property
     def _tracks(self) -> dict[Track, int]:
-        """Return the number of each different track."""
         tracks = [track for of_plan in self._tracks_of for track in of_plan if track is not None]
         return {track: number for number, track in enumerate(dict.fromkeys(tracks))}
 
     @cached_property
     def _track(self) -> Int64s:
-        """Return the number of the track of each column of all plans."""
         columns = [track for of_plan in self._tracks_of for track in of_plan]
         return np.array([NO_TRACK if track is None else self._tracks[track] for track in columns], np.int64)
 

@@ -41,7 +41,6 @@ _PAUSE_MS = 3 * 3_600_000  # Longer than the horizon
 
 
 def _arrivals(first: int, time_ms: int, keys: int) -> pa.RecordBatch:
-    """Return events from a time on, of so many keys in turn."""
     numbers = range(first, first + _EVENTS)
     return pa.record_batch(
         {
@@ -77,7 +76,6 @@ def warm_up() -> None:
 
 
 def _texts(folder: Traversable) -> Iterator[bytes]:
-    """Yield the modules in a folder."""
     for each in folder.iterdir():
         if each.is_dir():
             yield from _texts(each)

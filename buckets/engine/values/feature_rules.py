@@ -151,7 +151,6 @@ class _Chosen:
         return _flags(holds(template.condition, of_events, known, self._table.schema, len(tiled)), len(rules))
 
     def _compute(self, number: int) -> None:
-        """Compute a feature, unless it has been computed."""
         if number in self._features:
             return
         named = self._prepared.features[number]
@@ -202,7 +201,6 @@ def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:
-    """Return a feature as a column of a condition."""
     values = feature.values
     if feature.feature.feature.aggregate.is_boolean:
         return pa.array(values.scaled == 1, mask=~values.valid)
@@ -226,7 +224,6 @@ def judged_limits(group: ScoredGroup, every: bool = True) -> Iterator[Judged]:
 
 
 def _values(rows: Rows, scale: int, digits: int) -> Values:
-    """Return the values of one rule."""
     scaled = lower = upper = joined(rows.whole, rows.micro, digits)
     if not rows.exact.all():
         lower = joined(rows.lower_whole, rows.lower_micro, digits)

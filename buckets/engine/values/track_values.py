@@ -84,7 +84,6 @@ def has_value(field: str, table: EventFields, events: Int64s) -> Flags:
 
 
 def _column(track: Track, table: EventFields) -> Int64s:
-    """Return what a track keeps of events that count."""
     if track.of is None:
         return np.ones(len(table), np.int64)
     if track.kind in ("digest_high", "digest_low"):
