@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import combinations
 
 from buckets.expressions.expression import Expression
-from buckets.lint.logic import Facts, always_holds, conjuncts, filter_condition, may_hold, never_false, parts_of, shown
+from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold, never_false, parts_of, shown
 from buckets.lint.subject import Code, FilterAt, Finding, Subject, event_facts
 from buckets.rules.feature import VALUE
+from buckets.rules.filter import filter_condition
 from buckets.rules.rule import Rule
 
 NEVER = Code("B101", "`{what}` is never true{reason}; the rule never fires: mend the condition")

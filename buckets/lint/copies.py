@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from buckets.aggregates.component import AVG
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, normalise
-from buckets.lint.logic import Facts, filter_condition, given, may_hold, negation, truths
+from buckets.lint.logic import Facts, given, may_hold, negation, truths
 from buckets.lint.subject import Code, Finding, Subject
 from buckets.rules.feature import NamedFeature
-from buckets.rules.filter import Filter, canonical_filter, filter_identity
+from buckets.rules.filter import Filter, canonical_filter, filter_condition, filter_identity
 from buckets.rules.group import kernel_limit
 from buckets.rules.rule import POLICY_FIELDS, WHOLE_SHARE, Rule
 

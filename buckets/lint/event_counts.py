@@ -11,11 +11,11 @@ from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import DeadLetter, EventColumns, field_column, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lint.logic import filter_condition, is_known
+from buckets.lint.logic import is_known
 from buckets.lint.subject import EventSummary, KeyCounts
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
-from buckets.rules.filter import Filter, filter_fields, matches
+from buckets.rules.filter import Filter, filter_condition, filter_fields, matches
 from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
 

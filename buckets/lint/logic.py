@@ -13,12 +13,11 @@ What it says is certain; what it does not see through, such as a function it doe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final
 
 from buckets.aggregates.aggregate import INFINITY
 from buckets.events.conversion import MOST_ELEMENTS
-from buckets.events.schema import EventSchema
 from buckets.expressions.certainty import Truths, Value, possible_truths
 from buckets.expressions.evaluation import TEXT_FUNCTIONS
 from buckets.expressions.expression import (
@@ -33,8 +32,6 @@ from buckets.expressions.expression import (
 from buckets.expressions.number_functions import Interval
 from buckets.numbers.fixed_point import INT64_MAX
 from buckets.printable import one_line, short_line
-from buckets.rules.filter import Condition, Filter
-from buckets.rules.sql_filter import SqlFilter
 
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MOST_WORDS: Final = 4
@@ -395,47 +392,6 @@ class _Reader:
         name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
         self._row[name] = value
         return Expression("field", value=name)
-
-
-def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
-    """Return a filter as an expression in its one form; that of no filter is true."""
-    if isinstance(where, SqlFilter):
-        return where.expression
-    tests = [_test(condition, schema) for condition in where]
-    if not tests:
-        return Expression("boolean", value=True)
-    return tests[0] if len(tests) == 1 else Expression("and", tuple(tests))
-
-
-def _test(condition: Condition, schema: EventSchema | None) -> Expression:
-    name = Expression("field", value=condition.field)
-    is_number = _is_number(condition, schema)
-    is_boolean = schema is not None and schema.attributes.get(condition.field) == "boolean"
-    values = [_literal(text, is_number, is_boolean) for text in condition.operands]
-    if condition.operator in COMPARISONS:
-        return Expression(condition.operator, (name, values[0]))
-    members = Expression("in", (name, *values))
-    return members if condition.operator == "in" else Expression("not", (members,))
-
-
-def _is_number(condition: Condition, schema: EventSchema | None) -> bool:
-    """Return whether a field is a number; without an event schema, whether all that it is compared with are."""
-    if schema is not None:
-        return condition.field in schema.measures or schema.attributes.get(condition.field) == "long"
-    return all(map(_reads_as_number, condition.operands))
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        return Decimal(text).is_finite()
-    except InvalidOperation:
-        return False
-
-
-def _literal(text: str, is_number: bool, is_boolean: bool) -> Expression:
-    if is_boolean:
-        return Expression("boolean", value=text == "true")
-    return Expression("number", value=Decimal(text)) if is_number else Expression("text", value=text)
 
 
 def parts_of(condition: Expression) -> tuple[Expression, ...]:

@@ -5,10 +5,10 @@ from math import prod
 
 from buckets.config.engine import raw_window_fault
 from buckets.duration import format_duration
-from buckets.lint.logic import filter_condition, given
+from buckets.lint.logic import given
 from buckets.lint.subject import Code, Finding, Subject, event_facts
 from buckets.moment import minute_text, moment_ms
-from buckets.rules.filter import Filter
+from buckets.rules.filter import Filter, filter_condition
 from buckets.rules.rule import WHOLE_SHARE, Rule
 
 BEYOND_TAIL = Code("B301", "{reason}; a job with these settings refuses the rule", frozenset(["schema", "engine"]))

@@ -13,10 +13,10 @@ from buckets.config.engine import EngineSettings
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
-from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, filter_condition, given
+from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.feature import NamedFeature
-from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.filter import Filter, canonical_filter, filter_condition
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
 from buckets.rules.sql_filter import ARRAY_KINDS

@@ -12,13 +12,14 @@ spellings of one filter are equal. SQL that a mapping can say is that mapping, o
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
+from buckets.expressions.expression import Expression
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
@@ -26,8 +27,7 @@ from buckets.rules.sql_filter import SqlFilter, as_mapping, matches_sql, one_for
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
-_ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
-Scalar = str | int | bool
+_ORDER = (">", ">=", "<", "<=")
 
 
 @dataclass(frozen=True, order=True)
@@ -167,25 +167,16 @@ def _as_mapping_says_it(where: SqlFilter, schema: EventSchema) -> Filter:
 
 
 def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
-    value = operand_value(condition, text, schema)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    measure = schema.measures.get(condition.field)
-    written = format_scaled(value, measure.scale if measure else 0)
-    return written.rstrip("0").rstrip(".") if "." in written else written
-
-
-def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:
-    """Return an operand in the type of its field's column; ValueError if it does not fit, or there is no such field."""
-    field, ordered = condition.field, condition.operator in _ORDER
+    """Return an operand as the type of its field has it; ValueError if it does not fit, or there is no such field."""
+    field = condition.field
     if field in schema.measures:
+        scale = schema.measures[field].scale
         try:
-            return to_scaled(text, schema.measures[field].scale)
+            written = format_scaled(to_scaled(text, scale), scale)
         except ValueError as error:
             message = f"where.{field}: {error}"
             raise ValueError(message) from None
+        return written.rstrip("0").rstrip(".") if "." in written else written
     kind = schema.attributes.get(field)
     if field in schema.arrays:
         message = f"where.{field}: is an array; write a condition in SQL, as in where: {field} IN ('X')"
@@ -197,16 +188,49 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
         if _INTEGER.fullmatch(text) is None or not INT64_MIN <= int(text) <= INT64_MAX:
             message = f"where.{field}: {text!r} is not a 64-bit integer"
             raise ValueError(message)
-        return int(text)
-    if ordered:
+        return str(int(text))
+    if condition.operator in _ORDER:
         message = f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}"
         raise ValueError(message)
-    if kind == "boolean":
-        if text not in ("true", "false"):
-            message = f"where.{field}: {text!r} is neither true nor false"
-            raise ValueError(message)
-        return text == "true"
+    if kind == "boolean" and text not in ("true", "false"):
+        message = f"where.{field}: {text!r} is neither true nor false"
+        raise ValueError(message)
     return text
+
+
+def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
+    """Return a filter as an expression in its one form; that of no filter is true.
+
+    Without an event schema a field is a number if all that it is compared with are.
+    """
+    if isinstance(where, SqlFilter):
+        return where.expression
+    tests = [_test(test, schema) for test in where]
+    if len(tests) > 1:
+        return Expression("and", tuple(tests))
+    return tests[0] if tests else Expression("boolean", value=True)
+
+
+def _test(test: Condition, schema: EventSchema | None) -> Expression:
+    kind = "number" if all(map(_reads_as_number, test.operands)) else "text"
+    if schema is not None:
+        attribute = schema.attributes.get(test.field)
+        kind = "boolean" if attribute == "boolean" else "text"
+        kind = "number" if test.field in schema.measures or attribute == "long" else kind
+    values: list[str | bool | Decimal] = list(test.operands)
+    if kind != "text":
+        values = [Decimal(text) if kind == "number" else text == "true" for text in test.operands]
+    operands = (Expression("field", value=test.field), *(Expression(kind, value=value) for value in values))
+    if test.operator == "not_in":
+        return Expression("not", (Expression("in", operands),))
+    return Expression(test.operator, operands)
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
 
 
 def filter_lists(where: Filter) -> frozenset[str]:
@@ -226,17 +250,7 @@ def matches(
 
     Columns are given by field: attributes in their type, measures as scaled int64, and the event time in ms.
     """
-    if isinstance(where, SqlFilter):
-        return matches_sql(where, columns, schema, lists)
-    mask: pa.BooleanArray | None = None
-    for condition in where:
-        column = columns[condition.field]
-        values = [operand_value(condition, text, schema) for text in condition.operands]
-        if condition.operator in _ORDER:
-            passed = _ORDER[condition.operator](column, pa.scalar(values[0], column.type))
-        else:
-            passed = pc.is_in(column, value_set=pa.array(values, column.type))
-            if condition.operator in ("!=", "not_in"):
-                passed = pc.and_(pc.invert(passed), column.is_valid())
-        mask = passed if mask is None else pc.and_(mask, passed)
-    return None if mask is None else mask.fill_null(False)
+    if not where:
+        return None
+    sql = where if isinstance(where, SqlFilter) else SqlFilter(filter_condition(where, schema), "")
+    return matches_sql(sql, columns, schema, lists)
