@@ -110,13 +110,18 @@ _Read = Callable[[Any], FlinkMessage]
 def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
     """Yield each message with its line, and what reads it."""
     text = text.removeprefix("\ufeff")
-    begin = _end(_BLANK, text, 0)
-    line = _line(text, begin)
-    if text[begin : begin + 1] == "[":
-        yield from _of_list(path, text, begin)
-        return
+    begin, separator = _end(_BLANK, text, 0), _BLANK
+    line, is_list = text.count("\n", 0, begin) + 1, text[begin : begin + 1] == "["
+    if is_list:
+        _, end = _decoded(path, text, begin)
+        rest = _end(_BLANK, text, end)
+        if rest < len(text):
+            raise _at(path, text.count("\n", 0, rest) + 1, "broken JSON: something follows the list of rules")
+        text, separator = text[: end - 1], _BLANK_OR_COMMA
+        end = _end(separator, text, begin + 1)
+        line, begin = line + text.count("\n", begin, end), end
     while begin < len(text):
-        if text[begin] == "{":
+        if is_list or text[begin] == "{":
             written, end = _decoded(path, text, begin)
             yield line, _of_object, written
         else:
@@ -124,23 +129,8 @@ def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
             if not is_plain_line(text[begin:end]):
                 raise _at(path, line, "is neither a JSON object nor a plain rule, as in 1,(active),(payeeId),…")
             yield line, parse_plain_line, text[begin:end]
-        end = _end(_BLANK, text, end)
-        line += text.count("\n", begin, end)
-        begin = end
-
-
-def _of_list(path: Path, text: str, begin: int) -> Iterator[tuple[int, _Read, Any]]:
-    listed, end = _decoded(path, text, begin)
-    rest = _end(_BLANK, text, end)
-    if rest < len(text):
-        raise _at(path, _line(text, rest), "broken JSON: something follows the list of rules")
-    line, begin = _line(text, begin), begin + 1
-    for written in listed:
-        end = _end(_BLANK_OR_COMMA, text, begin)
-        line += text.count("\n", begin, end)
-        yield line, _of_object, written
-        begin = DECODER.raw_decode(text, end)[1]
-        line += text.count("\n", end, begin)
+        end = _end(separator, text, end)
+        line, begin = line + text.count("\n", begin, end), end
 
 
 def _decoded(path: Path, text: str, begin: int) -> tuple[Any, int]:
@@ -149,11 +139,7 @@ def _decoded(path: Path, text: str, begin: int) -> tuple[Any, int]:
     except JSONDecodeError as error:
         raise _at(path, error.lineno, f"broken JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise _at(path, _line(text, begin), f"broken JSON: {error}") from None
-
-
-def _line(text: str, index: int) -> int:
-    return text.count("\n", 0, index) + 1
+        raise _at(path, text.count("\n", 0, begin) + 1, f"broken JSON: {error}") from None
 
 
 def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
