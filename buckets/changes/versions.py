@@ -19,8 +19,7 @@ from buckets.outputs.recorded_outputs import count_alerts, rules_with_alerts
 from buckets.printable import counted
 from buckets.rule_files.differences import difference
 from buckets.rules.change import RuleChange
-from buckets.rules.release import same_definition
-from buckets.rules.revision import names, revise
+from buckets.rules.revision import names, revise, same_definition
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.rules.warmth import Warmth, rules_warmth

@@ -11,11 +11,10 @@ from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import DeadLetter, EventColumns, field_column, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lint.logic import is_known
 from buckets.lint.subject import EventSummary, KeyCounts
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs import columns
-from buckets.rules.filter import Filter, filter_condition, filter_fields, matches
+from buckets.rules.filter import Filter, filter_fields, matches
 from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set
 
@@ -32,10 +31,10 @@ def summarise(
 ) -> EventSummary:
     """Look at events, and try rules on them: all in force, without policies, each for itself.
 
-    Rules for alerts, and those with functions that are not known here, are left out. `on_rows` is called with the
+    Rules for alerts, and those that look into other lists, are left out. `on_rows` is called with the
     number of rows so far.
     """
-    tried = [rule for rule in rules if rule.on == "events" and _is_known(rule, schema, lists)]
+    tried = [rule for rule in rules if rule.on == "events" and rule.lists <= lists.keys()]
     counts, trial, rows_so_far = _Counts(tried, schema, lists), _Trial(tried, schema, engine, lists), 0
     for rows in arrivals:
         events, broken = parse(rows, schema, frozenset())
@@ -45,13 +44,6 @@ def summarise(
         rows_so_far += len(rows)
         on_rows(rows_so_far)
     return counts.summary(trial.fired)
-
-
-def _is_known(rule: Rule, schema: EventSchema, lists: Lists) -> bool:
-    if rule.lists:
-        return rule.lists <= lists.keys()
-    wheres = [rule.where, *(feature.where or () for feature in rule.features.values())]
-    return all(map(is_known, [rule.when.expression, *(filter_condition(where, schema) for where in wheres)]))
 
 
 class _Counts:

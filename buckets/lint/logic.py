@@ -174,9 +174,6 @@ _OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "array_si
 _FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True), "hour": between(0, 23, 0),
                  "array_size": between(0, MOST_ELEMENTS, 0, may_be_null=True),
                  "dayofweek": between(1, 7, 0)}  # fmt: skip
-_KNOWN: Final = frozenset(
-    (*_CONDITIONS, *_OF_NUMBERS, *TEXT_FUNCTIONS, "field", "text", "number", "boolean", "zone", "coalesce")
-)
 
 
 @dataclass(frozen=True)
@@ -214,11 +211,6 @@ class Facts:
         if operator in TEXT_FUNCTIONS:
             return "text"
         return self.kind(part.operands[0]) if operator == "coalesce" else None
-
-
-def is_known(expression: Expression) -> bool:
-    """Return whether all operators of an expression are known here."""
-    return expression.operator in _KNOWN and all(map(is_known, expression.operands))
 
 
 def negation(condition: Expression) -> Expression:

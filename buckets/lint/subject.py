@@ -15,11 +15,11 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
 from buckets.lint.logic import TRUTH, Domain, Facts, between, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.rules.condition import ARRAY_KINDS
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_condition
 from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
-from buckets.rules.sql_filter import ARRAY_KINDS
 
 _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 

@@ -39,7 +39,7 @@ from buckets.questions.listed_alerts import (
     value_text,
 )
 from buckets.questions.long_questions import named_moment_ms, named_times
-from buckets.rules.release import stage
+from buckets.rules.revision import stage
 from buckets.verdicts.quality import Thresholds, quality_report
 
 Answer = dict[str, Any]

@@ -15,8 +15,7 @@ from typing import Literal
 from buckets.events.schema import EventSchema
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Fill, at
 from buckets.rules.group import Group, group_id, used_tracks
-from buckets.rules.release import same_definition
-from buckets.rules.revision import Change, Revision
+from buckets.rules.revision import Change, Revision, same_definition
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 

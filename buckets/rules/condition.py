@@ -1,27 +1,182 @@
-"""The condition of a rule: SQL over its features and the fields of the event. An event where it is true is an alert."""
+"""Conditions in SQL: over fields of an event, as the filter of a rule; over its features too, as its condition."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, PlainSerializer
 
-from buckets.events.schema import EventSchema
+from buckets.errors import kind_and_line
+from buckets.events.conversion import ARROW_TYPES
+from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.evaluation import matching
-from buckets.expressions.expression import Kind
-from buckets.expressions.number_functions import Numbers
-from buckets.lists.index import ListsAt
+from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
+from buckets.expressions.number_functions import Numbers, numbers
+from buckets.lists.index import NO_LISTS, ListIndex, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.sql_filter import (
-    EXTREMES,
-    SqlFilter,
-    check_sql,
-    empty_lists,
-    parse_sql_filter,
-    readable_columns,
-    try_out,
-)
+from buckets.printable import one_line, short_line
+
+_MOMENT = pa.timestamp("ms", "UTC")
+ARRAY_KINDS: Mapping[AttributeType, Kind] = {"string": "texts", "long": "numbers", "boolean": "booleans"}
+"""By the type of their elements, what arrays are in conditions."""
+
+
+@dataclass(frozen=True)
+class SqlFilter:
+    """A filter that is written in SQL."""
+
+    expression: Expression  # its one form
+    text: str = field(compare=False)  # as somebody wrote it; two filters that differ in that alone are equal
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The lists that it looks into."""
+        return frozenset(self.expression.lists())
+
+    def needed_fields(self, schema: EventSchema) -> list[str]:
+        """Return the fields that its evaluation needs, each once: those that it names, the time for lists."""
+        times = [schema.event_time.field] if self.lists else []
+        return list(dict.fromkeys([*self.expression.fields(), *times]))
+
+
+@lru_cache(maxsize=65_536)
+def parse_sql_filter(text: str) -> SqlFilter:
+    """Read a condition in SQL; ValueError says at which column it cannot be read."""
+    from buckets.expressions.expression import normalise
+    from buckets.expressions.parser import parse_expression
+
+    try:
+        return SqlFilter(normalise(parse_expression(text)), text)
+    except ExpressionError as error:
+        raise ValueError(error.located(text)) from None
+
+
+def one_form(where: SqlFilter) -> str:
+    """Return the text that all spellings of a filter have in common, on one line."""
+    from buckets.expressions.expression import to_sql
+
+    return one_line(to_sql(where.expression))
+
+
+def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any]] | None:
+    """Return the filter as a mapping from field to `{operator: value}`; None where no mapping can say it.
+
+    ValueError if its parts do not go together.
+    """
+    _check(where.text, schema.model_dump_json())
+    expression = where.expression
+    mapping: dict[str, dict[str, Any]] = {}
+    for part in expression.operands if expression.operator == "and" else (expression,):
+        found = _simple_test(part)
+        if found is None or found[1] in mapping.get(found[0], ()):
+            return None
+        mapping.setdefault(found[0], {})[found[1]] = found[2]
+    return mapping
+
+
+@lru_cache(maxsize=65_536)
+def _check(text: str, schema_json: str) -> None:
+    schema = EventSchema.model_validate_json(schema_json)
+    check_sql(text, {}, schema)
+    where = parse_sql_filter(text)
+    try_out(where, schema, lambda columns: matches_sql(where, columns, schema, empty_lists(where)))
+
+
+def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> None:
+    """See that the kinds of a condition's parts go together; ValueError says at which column they do not.
+
+    `others` are the kinds of names that are no fields of the event.
+    """
+    from buckets.expressions.parser import parse_expression
+    from buckets.expressions.wording import check_condition
+
+    try:
+        check_condition(parse_expression(text), {**others, **_kinds(schema)})
+    except ExpressionError as error:
+        raise ValueError(error.located(text)) from None
+
+
+def empty_lists(where: SqlFilter) -> Lists:
+    """Return the lists that a condition looks into, all of them empty."""
+    return {name: ListIndex.of({}) for name in where.lists}
+
+
+EXTREMES = 4  # So many events a condition is tried out on
+
+
+def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
+    """Evaluate a condition on extreme events; ValueError if it fails, which would stop a batch for good."""
+    longs = [None, INT64_MIN, 0, INT64_MAX]
+    of_attributes: dict[str, list[Any]] = {
+        "string": [None, "", "ß", "a"],
+        "boolean": [None, True, False, None],
+        "long": longs,
+    }
+    columns = {name: pa.array(of_attributes[kind]) for name, kind in schema.attributes.items()}
+    columns |= {
+        name: pa.array([None, [], of_attributes[kind], of_attributes[kind][1:]], pa.list_(ARROW_TYPES[kind]))
+        for name, kind in schema.arrays.items()
+    }
+    columns |= {name: pa.array(longs, pa.int64()) for name in schema.measures}
+    times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
+    try:
+        evaluate(columns | {schema.event_time.field: pa.array(times_ms)})
+    except Exception as error:  # Whatever it is, it is met here and not in a batch.
+        message = f"{short_line(where.text)}: cannot be evaluated ({kind_and_line(error)}); write it in another way"
+        raise ValueError(one_line(message)) from None
+
+
+def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
+    """Field, operator and operand of a condition that a mapping can say; None of any other."""
+    is_negated = part.operator == "not"
+    test = part.operands[0] if is_negated else part
+    if test.operator not in ("in", *COMPARISONS) or test.operands[0].operator != "field":
+        return None
+    first, *others = test.operands
+    if not all(other.is_literal for other in others):
+        return None
+    values = [other.value if isinstance(other.value, bool) else str(other.value) for other in others]
+    if test.operator == "in":
+        return str(first.value), "not_in" if is_negated else "in", values
+    return None if is_negated else (str(first.value), test.operator, values[0])
+
+
+def _kinds(schema: EventSchema) -> dict[str, Kind]:
+    of_attributes: dict[AttributeType, Kind] = {"string": "text", "long": "number", "boolean": "boolean"}
+    kinds: dict[str, Kind] = {name: of_attributes[kind] for name, kind in schema.attributes.items()}
+    kinds |= dict.fromkeys(schema.measures, "number")
+    kinds |= {name: ARRAY_KINDS[kind] for name, kind in schema.arrays.items()}
+    return kinds | {schema.event_time.field: "time"}
+
+
+def matches_sql(
+    where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
+) -> pa.BooleanArray:
+    """Return which rows pass the filter; takes what `filter.matches` takes."""
+    read, at = readable_columns(where.expression.fields(), columns, schema), None
+    if where.lists:
+        at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
+    return matching(where.expression, read, len(next(iter(columns.values()))), at)
+
+
+def readable_columns(
+    names: Iterable[str], columns: Mapping[str, pa.Array], schema: EventSchema
+) -> dict[str, pa.Array | Numbers]:
+    """Return some fields of events, of columns as for `filter.matches`, as expressions take them."""
+    read: dict[str, pa.Array | Numbers] = {}
+    for name in set(names):
+        column = columns[name]
+        if name in schema.measures:
+            read[name] = numbers(column, schema.measures[name].scale)
+        elif schema.attributes.get(name) == "long":
+            read[name] = numbers(column, 0)
+        else:
+            read[name] = column.cast(_MOMENT) if name == schema.event_time.field else column
+    return read
+
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
 """A feature at some events: a number or, of a boolean one, true or false."""

@@ -24,8 +24,8 @@ from buckets.events.schema import ALERT_SCORE, AttributeType, EventId, EventSche
 from buckets.expressions.expression import Expression
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import capitalised, short_line
+from buckets.rules.condition import SqlFilter
 from buckets.rules.filter import Filter, FilterField, describe_filter
-from buckets.rules.sql_filter import SqlFilter
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
-from buckets.rules.condition import check_condition_fits
+from buckets.rules.condition import SqlFilter, check_condition_fits
 from buckets.rules.feature import Limit, Operator, field_kind, schema_on
 from buckets.rules.filter import Filter, canonical_filter, filter_fields
 from buckets.rules.rule import LARGEST_VERSION, VARIANT_MARK, Rule, tag_fault
-from buckets.rules.sql_filter import SqlFilter
 from buckets.validation import field_name, first_fault
 
 Fault = tuple[tuple[str, ...], str]  # The location of a field in a rule, and what is wrong with it

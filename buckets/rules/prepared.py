@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from buckets.expressions.expression import COMPARISONS, Expression
 from buckets.expressions.number_functions import Numbers, compared_with_limits, constant, sized
-from buckets.rules.condition import condition_fields
+from buckets.rules.condition import SqlFilter, condition_fields
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.rule import Effective, Rule
-from buckets.rules.sql_filter import SqlFilter
 
 
 class LimitTest(NamedTuple):

@@ -340,7 +340,7 @@ def test_sql_that_cannot_be_evaluated_is_refused_before_it_stops_a_batch(monkeyp
         message = "cannot locate\nor parse"
         raise pa.ArrowInvalid(message)
 
-    monkeypatch.setattr("buckets.rules.sql_filter.matching", fails)
+    monkeypatch.setattr("buckets.rules.condition.matching", fails)
     with pytest.raises(ValueError, check=as_worded):
         canonical_filter(parse_filter("vip OR kind = 'never tried'"), SCHEMA)
 

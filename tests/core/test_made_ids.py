@@ -25,7 +25,7 @@ from buckets.events.arrivals import parse
 from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.kafka.sender import event_messages
-from buckets.rule_tests.alert_events import PastAlert, events_of_alert
+from buckets.rule_tests.draft import PastAlert, events_of_alert
 from tests.core.avro_events import encoded as avro_encoded
 from tests.core.examples import rule, written_rule
 from tests.core.pinned import Pinned

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from buckets.feeds.rules.rule_book import NO_RULES
 from buckets.rule_files.differences import rules_that_differ
 from buckets.rules.change import RuleChange
-from buckets.rules.release import promoted, rollback, same_definition, stage
-from buckets.rules.revision import deleted
+from buckets.rules.revision import deleted, promoted, rollback, same_definition, stage
 from buckets.rules.rule import WHOLE_SHARE, policy_sentence
 from buckets.rules.rule_set import RuleSet, first_rule_set, group_changes
 from tests.core.examples import SCHEMA, rule

@@ -19,8 +19,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
-from buckets.rule_tests.draft import RuleForm, draft
+from buckets.rule_tests.draft import RuleForm, draft, events_of_alert, past_alert
 from buckets.rule_tests.given_events import EventRow
 from buckets.rule_tests.tester import RuleTester, untested
 from buckets.rules.feature import Aggregation, Window

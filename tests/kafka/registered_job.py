@@ -14,7 +14,7 @@ from buckets.config.job import load_job
 from buckets.errors import Outage
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
+from buckets.rule_tests.draft import events_of_alert, past_alert
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import TestBroker

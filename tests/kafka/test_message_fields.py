@@ -22,7 +22,7 @@ from buckets.events.arrivals import DELETED, TOMBSTONE
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, EVALUATIONS, LATE_EVENTS
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
+from buckets.rule_tests.draft import events_of_alert, past_alert
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.broker import WITHIN_S, TestBroker
 from tests.kafka.kafka_job import Row, comparable

@@ -17,7 +17,7 @@ from buckets.archive.archiving import History
 from buckets.config.job import load_job
 from buckets.kafka.faults import client_settings
 from buckets.outputs.columns import ALERTS
-from buckets.rule_tests.alert_events import events_of_alert, past_alert
+from buckets.rule_tests.draft import events_of_alert, past_alert
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob

@@ -22,9 +22,8 @@ from buckets.errors import BucketsError
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes
 from buckets.rules.change import Kind, RuleChange
-from buckets.rules.release import STEPS, promoted, stage, stage_meaning
-from buckets.rules.release import rollback as changes_back
-from buckets.rules.revision import names
+from buckets.rules.revision import STEPS, names, promoted, stage, stage_meaning
+from buckets.rules.revision import rollback as changes_back
 from buckets.rules.rule import State, parse_share
 from buckets.rules.rule_set import RuleSet
 

@@ -22,8 +22,7 @@ from buckets.printable import counted, one_line
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.rule_tests import MOST_EVENTS
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
-from buckets.rule_tests.draft import RuleForm, draft
+from buckets.rule_tests.draft import PastAlert, RuleForm, draft, events_of_alert, past_alert
 from buckets.rule_tests.given_events import EventRow, file_rows
 from buckets.rules.feature import Aggregation, Window
 from buckets.rules.rule import Rule

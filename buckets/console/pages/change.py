@@ -25,7 +25,7 @@ from buckets.moment import moment_ms, time_text
 from buckets.printable import counted, key_words
 from buckets.rule_files.differences import difference
 from buckets.rules.change import RuleChange, check_reason
-from buckets.rules.release import STEPS, promoted, rollback, stage, stage_meaning
+from buckets.rules.revision import STEPS, promoted, rollback, stage, stage_meaning
 from buckets.rules.rule import Rule, State, parse_share
 from buckets.rules.rule_set import group_changes
 

@@ -17,7 +17,7 @@ from buckets.outputs.recorded_outputs import alerts_by_day
 from buckets.questions.listed_alerts import AlertFilter, precisions
 from buckets.rule_files.rule_tests import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rules.release import stage, stage_meaning
+from buckets.rules.revision import stage, stage_meaning
 from buckets.rules.rule import policy_sentence
 
 _ALERTS, _CHANGES = 10, 50

@@ -20,12 +20,11 @@ from buckets.expressions.number_functions import Numbers
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import chosen_rows
 from buckets.numbers.wide_sum import MOST_DIGITS, decimals_of
-from buckets.rules.condition import FeatureColumn, holds
+from buckets.rules.condition import FeatureColumn, holds, readable_columns
 from buckets.rules.feature import NamedFeature, Part
 from buckets.rules.filter import Filter
 from buckets.rules.prepared import PreparedRule, PreparedRules, Template
 from buckets.rules.rule import Rule, extra_digits
-from buckets.rules.sql_filter import readable_columns
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

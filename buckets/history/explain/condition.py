@@ -24,11 +24,11 @@ from buckets.lists.index import ListsAt
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled, readable
 from buckets.printable import elements_shown, one_line, quoted
+from buckets.rules.condition import SqlFilter
 from buckets.rules.feature import Limit, NamedFeature
 from buckets.rules.filter import Condition, Filter, describe_filter
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
-from buckets.rules.sql_filter import SqlFilter
 
 _VERBS: Final = {
     "=": ("is exactly", "is not exactly"),
