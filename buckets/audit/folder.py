@@ -107,10 +107,6 @@ class AuditFolder:
             )
             raise BucketsError(message)
         self._owned.is_of(self._written()["id"] if self._audit.exists() else None)
-        self._check_tables()
-
-    def _check_tables(self) -> None:
-        """Check that the tables that batches were written to are still there."""
         if not any((self.spark_checkpoint / "offsets").glob("[0-9]*")):
             return
         gone = [table for table in tables_of(self._written()["topics"]) if not self.has_table(table)]
@@ -122,7 +118,11 @@ class AuditFolder:
             raise BucketsError(message)
 
     def _written(self) -> dict[str, Any]:
-        written: dict[str, Any] = self._records.read(self._audit, _audit_record)
+        def record_of(written: Any) -> dict[str, Any]:
+            is_known = written["format"] == FORMAT  # another one is refused below
+            return {name: written[name] for name in ("format", "id", "topics")} if is_known else dict(written)
+
+        written = self._records.read(self._audit, record_of)
         if written["format"] != FORMAT:
             message = (
                 f"checkpoint {self.checkpoint} has format {written['format']}, and this release reads format {FORMAT}; "
@@ -157,9 +157,3 @@ class AuditFolder:
     def has_table(self, name: str) -> bool:
         """Return whether a table is there."""
         return any((self.tables / name / "_delta_log").glob("[0-9]*"))
-
-
-def _audit_record(written: Any) -> dict[str, Any]:
-    """Return the record of an audit, if it has what this release writes; another format is told by the caller."""
-    named = {name: written[name] for name in ("format", "id", "topics")} if written["format"] == FORMAT else {}
-    return dict(written) | named

@@ -23,31 +23,19 @@ from buckets.outputs.output import USUAL_SCALE, Check, Row, value_type
 
 def field_checks(field: Field) -> Iterable[Check]:
     """Yield what a schema says of single values: ids are not empty, numbers not too small, choices are kept to."""
-    name = field.name
+    name, minimum, choices = field.name, field.minimum, field.choices
+
+    def check(suffix: str, sql: str, holds: Callable[[Any], bool]) -> Check:
+        sql = f"{name} IS NULL OR {sql}" if field.nullable else sql
+        return Check(f"{name}_{suffix}", sql, lambda row: row[name] is None or holds(row[name]))
+
     if name.endswith("id") and field.shortest:
-        sql = f"{name} <> ''"
-        yield Check(f"{name}_is_not_empty", f"{name} IS NULL OR {sql}" if field.nullable else sql, _not_empty(name))
-    if field.minimum is not None:
-        sql = f"{name} >= {field.minimum}"
-        is_large = _at_least(name, field.minimum)
-        yield Check(f"{name}_is_large_enough", f"{name} IS NULL OR {sql}" if field.nullable else sql, is_large)
-    if field.kind == "text" and field.choices:
-        listed = ", ".join(f"'{choice}'" for choice in field.choices if choice is not None)
-        sql = f"{name} IN ({listed})"
-        is_known = _among(name, field.choices)
-        yield Check(f"{name}_is_known", f"{name} IS NULL OR {sql}" if field.nullable else sql, is_known)
-
-
-def _not_empty(name: str) -> Callable[[Row], bool]:
-    return lambda row: row[name] != ""
-
-
-def _at_least(name: str, minimum: int) -> Callable[[Row], bool]:
-    return lambda row: row[name] is None or bool(row[name] >= minimum)
-
-
-def _among(name: str, choices: tuple[Any, ...]) -> Callable[[Row], bool]:
-    return lambda row: row[name] is None or row[name] in choices
+        yield check("is_not_empty", f"{name} <> ''", lambda value: value != "")
+    if minimum is not None:
+        yield check("is_large_enough", f"{name} >= {minimum}", lambda value: bool(value >= minimum))
+    if field.kind == "text" and choices:
+        listed = ", ".join(f"'{choice}'" for choice in choices if choice is not None)
+        yield check("is_known", f"{name} IN ({listed})", lambda value: value in choices)
 
 
 TRANSACTIONS = "transactions"
@@ -82,11 +70,6 @@ class Table:
     # columns in which a repeat equals the first message, so that only rows like it are searched; without any, all are
     repeats_share: tuple[str, ...] = ()
 
-    @property
-    def has_event_day(self) -> bool:
-        """Return whether the day of a row is that of its transaction, and not that of the message."""
-        return _EVENT_DAY in self.columns
-
 
 _ORIGIN = (
     Column(TOPIC, pa.string(), False, "Topic of the message."),
@@ -115,6 +98,16 @@ _EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction
 _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this release does not know.")
 
 
+_TRANSACTIONS_TABLE = Table(
+    TRANSACTIONS, "Messages of the source topic, as they came.", (*_ORIGIN, *_MESSAGE, _PUBLISHED_DAY)
+)
+_UNREADABLE_TABLE = Table(
+    UNREADABLE,
+    "Messages of topics that do not fit their schema.",
+    (*_ORIGIN, Column("reason", pa.string(), False, "Why."), *_MESSAGE, _PUBLISHED_DAY),
+)
+
+
 def audit_tables(topics: Iterable[str], largest_scale: int = 0) -> dict[str, Table]:
     """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
 
@@ -133,38 +126,24 @@ def tables_of(topics: Mapping[str, str], largest_scale: int = 0) -> dict[str, Ta
     return audit_tables((name for name in PUBLISHED if name in topics.values()), largest_scale)
 
 
-_TRANSACTIONS_TABLE = Table(
-    TRANSACTIONS, "Messages of the source topic, as they came.", (*_ORIGIN, *_MESSAGE, _PUBLISHED_DAY)
-)
-_UNREADABLE_TABLE = Table(
-    UNREADABLE,
-    "Messages of topics that do not fit their schema.",
-    (*_ORIGIN, Column("reason", pa.string(), False, "Why."), *_MESSAGE, _PUBLISHED_DAY),
-)
-
-
 def _output_table(output: str, largest_scale: int) -> Table:
     published = PUBLISHED[output]
     contract = load_contract(published.contract)
-    fields = tuple(_column(field, largest_scale) for field in contract.fields)
+    columns = []
+    for field in contract.fields:
+        comment = field.description.removesuffix(_UNIT_OF_MOMENTS) + " As JSON text." * (field.kind == "object")
+        kind = value_type(largest_scale) if field.kind == "decimal" else COLUMN_TYPES[field.kind]
+        columns.append(Column(field.name, kind, field.nullable or not field.required, comment))
     is_of_event = any(field.name == "event_time" and not field.nullable for field in contract.fields)
-    day = _EVENT_DAY if is_of_event else _PUBLISHED_DAY
     return Table(
         name=output,
         comment=f"{contract.title}: messages of the output {output}, each once.",
-        columns=(*fields, _OTHERS, *_ORIGIN, day),
+        columns=(*columns, _OTHERS, *_ORIGIN, _EVENT_DAY if is_of_event else _PUBLISHED_DAY),
         checks=(*(check for field in contract.fields for check in field_checks(field)), *published.checks),
         contract=contract,
         identity=published.identity,
         repeats_share=published.repeats_share,
     )
-
-
-def _column(field: Field, largest_scale: int) -> Column:
-    comment = field.description.removesuffix(_UNIT_OF_MOMENTS)
-    comment = f"{comment} As JSON text." if field.kind == "object" else comment
-    kind = value_type(largest_scale) if field.kind == "decimal" else COLUMN_TYPES[field.kind]
-    return Column(field.name, kind, field.nullable or not field.required, comment)
 
 
 _FIRST_BYTE = b"\0"
@@ -260,33 +239,32 @@ class MessageReader:
         self.schema: pa.Schema = pa.schema([*own, *_ROWS_ORIGIN, *_RAW, *self._fields])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read messages.
-
-        Args:
-            batches: columns of `MESSAGE_COLUMNS`.
-
-        Yields:
-            Batches of `schema`, one row a message.
-        """
-        for batch in batches:
-            yield self._read(batch)
+        """Read batches of `MESSAGE_COLUMNS`, and yield batches of `schema`, one row a message."""
+        return map(self._read, batches)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         topics = batch.column(TOPIC).to_pylist()
         tables = [self._tables[topic] for topic in topics]
         published = batch.column(PUBLISHED_AT).cast(MOMENT)
-        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        moments, days = published.cast(pa.int64()).to_pylist(), []
         rows: list[Row] = []
         faults: list[str | None] = []
-        for table, key, value in zip(tables, keys, values, strict=True):
-            row, fault = _row(table, key, value, self._binary)
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        for table, key, value, moment in zip(tables, keys, values, moments, strict=True):
+            row, fault = None, None
+            try:
+                row = None if table.contract is None else read_message(table, value, self._binary)
+            except ValueError as error:
+                fault = str(error)
+            row = _text("raw_key", key) | _text("raw_value", value) if row is None else row
             rows.append(row)
             faults.append(fault)
-        moments = zip(tables, rows, published.cast(pa.int64()).to_pylist(), strict=True)
+            # In microseconds; the day of a row may be that of its transaction.
+            days.append((row.get("event_time", moment) if _EVENT_DAY in table.columns else moment) // _MICROS_OF_DAY)
         columns = {
             TABLE: pa.array([table.name for table in tables], pa.string()),
             FAULT: pa.array(faults, pa.string()),
-            DAY: pa.array([_moment(*each) // _MICROS_OF_DAY for each in moments], pa.date32()),
+            DAY: pa.array(days, pa.date32()),
             TOPIC_ID: pa.array(map(self._topic_ids.get, topics), pa.string()),
             PUBLISHED_AT: published,
             "raw_headers": batch.column("headers").cast(HEADERS_TYPE),
@@ -297,21 +275,6 @@ class MessageReader:
             if field.name not in columns:
                 columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
         return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
-
-
-def _moment(table: Table, row: Row, published: int) -> int:
-    """Return the moment whose day a row is of, in microseconds."""
-    return int(row.get("event_time", published)) if table.has_event_day else published
-
-
-def _row(table: Table, key: bytes | None, value: bytes | None, binary: "BinaryValues | None") -> tuple[Row, str | None]:
-    """Return the columns of a message, and what is wrong with it, if anything."""
-    if table.contract is None:
-        return _as_it_came(key, value), None
-    try:
-        return read_message(table, value, binary), None
-    except ValueError as error:
-        return _as_it_came(key, value), str(error)
 
 
 def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None" = None) -> Row:
@@ -332,23 +295,17 @@ def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None
         row = table.contract.read(value)
     for column in table.columns:
         value = row.get(column.name)
-        if isinstance(value, Decimal) and not _has_room(column.type, value):
-            message = f"{column.name}: {value:f} has more digits than the {column.type.scale} of its column"
-            raise ValueError(message)
+        if isinstance(value, Decimal):
+            _, digits, exponent = value.as_tuple()
+            scale, whole = column.type.scale, column.type.precision - column.type.scale
+            if -int(exponent) > scale or len(digits) + int(exponent) > whole:
+                message = f"{column.name}: {value:f} has more digits than the {scale} of its column"
+                raise ValueError(message)
     for check in table.checks:
         if not check.holds(row):
             message = f"does not fulfil {check.name}: {check.sql}"
             raise ValueError(message)
     return row
-
-
-def _has_room(kind: pa.Decimal128Type, value: Decimal) -> bool:
-    _, digits, exponent = value.as_tuple()
-    return bool(-int(exponent) <= kind.scale and len(digits) + int(exponent) <= kind.precision - kind.scale)
-
-
-def _as_it_came(key: bytes | None, value: bytes | None) -> Row:
-    return _text("raw_key", key) | _text("raw_value", value)
 
 
 def _text(name: str, data: bytes | None) -> Row:

@@ -1,5 +1,6 @@
 """A verdict: what a person has found about an alert, or about an event that raised none, and what counts of many."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -23,6 +24,8 @@ from buckets.printable import quoted, short_line
 Finding = Literal["fraud", "legitimate", "unclear"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 VERSION = 1
+NAMES = ("id", "alert_id", "event_id", "verdict", "by", "note", "made_at", "rule_id", "event_time", "key", "amount")
+_ATTRIBUTES = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
 TABLE = audit_tables([VERDICTS])[VERDICTS]  # The table into which the audit writes verdicts that come through a topic
 
 
@@ -52,22 +55,15 @@ class Verdict:
         """Return by what verdicts are ordered: when they were made; at one moment the id decides."""
         return self.made_at_ms, self.id
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what it says by name, moments in ms since the epoch."""
+        return {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in NAMES}
+
     def message(self) -> str:
         """Return the verdict as the value of a message; see `schemas/verdict-v1.json`."""
-        fields = {
-            "version": VERSION,
-            "id": self.id,
-            "alert_id": self.alert_id,
-            "event_id": self.event_id,
-            "verdict": self.verdict,
-            "by": self.by,
-            "note": self.note,
-            "made_at": self.made_at_ms,
-            "rule_id": self.rule_id,
-            "event_time": self.event_time_ms,
-            "key": None if self.key is None else dict(self.key),
-            "amount": None if self.amount is None else format(self.amount, "f"),
-        }
+        amount = None if self.amount is None else format(self.amount, "f")
+        key = None if self.key is None else dict(self.key)
+        fields = {"version": VERSION, **self.as_dict(), "key": key, "amount": amount}
         return json.dumps(fields, ensure_ascii=False)
 
     def row(self) -> Row:
@@ -173,38 +169,28 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLi
     if path.suffix == ".csv" and not text.strip():
         message = f"verdicts {path}: is empty; the first line names the columns, some of {', '.join(FIELDS)}"
         raise BucketsError(message)
-    records = _csv_records(path, text) if path.suffix == ".csv" else _json_records(text)
-    lines = []
-    for number, fields in records:
+    lines, first = [], dict[tuple[Any, ...], tuple[int, str]]()
+    for number, fields in _csv_records(path, text) if path.suffix == ".csv" else _json_records(text):
+        verdict, fault = None, ""
         if isinstance(fields, str):
-            lines.append(VerdictLine(number, None, fields))
-            continue
-        try:
-            lines.append(VerdictLine(number, written_verdict(fields, by, now_ms)))
-        except (ValueError, TypeError, AttributeError) as error:
-            lines.append(VerdictLine(number, None, first_line(error)))
+            fault = fields
+        else:
+            try:
+                verdict = written_verdict(fields, by, now_ms)
+            except (ValueError, TypeError, AttributeError) as error:
+                fault = first_line(error)
+        if verdict is not None:
+            # Where two contradict each other at one moment, neither is the latest.
+            finding = verdict.verdict
+            before, earlier = first.setdefault((*verdict.subject, verdict.made_at_ms), (number, finding))
+            if earlier != finding:
+                verdict, remedy = None, "say with made_at which is the later one"
+                fault = f"says {finding}, and line {before} says {earlier} of the same; {remedy}"
+        lines.append(VerdictLine(number, verdict, fault))
     if path.suffix == ".csv" and not lines:
         message = f"verdicts {path}: is empty below its first line, which names the columns; write a verdict a line"
         raise BucketsError(message)
-    return list(_without_contradictions(lines))
-
-
-def _without_contradictions(lines: list[VerdictLine]) -> Iterator[VerdictLine]:
-    """Yield the lines, with a fault where two contradict each other at one moment, so that neither is the latest."""
-    first: dict[tuple[Any, ...], tuple[int, str]] = {}
-    for line in lines:
-        if line.verdict is None:
-            yield line
-            continue
-        finding = line.verdict.verdict
-        number, earlier = first.setdefault((*line.verdict.subject, line.verdict.made_at_ms), (line.number, finding))
-        if earlier == finding:
-            yield line
-        else:
-            remedy = "say with made_at which is the later one"
-            yield VerdictLine(
-                line.number, None, f"says {finding}, and line {number} says {earlier} of the same; {remedy}"
-            )
+    return lines
 
 
 def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -215,7 +201,13 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]
         for cells in reader:
             if header is None:
                 header = [cell.strip() for cell in cells]
-                _check_header(path, header)
+                what = None if "verdict" in header else "has no column verdict"
+                what = next((f"has the column {name} twice" for name in header if header.count(name) > 1), what)
+                unknown = (f"has an unknown column {quoted(name)}" for name in header if name not in FIELDS)
+                what = next(unknown, what)
+                if what is not None:
+                    message = f"verdicts {path}:1: {what}; columns are {', '.join(FIELDS)}"
+                    raise BucketsError(message)
             elif len(cells) != len(header) and cells:
                 yield number, f"has {len(cells)} of {len(header)} columns"
             elif cells:
@@ -223,16 +215,6 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]
             number = reader.line_num + 1
     except csv.Error as error:
         yield number, f"is broken CSV ({first_line(error)})"
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    unknown = next((name for name in header if name not in FIELDS), None)
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if unknown is not None or twice is not None or "verdict" not in header:
-        what = f"has an unknown column {quoted(unknown)}" if unknown is not None else "has no column verdict"
-        what = f"has the column {twice} twice" if twice is not None and unknown is None else what
-        message = f"verdicts {path}:1: {what}; columns are {', '.join(FIELDS)}"
-        raise BucketsError(message)
 
 
 def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -263,21 +245,18 @@ def _moment(name: str, value: Any) -> int:
 
 
 def _key(value: Any) -> Mapping[str, Any] | None:
-    if value is None:
-        return None
+    key = value
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            value = None
-    if not isinstance(value, dict):
+        with contextlib.suppress(ValueError, RecursionError):
+            key = json.loads(value)
+    if key is not None and not isinstance(key, dict):
         message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
         raise ValueError(message)
-    wrong = next((name for name, field in value.items() if not isinstance(field, str | int | bool)), None)
+    wrong = next((name for name, field in (key or {}).items() if not isinstance(field, str | int | bool)), None)
     if wrong is not None:
         message = f"key: {short_line(wrong)} must be a text, a whole number, true or false"
         raise ValueError(message)
-    return value
+    return key
 
 
 def _amount(value: Any) -> Decimal | None:
@@ -319,17 +298,12 @@ def findings(verdicts: Iterable[Verdict]) -> Findings:
         if known is None or verdict.age > known.age:
             latest[verdict.subject] = verdict
     by_event: dict[str, Verdict] = {}
-    for verdict in latest.values():
+    # The weightiest last: one that is unclear counts only where there is no other.
+    for verdict in sorted(latest.values(), key=lambda verdict: (verdict.verdict != "unclear", verdict.age)):
         if verdict.event_id is not None:
-            known = by_event.get(verdict.event_id)
-            if known is None or _weight(verdict) > _weight(known):
-                by_event[verdict.event_id] = verdict
+            by_event[verdict.event_id] = verdict
     by_alert = {verdict.alert_id: verdict for verdict in latest.values() if verdict.alert_id is not None}
     return Findings(by_alert, by_event)
-
-
-def _weight(verdict: Verdict) -> tuple[bool, tuple[int, str]]:
-    return verdict.verdict != "unclear", verdict.age
 
 
 _Z = 1.959963984540054  # So many standard deviations on both sides of the mean hold 95 % of a normal distribution

@@ -4,8 +4,9 @@ Each command appends its rows in one commit. Appends do not conflict, so whoever
 a verdict that was written twice has the same id twice, and is read once.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from buckets.outputs.columns import VERDICTS
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.printable import quoted
 from buckets.stores.location import location
-from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict
+from buckets.verdicts.verdict import FINDINGS, NAMES, TABLE, Verdict
 
 _FIELDS = [field.name for field in TABLE.contract.fields] if TABLE.contract is not None else []
 COLUMNS = pa.schema(
@@ -33,7 +34,6 @@ COLUMNS = pa.schema(
 )
 """The columns of a table of verdicts; that of an audit says besides where each message came from."""
 _NEEDED = ("id", "alert_id", "event_id", "verdict", "by", "made_at")
-_READ = (*_NEEDED, "note", "rule_id", "event_time", "key", "amount")
 _ATTEMPTS = 5
 
 
@@ -69,8 +69,7 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
     verdicts = load_verdicts(location(str(table)))
     if latest:
         verdicts = list({verdict.subject: verdict for verdict in verdicts}.values())
-    names = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
-    return [{name: getattr(verdict, names.get(name, name)) for name in _READ} for verdict in verdicts]
+    return [verdict.as_dict() for verdict in verdicts]
 
 
 def load_verdicts(table: Path) -> list[Verdict]:
@@ -78,9 +77,11 @@ def load_verdicts(table: Path) -> list[Verdict]:
     if not _is_made(table):
         return []
     there = _columns_of(table)
-    columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in _READ)
+    columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in NAMES)
     rows = query(table, f"select {columns} from rows", f"verdicts {table}")
-    verdicts = sorted((_verdict(table, row) for row in _in_ms(rows).to_pylist()), key=lambda verdict: verdict.age)
+    for name in ("made_at", "event_time"):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(MOMENT))
+    verdicts = sorted((_verdict(table, row) for row in in_ms(rows).to_pylist()), key=lambda verdict: verdict.age)
     return list({verdict.id: verdict for verdict in verdicts}.values())
 
 
@@ -110,9 +111,13 @@ def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows in one commit, to a table that is made where it is not there; of several that make it one does."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
-            there = open_table(table) if _is_made(table) else _make(table)
-            names = [field.name for field in there.schema().fields]
-            write_deltalake(there, _as_table(rows, names), mode="append")
+            if _is_made(table):
+                there = open_table(table)
+            else:
+                there = DeltaTable.create(str(table), COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
+            names = {field.name for field in there.schema().fields}
+            columns = pa.schema([field for field in COLUMNS if field.name in names])
+            write_deltalake(there, pa.Table.from_pylist([dict(row) for row in rows], columns), mode="append")
         except (DeltaError, BucketsError):  # of a row that is there twice, readers take one
             if not attempts_left:
                 raise
@@ -128,15 +133,6 @@ def _is_made(table: Path) -> bool:
         message = f"verdicts {table}: is no table of verdicts, but something else; name another one as `verdicts.table`"
         raise BucketsError(message)
     return False
-
-
-def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
-    kept = [field for field in COLUMNS if field.name in names]
-    return pa.Table.from_pylist([dict(row) for row in rows], pa.schema(kept))
-
-
-def _make(table: Path) -> DeltaTable:
-    return DeltaTable.create(str(table), COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
 
 
 def _columns_of(table: Path) -> frozenset[str]:
@@ -160,12 +156,6 @@ def _columns_of(table: Path) -> frozenset[str]:
     return there
 
 
-def _in_ms(rows: pa.Table) -> pa.Table:
-    for name in ("made_at", "event_time"):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(MOMENT))
-    return in_ms(rows)
-
-
 def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
     named = quoted(str(row["id"]))
     missing = next((name for name in ("id", "by", "made_at") if row[name] in (None, "")), None)
@@ -179,21 +169,15 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
             f"verdicts {table}: the verdict {named} says {finding}, none of {', '.join(FINDINGS)}; correct the row"
         )
         raise BucketsError(message)
-    said_fields = dict(row)
-    moments = {f"{name}_ms": said_fields.pop(name) for name in ("made_at", "event_time")}
+    moments = {f"{name}_ms": row[name] for name in ("made_at", "event_time")}
     # Without the zeros that pad it in its column.
     amount = None if row["amount"] is None else Decimal(row["amount"]).normalize()
-    return Verdict(**said_fields | moments | {"key": _key(table, named, row["key"]), "amount": amount})
-
-
-def _key(table: Path, named: str, text: Any) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        key = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        key = None
-    if not isinstance(key, dict):
-        message = f"verdicts {table}: the key of verdict {named} is no JSON object; correct the row"
-        raise BucketsError(message)
-    return key
+    others = {name: value for name, value in row.items() if name not in ("made_at", "event_time")}
+    key = None
+    if row["key"] is not None:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            key = json.loads(row["key"])
+        if not isinstance(key, dict):
+            message = f"verdicts {table}: the key of verdict {named} is no JSON object; correct the row"
+            raise BucketsError(message)
+    return Verdict(**{**others, **moments, "key": key, "amount": amount})
