@@ -1,8 +1,6 @@
-"""Where features go: one Parquet file, or a Delta table; whole or not at all.
+"""Features of rules at each event of a table or an archive, as they were when it arrived, and where they are written.
 
-The ids of the events that a table names, such as those with a label.
-
-Features of rules at each event of a table or of an archive, as they were when it arrived, some rows at a time.
+They go into one Parquet file or Delta table, whole or not at all.
 """
 
 import json
@@ -10,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +147,7 @@ def read_ids(path: Path, column: str) -> pa.Array:
         message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
         raise BucketsError(message)
     try:
-        ids = {"delta": _of_delta, "parquet": _of_parquet, "csv": _of_csv, "json": _of_json}[kind](path, column)
+        ids = _ids(path, kind, column)
     except KeyError:
         message = f"events {path}: no column {column!r}, which names the events that are wanted"
         raise BucketsError(message) from None
@@ -159,31 +158,26 @@ def read_ids(path: Path, column: str) -> pa.Array:
     return pc.unique(texts).drop_null()
 
 
-def _of_delta(path: Path, column: str) -> pa.Array:
-    table = open_table(path)
-    if column not in pa.schema(table.schema().to_arrow()).names:
-        raise KeyError(column)
-    sql = f"select {quoted_column(column)} from rows"
-    return query(table, sql, f"events {path}").column(0).cast(pa.string()).combine_chunks()
-
-
-def _of_parquet(path: Path, column: str) -> pa.Array:
-    if column not in open_parquet(path).schema_arrow.names:
-        raise KeyError(column)
-    pieces = [piece.column(0) for piece in field_batches(path, [column])]
-    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
-
-
-def _of_csv(path: Path, column: str) -> pa.Array:
-    options = pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()})
+def _ids(path: Path, kind: str, column: str) -> pa.Array:
+    """Read a column; a KeyError says that there is none."""
+    if kind == "delta":
+        table = open_table(path)
+        if column not in pa.schema(table.schema().to_arrow()).names:
+            raise KeyError(column)
+        sql = f"select {quoted_column(column)} from rows"
+        return query(table, sql, f"events {path}").column(0).cast(pa.string()).combine_chunks()
+    if kind == "parquet":
+        if column not in open_parquet(path).schema_arrow.names:
+            raise KeyError(column)
+        pieces = [piece.column(0) for piece in field_batches(path, [column])]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
     with open_text(path) as file:
-        return pacsv.read_csv(file, convert_options=options).column(0).combine_chunks()
-
-
-def _of_json(path: Path, column: str) -> pa.Array:
-    with open_text(path) as file:
-        rows: list[Any] = [json.loads(line, parse_int=str, parse_float=str) for line in file if not line.isspace()]
-    ids = [row[column] for row in rows]
+        if kind == "csv":
+            options = pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()})
+            return pacsv.read_csv(file, convert_options=options).column(0).combine_chunks()
+        ids: list[Any] = [
+            json.loads(line, parse_int=str, parse_float=str)[column] for line in file if not line.isspace()
+        ]
     return pa.array([None if value is None else str(value) for value in ids], pa.string())
 
 
@@ -237,9 +231,10 @@ class FeatureRun:
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """Compute the rows, in the order of arrival, in tables of about half a million arrivals."""
-        job = InMemoryJob(self._scorer(NO_LISTS))
+        scorer = Scorer(self._schema, self._engine, evaluations=False, features=True)
+        job = InMemoryJob(scorer)
         for lists, arrived in _together(arrivals):
-            job.scorer = self._scorer(lists)
+            job.scorer = replace(scorer, lists=lists)
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
             rows = self._table.rows(pieces, results.payloads, self._ids)
@@ -261,9 +256,6 @@ class FeatureRun:
             origins = origins.take(pc.subtract(letters["position"], self.arrived))
             columns = (origins[SOURCE], origins[POSITION], letters["reason"])
             self.bad.take(0, 0, zip(*(column.to_pylist() for column in columns), strict=True))
-
-    def _scorer(self, lists: Lists) -> Scorer:
-        return Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True)
 
 
 def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:

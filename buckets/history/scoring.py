@@ -1,10 +1,7 @@
-"""A job whose shards are shared among processes, each of which keeps the timelines of its own.
+"""Scores history, piece by piece, in this process or with the shards shared among several.
 
 A process is given the messages of its shards as the payloads that they are, and gives back payloads. Settings and
-rules
-are sent when they change, and lists of a checkpoint by their versions. A process does what it is sent in order.
-
-History scored.
+rules are sent when they change, and lists of a checkpoint by their versions. A process does what it is sent in order.
 """
 
 import multiprocessing
@@ -14,7 +11,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -43,7 +39,7 @@ class ParallelJob(InMemoryJob):
     """A job in memory whose shards are in other processes."""
 
     def __init__(self, scorer: Scorer, processes: int) -> None:
-        """Start processes; `scorer` has the settings of the first batch."""
+        """Start processes."""
         super().__init__(scorer)
         fresh = multiprocessing.get_context("spawn")
         self._processes = [ProcessPoolExecutor(1, mp_context=fresh) for _ in range(processes)]
@@ -180,32 +176,24 @@ def score_pieces(pieces: Iterable[ArchivePiece], evaluations: bool, processes: i
         processes: how many score the shards; with 1 nothing is started. More than one start Python again, so a script
             calls this below `if __name__ == "__main__"`.
     """
-    begun: deque[Callable[[], ScoredPiece]] = deque()
+    begun: deque[tuple[ArchivePiece, Callable[[], BatchResults]]] = deque()
     with ExitStack() as started:
         job: InMemoryJob | None = None
-        for piece, scorer in _with_scorers(pieces, evaluations):
-            if job is None:
-                job = InMemoryJob(scorer) if processes == 1 else started.enter_context(ParallelJob(scorer, processes))
-            job.scorer = scorer
-            arrivals = arrivals_of(piece.rows, scorer.schema)
-            finish = job.begin_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1])
-            begun.append(partial(_finished, piece, finish))
+        terms: Terms | None = None
+        for piece in pieces:
+            # The settings are the same object as long as they are the same.
+            if job is None or piece.terms != terms or piece.lists is not job.scorer.lists:
+                terms = piece.terms
+                scorer = Scorer(terms.event_schema, terms.engine, evaluations, piece.lists)
+                if job is None:
+                    several = processes > 1
+                    job = started.enter_context(ParallelJob(scorer, processes)) if several else InMemoryJob(scorer)
+                job.scorer = scorer
+            arrivals = arrivals_of(piece.rows, job.scorer.schema)
+            begun.append((piece, job.begin_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1])))
             if len(begun) > (AHEAD if processes > 1 else 0):
-                yield begun.popleft()()
+                first, finish = begun.popleft()
+                yield ScoredPiece(first, finish())
         while begun:
-            yield begun.popleft()()
-
-
-def _finished(piece: ArchivePiece, finish: Callable[[], BatchResults]) -> ScoredPiece:
-    return ScoredPiece(piece, finish())
-
-
-def _with_scorers(pieces: Iterable[ArchivePiece], evaluations: bool) -> Iterator[tuple[ArchivePiece, Scorer]]:
-    """Yield pieces with their settings: the same object as long as these are the same."""
-    scorer: Scorer | None = None
-    terms: Terms | None = None
-    for piece in pieces:
-        if scorer is None or piece.terms != terms or piece.lists is not scorer.lists:
-            scorer = Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
-        terms = piece.terms
-        yield piece, scorer
+            first, finish = begun.popleft()
+            yield ScoredPiece(first, finish())

@@ -199,23 +199,20 @@ class Backtest:
             known = ", ".join(self.schema.measures) or "none"
             message = f"amount: {self.measure!r} is no measure of event schema {self.schema.name!r}; measures: {known}"
             raise BucketsError(message)
-        self._check_history()
-
-    def _check_history(self) -> None:
         if self.history_ms is None:
             return
-        if self.span[0] is None:
+        if begin is None:
             message = "--history says how much before --from is read; give --from too"
             raise BucketsError(message)
         precisions = (self.engine.precision, *self.engine.precision.groups)
         widths = [p.resolution for p in precisions] + [tier.resolution for p in precisions for tier in p.tiers]
         coarsest_ms = max(widths) if any(p.tail is not None for p in precisions) else 0
-        longest = max((*self.rules, *self.swept.rules), key=lambda rule: rule.longest_window.length_ms)
-        needed_ms = longest.longest_window.length_ms + coarsest_ms
-        if self.history_ms < needed_ms:
+        longest_ms = max(rule.longest_window.length_ms for rule in (*self.rules, *self.swept.rules))
+        if self.history_ms < longest_ms + coarsest_ms:
             message = (
-                f"--history {format_duration(self.history_ms)} is shorter than {format_duration(needed_ms)}, which "
-                f"windows of the rules reach back; give at least that, or leave it out to read everything"
+                f"--history {format_duration(self.history_ms)} is shorter than "
+                f"{format_duration(longest_ms + coarsest_ms)}, which windows of the rules reach back; give at least "
+                "that, or leave it out to read everything"
             )
             raise BucketsError(message)
 
@@ -285,6 +282,10 @@ class Backtest:
         days = raised.days.length(begin, end)
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
+        gone: Counter[str] = Counter()
+        for (rule_id, output), samples in (recorded or {}).items():
+            if rule_id not in self.known.rules and output != SHADOW_ALERTS:
+                gone[rule_id] += len(samples)
 
         def overlap(rules: list[Rule], rule_id: str | None = None) -> Comparison | None:
             """Compare rules with the recorded alerts of one, or of all."""
@@ -317,7 +318,7 @@ class Backtest:
             total=raised.of_rules(active),
             days_with_alerts=raised.by_day(active),
             overlap=overlap(active),
-            gone=self._gone(recorded or {}),
+            gone=dict(sorted(gone.items())),
             sweeps=self.swept.sweeps,
             variants=tuple(
                 VariantResult(
@@ -341,18 +342,19 @@ class Backtest:
                 recorded.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
         return recorded
 
-    def _gone(self, recorded: _Recorded) -> dict[str, int]:
-        here = {rule.rule_id for rule in self._evaluated}
-        gone: Counter[str] = Counter()
-        for (rule_id, output), samples in recorded.items():
-            if rule_id not in here and output != SHADOW_ALERTS:
-                gone[rule_id] += len(samples)
-        return dict(sorted(gone.items()))
-
     def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
-        yield from self._days_note(raised, days)
+        assert raised.in_span_ms is not None
+        first_ms, last_ms = raised.in_span_ms
+        begin_ms, end_ms = self.span
+        length_ms = (last_ms + 1 if end_ms is None else end_ms) - (first_ms if begin_ms is None else begin_ms)
+        length = Fraction(length_ms, DAY_MS)
+        if length - days >= 1:
+            yield (
+                f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
+                "those with at least 5 % of the events of a usual day"
+            )
         yield from raised.bad.lines
         if fraud is not None and fraud.missing:
             yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
@@ -361,18 +363,6 @@ class Backtest:
             yield (
                 f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "
                 "history gives, for cooldowns, resets and rules over alerts depend on earlier alerts"
-            )
-
-    def _days_note(self, raised: RaisedAlerts, days: Fraction) -> Iterator[str]:
-        """Say by how many days figures are divided, where the range has more."""
-        assert raised.in_span_ms is not None
-        begin, end = self.span
-        begin = raised.in_span_ms[0] if begin is None else begin
-        length = Fraction((raised.in_span_ms[1] + 1 if end is None else end) - begin, DAY_MS)
-        if length - days >= 1:
-            yield (
-                f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
-                "those with at least 5 % of the events of a usual day"
             )
 
 

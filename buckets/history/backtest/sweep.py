@@ -2,15 +2,11 @@
 
 limit=1000..10000:10             ten limits from 1,000 to 10,000
 payer-24h.window=1h,6h,24h       three windows of the rule payer-24h
-spike.when.payments=5..20:4      four numbers instead of the one that the condition compares with the feature
-`payments`
+spike.when.payments=5..20:4      four numbers instead of the 10 in `payments >= 10`
 spike.recent.window=1h,2h        two windows of the feature `recent`
 payer-24h.cooldown=none,1h,6h    three cooldowns
 
-Several sweeps are tried in all their combinations, see `variants`.
-
-The number that a condition compares a feature with, as 10 in `payments >= 10`.
-Variants.
+Several sweeps are tried in all their combinations: each makes a variant of a rule, with an id of its own.
 """
 
 import re
@@ -32,29 +28,6 @@ from buckets.printable import in_quotes
 from buckets.rules.revision import names
 from buckets.rules.rule import VARIANT_MARK, Rule
 from buckets.validation import first_fault
-
-
-def number_fault(when: str, feature: str) -> str | None:
-    """Say why it is not clear which number is meant; None if it is."""
-    from buckets.expressions.parser import parse_expression
-
-    count = sum(1 for _ in _comparisons(parse_expression(when), feature))
-    if count == 1:
-        return None
-    how_often = "with no number" if not count else f"{count:,} times with a number"
-    return f"the condition compares {feature} {how_often}; sweep one that is compared with one, as in {feature} > 5"
-
-
-def with_number(when: str, feature: str, number: Decimal) -> str:
-    """Return a condition with another number instead of that one."""
-    from buckets.expressions.expression import to_sql
-    from buckets.expressions.parser import parse_expression
-
-    expression = parse_expression(when)
-    (old,) = _comparisons(expression, feature)
-    literal = Expression("number", value=number)
-    operands = tuple(literal if _is_number(operand) else operand for operand in old.operands)
-    return to_sql(_replaced(expression, old, replace(old, operands=operands)))
 
 
 def _comparisons(expression: Expression, feature: str) -> Iterator[Expression]:
@@ -136,34 +109,34 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
     for rule in sorted(live, key=lambda rule: -len(rule.rule_id)):
         written = _PARAMETER.fullmatch(text.removeprefix(f"{rule.rule_id}."))
         if text.startswith(f"{rule.rule_id}.") and written is not None:
-            return _of_rule(rule, written[1], written[2])
-    written = _PARAMETER.fullmatch(text)
-    words = {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in live if not rule.is_short))
-    if written is None or written[1].partition(".")[0] not in words:
-        message = f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
-        raise ValueError(message)
-    tried = [rule for rule in live if rule.is_evaluated] or live
-    having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, written[1]) is None]
-    if len(having) != 1:
-        reason = "no rule has that" if not having else f"{len(having):,} rules have that"
-        message = f"{reason}; name a rule, as in RULE.{written[1]}=…; rules: {_ids(having or live)}"
-        raise ValueError(message)
-    return _of_rule(having[0], written[1], written[2])
+            having = [rule]
+            break
+    else:
+        written = _PARAMETER.fullmatch(text)
+        words = {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in live if not rule.is_short))
+        if written is None or written[1].partition(".")[0] not in words:
+            message = (
+                f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
+            )
+            raise ValueError(message)
+        tried = [rule for rule in live if rule.is_evaluated] or live
+        having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, written[1]) is None]
+        if len(having) != 1:
+            reason = "no rule has that" if not having else f"{len(having):,} rules have that"
+            message = f"{reason}; name a rule, as in RULE.{written[1]}=…; rules: {_ids(having or live)}"
+            raise ValueError(message)
+    (rule,), parameter = having, written[1]
+    fault = _lack(rule, parameter)
+    if fault is None and not rule.is_evaluated:
+        fault = f"rule {rule.rule_id} is not evaluated, for its state is {rule.state}; make it ACTIVE"
+    if fault is not None:
+        raise ValueError(fault)
+    is_number = parameter == "limit" or parameter.startswith("when.")
+    return Sweep(rule.rule_id, parameter, tuple(_values(written[2], is_number, may_be_none=parameter == "cooldown")))
 
 
 def _ids(rules: Iterable[Rule]) -> str:
     return names(rule.rule_id for rule in rules)
-
-
-def _of_rule(rule: Rule, parameter: str, values: str) -> Sweep:
-    lack = _lack(rule, parameter)
-    if lack is not None:
-        raise ValueError(lack)
-    if not rule.is_evaluated:
-        message = f"rule {rule.rule_id} is not evaluated, for its state is {rule.state}; make it ACTIVE"
-        raise ValueError(message)
-    is_number = parameter == "limit" or parameter.startswith("when.")
-    return Sweep(rule.rule_id, parameter, tuple(_values(values, is_number, may_be_none=parameter == "cooldown")))
 
 
 def _lack(rule: Rule, parameter: str) -> str | None:
@@ -175,7 +148,12 @@ def _lack(rule: Rule, parameter: str) -> str | None:
     if feature and feature not in rule.features:
         return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features)}"
     if head == "when":
-        return number_fault(rule.when.text, feature)
+        from buckets.expressions.parser import parse_expression
+
+        count = sum(1 for _ in _comparisons(parse_expression(rule.when.text), feature))
+        how_often = "with no number" if not count else f"{count:,} times with a number"
+        remedy = f"sweep one that is compared with one, as in {feature} > 5"
+        return None if count == 1 else f"the condition compares {feature} {how_often}; {remedy}"
     if not feature and parameter != "cooldown" and not rule.is_short:
         first = next(iter(rule.features))
         return f"rule {rule.rule_id} has features; sweep when.{first}, {first}.window or cooldown"
@@ -197,7 +175,9 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
             message = f"{steps:,} is no number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
             raise ValueError(message)
         ends = [_value(part.strip(), is_number, may_be_none=False) for part in written.groups()[:2]]
-        values = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
+        begin, end = map(Fraction, ends if is_number else map(parse_duration_ms, ends))
+        exact = [begin + (end - begin) / (steps - 1) * step for step in range(steps)]
+        values = _shown(exact, ends) if is_number else [format_duration(round(value)) for value in exact]
     known = [Decimal(value) if is_number else value for value in values]
     twice = next((shown for shown, value in zip(values, known, strict=True) if known.count(value) > 1), None)
     if twice is not None:
@@ -222,21 +202,13 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
     return format_duration(parse_duration_ms(text))
 
 
-def _numbers(first: str, last: str, steps: int) -> Iterator[str]:
-    """Return evenly spaced numbers, with as few digits as they need, or two more than they are written with."""
-    begin, gap = Fraction(first), (Fraction(last) - Fraction(first)) / (steps - 1)
-    least = max(digits_after_point(Decimal(end)) for end in (first, last))
-    exact = [begin + gap * step for step in range(steps)]
+def _shown(numbers: Sequence[Fraction], ends: Iterable[str]) -> list[str]:
+    """Return evenly spaced numbers with as few digits as they need, or two more than the ends are written with."""
+    least = max(digits_after_point(Decimal(end)) for end in ends)
     for digits in range(least, least + _MORE_DIGITS + 1):
-        if all((number * 10**digits).denominator == 1 for number in exact):
+        if all((number * 10**digits).denominator == 1 for number in numbers):
             break
-    return (format(Decimal(round(number * 10**digits)).scaleb(-digits), "f") for number in exact)
-
-
-def _durations(first: str, last: str, steps: int) -> Iterator[str]:
-    begin, end = parse_duration_ms(first), parse_duration_ms(last)
-    gap = Fraction(end - begin, steps - 1)
-    return (format_duration(round(begin + gap * step)) for step in range(steps))
+    return [format(Decimal(round(number * 10**digits)).scaleb(-digits), "f") for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -304,7 +276,13 @@ def _change(data: dict[str, Any], parameter: str, value: str) -> None:
         data.pop("cooldown", None)
         data |= {} if value == NONE else {"cooldown": value}
     elif head == "when":
-        data["when"] = with_number(data["when"], last, Decimal(value))
+        from buckets.expressions.expression import to_sql
+        from buckets.expressions.parser import parse_expression
+
+        expression, literal = parse_expression(data["when"]), Expression("number", value=Decimal(value))
+        (old,) = _comparisons(expression, last)
+        operands = tuple(literal if _is_number(operand) else operand for operand in old.operands)
+        data["when"] = to_sql(_replaced(expression, old, replace(old, operands=operands)))
     elif head:
         feature = data["features"][head]
         data["features"] = data["features"] | {head: feature | {"window": feature["window"] | {"length": value}}}
