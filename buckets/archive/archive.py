@@ -81,12 +81,10 @@ class Archive:
         return is_table(self.table_path)
 
     def prepare(self, schema: EventSchema, cluster_by: str | None = None, since: int | None = None) -> None:
-        """Make the table, or give it the columns of fields that it lacks.
+        """Make the table, or give it the columns of fields of the newest batch that it lacks.
 
-        Args:
-            schema: of the newest batch.
-            cluster_by: the field by which rows are sorted within a file from now on; None: as until now.
-            since: the first batch of a new table; None: the first of the job.
+        Within a file rows are sorted by the field `cluster_by` from now on; None: as until now. A new table begins with
+        the batch `since`; None: with the first of the job.
         """
         columns = archive_columns(schema)
         if not self.exists():
@@ -127,15 +125,10 @@ class Archive:
             return through_store(self.table_path, lambda: open_table(self.table_path).transaction_version(application))
 
     def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
-        """Append rows in the order of arrival, once.
+        """Append rows in the order of arrival, once; of columns of `archive_columns` missing ones are null.
 
-        Args:
-            rows: columns of `archive_columns`, without `_arrival`; missing ones are null.
-            first: the number of the first of them.
-            complete: the batch that is archived as a whole with them; None where they end within one.
-
-        Returns:
-            Whether they are what comes next; if another process was faster, they are not written.
+        With them the batch `complete` is archived as a whole; None where they end within one. Says whether the rows,
+        whose first has the number `first`, are what comes next: if another process was faster, they are not written.
         """
         table = open_table(self.table_path)
         columns = pa.schema(table.schema().to_arrow())
@@ -159,12 +152,9 @@ class Archive:
     def tables(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows in the order of arrival, in tables of up to about a million.
+        """Yield the rows from one arrival on, up to another, in their order, in tables of up to about a million.
 
-        Args:
-            first: the number of the first arrival.
-            end: the number after the last one; None for all there are.
-            columns: those wanted; `_arrival` comes too. None for all.
+        Of some `columns`, `_arrival` comes too.
         """
         whole = pa.schema(open_table(self.table_path).schema().to_arrow())
         asked = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))

@@ -137,15 +137,9 @@ def open_events(
     """Return events in arrival order; all that can be checked before the first is read has been checked.
 
     The rows of a file come as they stand, those of a folder file by file as these were modified, also of files in its
-    folders `NAME=VALUE`, those of a Delta table in the order of a column.
-
-    Args:
-        path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
-        schema: the event schema.
-        arrival: the column that orders the rows of a Delta table; None for its event time, and for anything else.
-        say: told which fields of `needed` are nowhere, and at the end what is to be known of the times, such as that
-            they have no zone.
-        needed: fields that rules need.
+    folders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say` is
+    told which fields of `needed` are nowhere, and at the end what is to be known of the times, such as that they have
+    no zone.
     """
     path = location(str(path))
     if is_table(path):

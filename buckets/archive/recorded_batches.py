@@ -65,10 +65,7 @@ class FieldNames:
     def view(self, columns: pa.Schema, own: Sequence[str], batch: str) -> str:
         """Return a query that gives the rows of the table `arrivals` under the names that are used.
 
-        Args:
-            columns: of the table.
-            own: the columns that are no fields.
-            batch: the one of them that says in which batch a row is.
+        `own` are those of its columns that are no fields; `batch` is the one that says in which batch a row is.
         """
         ends = [renaming.batch_id for renaming in self.renamings]
         parts = []

@@ -142,12 +142,10 @@ def _topics(job: Job, wanted: BatchRange) -> list[_Topic]:
 
 
 def _kept(generations: Sequence[TopicGeneration], known: Sequence[TopicGeneration], of_topic: _Kept) -> list[_Kept]:
-    """Return what an audit has of each generation of a topic.
+    """Return what an audit has of each generation of a topic that the job has read.
 
-    Args:
-        generations: those that the job has read.
-        known: those that the audit has read.
-        of_topic: from where its first batch has read the topic, and how far its last one.
+    `known` are those that the audit has read; `of_topic` is from where its first batch has read the topic, and how far
+    its last one.
     """
     kept = {
         each.topic_id: _Kept(
@@ -304,13 +302,10 @@ _BYTES_A_ROW = 100  # Of a text whose lines are longer than a sample, as of one 
 
 
 def rows_about(path: Path) -> int:
-    """Return about how many events there are; 0 where nothing can be read, which whoever reads them then says.
+    """Return about how many events `open_events` finds; 0 where nothing can be read, which reading them then says.
 
     A Delta table counts its rows in its log, and so does a file of Parquet in its footer. Of text the first lines are
     looked at, and of many files the largest ones.
-
-    Args:
-        path: what `open_events` opens.
     """
     try:
         path = found_location(str(path))

@@ -111,9 +111,7 @@ _UNREADABLE_TABLE = Table(
 def audit_tables(topics: Iterable[str], largest_scale: int = 0) -> dict[str, Table]:
     """Return the tables of outputs and of verdicts with that of what cannot be read, and that of transactions.
 
-    Args:
-        topics: the outputs that have topics, and `verdicts` where they have one.
-        largest_scale: that of the event schema, where values have more digits than usual.
+    `largest_scale` is that of the event schema, where values have more digits than usual.
     """
     scale = max(largest_scale, USUAL_SCALE)
     read = [_output_table(topic, USUAL_SCALE if topic == VERDICTS else scale) for topic in topics]
@@ -218,12 +216,9 @@ class MessageReader:
         topic_ids: Mapping[str, str] = MappingProxyType({}),
         binary: "BinaryValues | None" = None,
     ) -> None:
-        """Read messages.
+        """Read messages into tables by topic; those of a table without a contract are kept as they came.
 
-        Args:
-            tables: by topic, the table of its messages; those of a table without a contract are kept as they came.
-            topic_ids: by topic, its id, where it is known.
-            binary: reads values that are no JSON; None where all are.
+        The ids of topics are given where they are known, and `binary` where values may be no JSON.
         """
         self._binary = binary
         self._tables, self._topic_ids = dict(tables), dict(topic_ids)
@@ -280,11 +275,6 @@ class MessageReader:
 def read_message(table: Table, value: bytes | None, binary: "BinaryValues | None" = None) -> Row:
     """Read the value of a message as a row of its table, without the columns that say where the message came from.
 
-    Args:
-        table: of the message.
-        value: in JSON, or in the format of `binary`.
-        binary: reads values that are no JSON; None where all are.
-
     Raises:
         ValueError: it does not fit the schema, or what every row of the table fulfils.
     """
@@ -318,12 +308,7 @@ def _text(name: str, data: bytes | None) -> Row:
 
 
 def rows_of(table: Table, read: pa.Table) -> pa.Table:
-    """Return the rows of one table, by topic, partition and offset.
-
-    Args:
-        table: the table.
-        read: rows of a reader's `schema`.
-    """
+    """Return the rows of one table, by topic, partition and offset, from what a reader has read."""
     if table.name == UNREADABLE:
         chosen = read.filter(pc.field(FAULT).is_valid())
     else:

@@ -61,13 +61,10 @@ class AuditWriter:
     """Writes the rows of batches."""
 
     def __init__(self, folder: Path, identity: str, tables: Iterable[Table], upkeep: Upkeep | None = None) -> None:
-        """Write under `folder`.
+        """Write to tables under `folder` that have been made.
 
-        Args:
-            folder: where the tables are; all have been made.
-            identity: of the checkpoint; with a batch's number it makes a write happen once.
-            tables: the tables.
-            upkeep: what looks after them while batches are written; None for nothing.
+        The identity of the checkpoint, with a batch's number, makes a write happen once. `upkeep` looks after the
+        tables while batches are written.
         """
         self._identity = identity
         self._upkeep = upkeep
@@ -145,13 +142,9 @@ _COLUMNS = {KEY: ["key", "key_bytes"], HEADERS: ["headers"], STAMPED: [TIMESTAMP
 
 
 def kept_messages(table: DeltaTable, folder: Path, where: str, beside: Collection[str]) -> pa.Table:
-    """Return messages by partition and offset.
+    """Return messages that pass a condition in SQL, by partition and offset.
 
-    Args:
-        table: the audit's table of them.
-        folder: where it is, for errors.
-        where: the condition, in SQL.
-        beside: the columns wanted beside values, as `columns_beside_value` names them.
+    `beside` are the columns that are wanted beside values, as `columns_beside_value` names them.
     """
     there = {field.name for field in table.schema().fields}
     wanted = [

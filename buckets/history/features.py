@@ -214,14 +214,10 @@ class FeatureRun:
     def __init__(
         self, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, ids: pa.Array | None, flags: bool
     ) -> None:
-        """Choose the columns.
+        """Choose the columns; refuses rules over alerts, and rules of which none is evaluated.
 
-        Args:
-            rule_set: the rules.
-            schema: the event schema.
-            engine: the settings that decide results.
-            ids: Arrow string, the ids of events that are wanted; None for a row for each arrival.
-            flags: whether to say of each feature whether it is exact, and whether it is warm.
+        A row is made for each arrival, or for the events whose ids are in an Arrow array. `flags` say of each feature
+        whether it is exact, and whether it is warm.
         """
         self._rule_set, self._schema, self._engine, self._ids = rule_set, schema, engine, ids
         self._table = FeatureTable(rule_set, schema, flags)

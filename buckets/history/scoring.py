@@ -170,11 +170,8 @@ class ScoredPiece:
 def score_pieces(pieces: Iterable[ArchivePiece], evaluations: bool, processes: int = 1) -> Iterator[ScoredPiece]:
     """Score pieces one after the other, beginning with empty timelines.
 
-    Args:
-        pieces: in the order in which they were scored.
-        evaluations: whether every evaluation is wanted, or alerts only.
-        processes: how many score the shards; with 1 nothing is started. More than one start Python again, so a script
-            calls this below `if __name__ == "__main__"`.
+    Every evaluation is put out, or alerts only. More than one of the `processes` start Python again, so a script then
+    calls this below `if __name__ == "__main__"`.
     """
     begun: deque[tuple[ArchivePiece, Callable[[], BatchResults]]] = deque()
     with ExitStack() as started:

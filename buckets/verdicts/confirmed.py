@@ -47,9 +47,7 @@ class FraudRow:
 def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
     """Read the events that a table says were fraud, each once, as its last row says.
 
-    Args:
-        path: a CSV, JSON lines or Parquet file, or a Delta table.
-        schema: the event schema, whose id the table may be written with.
+    It is a CSV, JSON lines or Parquet file, or a Delta table, and may have the event schema's name for the id.
     """
     path = location(str(path))
     rows = list(_rows(path))
@@ -147,11 +145,8 @@ class Fraud:
 def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> list[Fraud]:
     """Read a table of confirmed fraud from elsewhere: charge-backs, or closed cases, a row for each event.
 
-    Args:
-        path: a table as `read_fraud_rows` takes it. Time, measures and attributes are taken by their names where they
-            are there, and `amount`.
-        schema: the event schema.
-        measure: whose values are the amounts.
+    Time, measures and attributes are taken by their names where they are there, and `amount`; amounts are those of
+    `measure`.
     """
     frauds = []
     names, time = (*schema.attributes, *schema.measures), schema.event_time.field
@@ -186,13 +181,7 @@ class RecordedAlert:
 def recorded_alerts(
     folder: Path, times: TimeRange = ANY_TIME, selection: Selection | None = None
 ) -> Iterator[RecordedAlert]:
-    """Yield the alerts of a job, each id once; keeps all ids in memory.
-
-    Args:
-        folder: the folder of its tables.
-        times: the event times that count.
-        selection: which of them; None for all of these times.
-    """
+    """Yield the alerts of a job of some event times, or of a selection, each id once; keeps all ids in memory."""
     seen: set[str] = set()
     wanted = selection or Selection({}, times)
     for output in ALERT_OUTPUTS:
@@ -236,17 +225,10 @@ def confirmed_fraud(
     find_events: FindEvents | None = None,
     verdicts: Findings | None = None,
 ) -> dict[str, Fraud]:
-    """Return the events that were fraud by the verdicts of a job, or by a table of cases.
+    """Return by id the events that were fraud by the verdicts of a job, or by a table of cases; see `read_fraud_table`.
 
-    Args:
-        job: the job.
-        table: a Delta table or a file of further fraud; see `read_fraud_table`.
-        measure: whose values are the amounts; the first measure of the event schema where it is left out.
-        find_events: looks for events in the archive.
-        verdicts: those that count, where they have been read.
-
-    Returns:
-        By event id: so `set` of it is all ids.
+    Amounts are those of `measure`, or of the first one. Events are looked for in the archive with `find_events`.
+    `verdicts` are those that count, where they have been read.
     """
     verdicts = findings(job_verdicts(job)) if verdicts is None else verdicts
     measure = measure or next(iter(job.event_schema.measures), None)
@@ -289,14 +271,8 @@ def complete(
 ) -> tuple[list[Verdict], dict[int, str]]:
     """Copy rule, event and key of each alert, and the time of each event, into the verdicts on them.
 
-    Args:
-        verdicts: as they were written.
-        folder: the tables of alerts.
-        find_events: looks for events in the archive; without one, any event is taken as it is named.
-        is_checked: whether a verdict on what is not known is a fault.
-
-    Returns:
-        The verdicts, and what is wrong with some of them, by index.
+    Returns the verdicts, and what is wrong with some of them, by index: that what they are about is not known, where
+    that is checked. Without `find_events`, which looks in the archive, any event is taken as it is named.
     """
     alerts = find_alerts(folder, {verdict.alert_id for verdict in verdicts if verdict.alert_id is not None})
     events = {verdict.event_id for verdict in verdicts if verdict.alert_id is None and verdict.event_id is not None}

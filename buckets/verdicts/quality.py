@@ -101,11 +101,8 @@ def quality(
 ) -> list[RuleQuality]:
     """Return how good each rule is, by rule id. Cost: O(alerts), with memory for what was fraud.
 
-    Args:
-        alerts: the alerts of all rules, each id once.
-        found: the verdicts that count.
-        frauds: all confirmed frauds, by event id.
-        rules: the states of rules that are there now, by id; they are in the result with alerts or without.
+    Alerts are those of all rules, each id once; frauds come by event id, and states of the rules that are there now by
+    id: these are in the result with alerts or without.
     """
     tallies = {rule_id: _Tally() for rule_id in rules}
     first_frauds: dict[_Grouping, dict[_Key, int]] = {}
@@ -254,15 +251,10 @@ def quality_report(
     measure: str | None = None,
     find_events: FindEvents | None = None,
 ) -> QualityReport:
-    """Return how good the rules of a job are.
+    """Return how good the rules of a job are, by alerts and frauds of some event times.
 
-    Args:
-        job: the job.
-        thresholds: what the advice goes by.
-        times: the event times that count, of alerts and of frauds alike.
-        fraud: a table of further confirmed frauds; see `read_fraud_table`.
-        measure: whose values are amounts; the first measure where it is left out.
-        find_events: looks for events in the archive.
+    `fraud` is a table of further confirmed frauds, see `read_fraud_table`; amounts are those of `measure`, or of the
+    first one. Events are looked for in the archive with `find_events`.
     """
     folder = results_folder(job)
     if not has_alerts(folder):

@@ -100,12 +100,9 @@ class VerdictLine:
 
 
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
-    """Return a verdict from its fields; those that are empty count as left out.
+    """Return a verdict from its fields; those that are empty count as left out. Moments are ISO 8601, or ms since 1970.
 
-    Args:
-        fields: some of `FIELDS`. Moments are ISO 8601, or ms since the epoch.
-        by: who has found it, where the fields do not say so.
-        now_ms: when it was found, where they do not; and the last moment at which it can have been.
+    Where fields do not say so, it was found by `by`, and at `now_ms`, after which it cannot have been.
 
     Raises:
         ValueError: it is no verdict; says why.
@@ -148,12 +145,9 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
 
 
 def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLine]:
-    """Read the verdicts of a file, line by line, and what is wrong with lines that are none.
+    """Read the verdicts of a .csv file with a header line, or a .jsonl file, and what is wrong with other lines.
 
-    Args:
-        path: a .csv file with a header line, or a .jsonl file with an object a line.
-        by: who has found them, where lines do not say so.
-        now_ms: when they were found, where lines do not say so.
+    Where lines do not say so, they were found by `by`, and at `now_ms`.
     """
     if path.suffix not in (".csv", ".jsonl"):
         message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"

@@ -86,14 +86,9 @@ def load_verdicts(table: Path) -> list[Verdict]:
 
 
 def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
-    """Add verdicts to a table in one commit, which makes the table where it is not there yet.
+    """Add verdicts to a table in one commit, which makes the table where it is not there yet; return how many.
 
-    Args:
-        table: the table.
-        verdicts: verdicts that fit the schema; those that the table has already are left out.
-
-    Returns:
-        How many were added.
+    Those that the table has already are left out. Where it cannot be written, nothing has been.
     """
     known = {verdict.id for verdict in load_verdicts(table)}
     new = {verdict.id: verdict.row() for verdict in verdicts if verdict.id not in known}

@@ -242,14 +242,10 @@ class Backtest:
         on_alerts: Callable[[pa.Table], None] = lambda alerts: None,
         processes: int = 1,
     ) -> BacktestReport:
-        """Score pieces, and count what comes out.
+        """Score pieces made by `scoring`, and count what comes out.
 
-        Args:
-            pieces: made by `scoring`.
-            on_rows: called after each piece with the rows so far, and the events that alerted.
-            on_alerts: called with the alerts of each piece, in and out of the range; their `source_order` is the number
-                of the arrival.
-            processes: how many score.
+        `on_rows` is called after each piece with the rows so far and the events that alerted, `on_alerts` with its
+        alerts, in and out of the range, whose `source_order` is the number of the arrival. So many `processes` score.
         """
         written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
         fields = [field for rule in self.rules for field in rule.group_by]

@@ -332,9 +332,8 @@ class CountedDays:
     def length(self, begin_ms: int | None, end_ms: int | None) -> Fraction:
         """Return how many days count, once all events of the range have been taken; there is at least one event.
 
-        Args:
-            begin_ms: where the range begins; None for the first event of a day that counts.
-            end_ms: where it ends; None for just after the last one.
+        A range without a beginning begins with the first event of a day that counts, one without an end ends after the
+        last.
         """
         counts = np.sort(np.array([count for count, _, _ in self._days.values()], np.int64))
         middle = np.searchsorted(np.cumsum(counts), counts.sum() / 2)

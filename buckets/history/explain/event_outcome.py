@@ -60,13 +60,8 @@ def decide_fates(
 ) -> Fates:
     """Say what became of arrivals of one key, in the order in which they came. A repeat moves no clock.
 
-    Complexity: O(n) where few share an id or a time.
-
-    Args:
-        times_ms: when each happened.
-        ids: the id of each.
-        regimes: the settings that each came under.
-        known: by index, of those that did not get as far as the timeline.
+    `regimes` are the settings that each came under; `known` are, by index, those that did not get as far as the
+    timeline. Complexity: O(n) where few share an id or a time.
     """
     fates: list[Fate] = []
     others: dict[int, int] = {}

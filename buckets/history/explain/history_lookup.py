@@ -91,12 +91,7 @@ class Arrivals:
 
 
 def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
-    """Read rows of the archive that are events.
-
-    Args:
-        rows: with the archive's own columns, and some of the declared fields, among them id and time; in any order.
-        schema: the event schema.
-    """
+    """Read those rows of the archive that are events, in any order; not all declared fields need be there."""
     rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
     fields = {name: _array(rows[name]) for name in schema.other_fields if name in rows.column_names}
     fields |= {name: _scaled(fields[name]) for name in schema.measures if name in fields}

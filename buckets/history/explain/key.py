@@ -39,15 +39,7 @@ _LARGE = 2.0**62  # Sums of less than that are far from passing 64 bits
 def score_again(
     past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None, outputs: Iterable[str]
 ) -> dict[str, list[Row]]:
-    """Score the keys of an event in some groups, and return the rows of some outputs.
-
-    Args:
-        past: the past.
-        target: the event, alone.
-        groups: the groups, as they were in its batch.
-        from_ms: the first event time that is scored; None for all.
-        outputs: those that are wanted.
-    """
+    """Score the keys of an event in some groups from a time on, None for all, and return the rows of some outputs."""
     from buckets.history.scoring import score_pieces
 
     by_output: dict[str, list[Row]] = {output: [] for output in outputs}

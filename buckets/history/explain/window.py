@@ -50,14 +50,8 @@ def explain_window(
 ) -> Recomputed:
     """Compute a feature again from what arrived.
 
-    Args:
-        past: the past.
-        rule: the rule.
-        named: the feature.
-        history: of its key, at least as far back as its window.
-        recorded: its value as the job has it; None where it is not known.
-        reset_ms: the latest alert that has reset it; None for none.
-        most: how many events are shown, half of them the first ones and half the last; None for all.
+    `history` reaches at least as far back as the window. The latest alert that has reset the feature was at `reset_ms`.
+    At `most` so many events are shown, half of them the first ones and half the last; None for all.
     """
     arrivals, of = history.arrivals, _field_of(named)
     end_ms = int(arrivals.times_ms[history.target])

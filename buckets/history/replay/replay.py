@@ -307,13 +307,10 @@ def replay_history(
     on_piece: Callable[[Replayed], None] = lambda replayed: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Replayed:
-    """Score the archive of a job again, and compare.
+    """Score the archive of a job again, which has been extended, and compare.
 
-    Args:
-        history: of the job; its archive has been extended.
-        request: what is asked.
-        on_piece: called after each piece, with what has been found so far.
-        say: told a line when all is scored a second time.
+    `on_piece` is called after each piece with what has been found so far; `say` is told a line when all is scored
+    again.
     """
     rows = recorded_rows(history.job, request.evaluations)
     not_compared = check_whole(history, request.times)

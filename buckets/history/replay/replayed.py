@@ -250,11 +250,9 @@ class Replayed:
         return not self.counts.total()
 
     def note(self, differences: list[RowDifference], rule_of: Callable[[RowDifference], Rule | None]) -> None:
-        """Take differences into account.
+        """Take differences of all outputs into account, so that what one follows from is among them or came before.
 
-        Args:
-            differences: of all outputs, so that what one follows from is among them or came before.
-            rule_of: gives the rule of a row as it was then; None where the job never had it, or the row is of no rule.
+        `rule_of` gives the rule of a row as it was then; None where the job never had it, or the row is of no rule.
         """
         cold_rows = (difference.row for difference in differences if difference.is_cold)
         self.cold.update((row["rule_id"], row["key"]) for row in cold_rows if "rule_id" in row)
