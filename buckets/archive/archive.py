@@ -1,40 +1,58 @@
 """The archive: all that has arrived, typed, with the batch that scored it, as one Delta table in the order of arrival.
 
 Besides the declared fields each row has columns of the archive's own, whose names begin with `_`. Repeats, late events
-and rows that are no events are in it too: it is what arrived, not what counted. How files are laid out, so that the
-events of one key are found without reading the others, is in `layout`.
+and rows that are no events are in it too: it is what arrived, not what counted.
+
+Files are laid out so that what belongs to one key is found without reading the rest. Arrivals come in the order of
+time, so files do, and the log's statistics leave out those of another time. Within a file of up to about a million rows
+they are sorted by one field, that by which the first rules group: the rows of one of its values lie in one row group of
+each file, and the others are left out by their statistics. For all other fields by which rules may group, and for the
+id, each row group has a Bloom filter: who looks for a card reads the row groups that have it.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import Transaction
-
-from buckets.archive import layout as archive_layout
-from buckets.archive.layout import (
-    CLUSTER_BY,
-    SINCE,
-    clustered,
-    file_properties,
-    files_of,
-    join_small_files,
-    open_table,
-    reading,
+from deltalake import (
+    BloomFilterProperties,
+    ColumnProperties,
+    DeltaTable,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
 )
-from buckets.archive.recorded_batches import FieldNames
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from buckets.archive.recorded_batches import FieldNames, RecordedBatches
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.delta.commits import with_columns
-from buckets.delta.kept_table import append_new
-from buckets.delta.whole_table import add_missing_columns, is_table, make_table, run, through_store
+from buckets.delta.kept_table import WHOLE, append_new
+from buckets.delta.whole_table import add_missing_columns, files_in, is_table, make_table, run, through_store
+from buckets.errors import BucketsError, Outage, first_line
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
+from buckets.lists.index import NO_LISTS, Lists
 from buckets.stores.location import as_input
 
-ARRIVAL = archive_layout.ARRIVAL
+ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
+CLUSTER_BY = "buckets.clusterBy"  # The property of the table that names the field by which files are sorted
+SINCE = "buckets.since"
+"""The property of the table that has the number of its first batch, where that is not the first of the job."""
+FULL_ROWS = 1_000_000  # Rows of a file that is joined from small ones, at most
+_SMALL_ROWS = FULL_ROWS // 2
+_ROW_GROUP = 32_768  # Rows that are read together, or left out together
+_PAGE = 8_192
+_WRONG_HITS = 0.01  # The share of row groups that a Bloom filter lets through though they lack the value
+_FILE_FAULT = re.compile(r"\b(Parquet|Object Store) error: ")
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
@@ -58,6 +76,120 @@ TIME = pa.timestamp("us", "UTC")
 _APPLICATION = "archive"
 _BATCHES = "archive-batches"
 _TABLE = "arrivals"
+
+
+class ArchiveFile(NamedTuple):
+    """A file of the archive: the numbers of its first and last arrival, its path within the table, and its rows."""
+
+    first: int
+    last: int
+    path: str
+    rows: int
+
+
+@contextmanager
+def reading(table_path: Path) -> Iterator[None]:
+    """Say in one line that an archive is damaged, whatever is read of it."""
+    try:
+        yield
+    except Outage:
+        raise
+    except Exception as error:
+        # Queries raise nothing narrower than Exception where a file cannot be read.
+        if not isinstance(error, (OSError, DeltaError, pa.ArrowException)) and not _FILE_FAULT.search(str(error)):
+            raise
+        message = (
+            f"archive {table_path.parent}: cannot be read ({first_line(error)}); restore it from a copy, or remove it "
+            "while the source still holds everything, and it is made again"
+        )
+        raise BucketsError(message) from error
+
+
+def open_table(table_path: Path) -> DeltaTable:
+    """Open the table of an archive."""
+    with reading(table_path):
+        return through_store(table_path, lambda: DeltaTable(str(table_path)))
+
+
+def files_of(table: DeltaTable) -> list[ArchiveFile]:
+    """Return the files of a table in the order of arrival; they do not overlap."""
+    added = files_in(table).to_pylist()
+    names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
+    return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
+
+
+def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    """Return rows that become one file, in the order in which they lie there."""
+    field = table.metadata().configuration.get(CLUSTER_BY)
+    if field not in rows.column_names:
+        return rows.sort_by(ARRIVAL)
+    return rows.sort_by([(field, "ascending"), (ARRIVAL, "ascending")])
+
+
+def file_properties(columns: pa.Schema) -> WriterProperties:
+    """Return how a file with these columns is written."""
+    is_looked_for = [
+        field.name
+        for field in columns
+        if not field.name.startswith("_") and (pa.types.is_string(field.type) or pa.types.is_int64(field.type))
+    ]
+    bloom = BloomFilterProperties(set_bloom_filter_enabled=True, fpp=_WRONG_HITS, ndv=_ROW_GROUP)
+    return WriterProperties(
+        max_row_group_size=_ROW_GROUP,
+        data_page_row_count_limit=_PAGE,
+        compression="ZSTD",
+        compression_level=3,
+        default_column_properties=ColumnProperties(statistics_enabled="PAGE"),
+        column_properties={
+            name: ColumnProperties(statistics_enabled="PAGE", bloom_filter_properties=bloom) for name in is_looked_for
+        },
+    )
+
+
+def join_small_files(path: Path) -> int:
+    """Join runs of small files, each with one commit, and return how many files there are fewer.
+
+    Another process may append meanwhile. If one joins files too, the first has done it.
+    """
+    table = open_table(path)
+    before = files_of(table)
+    columns = pa.schema(table.schema().to_arrow())
+    for small in _runs(before):
+        with reading(path):
+            tables = [pq.read_table(as_input(path / file.path), partitioning=None) for file in small]
+        rows = clustered(with_columns(pa.concat_tables(tables, promote_options="default"), columns), table)
+        replace = partial(  # done once more, it is the same
+            write_deltalake,
+            table,
+            rows,
+            mode="overwrite",
+            predicate=f"{ARRIVAL} >= {small[0].first} AND {ARRIVAL} <= {small[-1].last}",
+            writer_properties=file_properties(columns),
+            target_file_size=WHOLE,
+        )
+        try:
+            through_store(path, replace)
+        except CommitFailedError:
+            break
+    table = open_table(path)
+    after = files_of(table)
+    if len(after) < len(before):
+        through_store(path, lambda: table.vacuum(dry_run=False))
+        through_store(path, table.cleanup_metadata)
+    return len(before) - len(after)
+
+
+def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:
+    """Return runs of small files that follow each other and together make no more than a full one."""
+    runs: list[list[ArchiveFile]] = [[]]
+    for file in files:
+        run = runs[-1]
+        fits = not run or sum(small.rows for small in run) + file.rows <= FULL_ROWS
+        if file.rows > _SMALL_ROWS or not fits:
+            runs.append([])
+        if file.rows <= _SMALL_ROWS:
+            runs[-1].append(file)
+    return [run for run in runs if len(run) > 1]
 
 
 def archive_columns(schema: EventSchema) -> pa.Schema:
@@ -195,3 +327,20 @@ def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         for start, end in itertools.pairwise(starts):
             if end > start:
                 yield int(batches[start]), table.slice(start, end - start)
+
+
+def seen_by_batch(recorded: RecordedBatches, tables: Iterator[pa.Table]) -> Iterator[tuple[BatchEnd, Lists, pa.Table]]:
+    """Yield tables as `by_batch` does, each with the lists that its batch saw: an object as long as they are the same.
+
+    Later batches than are recorded, which another process has archived meanwhile, are left out.
+    """
+    cuts = {cut.batch_id: cut for cut in recorded.cuts}
+    before, lists = None, NO_LISTS
+    for batch_id, rows in by_batch(tables):
+        cut = cuts.get(batch_id)
+        if cut is None:
+            return
+        if before is None or cut.lists != before.lists:
+            lists = recorded.lists(cut)
+        before = cut
+        yield cut, lists, rows

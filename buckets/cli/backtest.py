@@ -34,7 +34,6 @@ from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest, archive_pieces, check_needed_lists, event_pieces
-from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.report import (
     TITLES,
@@ -56,6 +55,7 @@ from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
 from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.stores.location import location
+from buckets.verdicts.confirmed import read_confirmed_fraud
 
 _MOST_BARS = 31
 _BAR = 40

@@ -6,7 +6,7 @@ They go into one Parquet file or Delta table, whole or not at all.
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from buckets.archive import archive
-from buckets.archive.archive import by_batch
+from buckets.archive.archive import seen_by_batch
 from buckets.archive.archiving import History, arrivals_of
 from buckets.config.engine import EngineSettings
 from buckets.delta.whole_table import is_table, open_table, query, quoted_column
@@ -189,13 +189,8 @@ Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 
 def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
     """Read all that a job has archived; each batch sees the lists that it saw."""
-    cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
-    lists: Lists = NO_LISTS
-    versions: Mapping[str, int] = {}
-    for batch_id, rows in by_batch(history.archive.tables(columns=[*archive.OWN_COLUMNS.names, *schema.field_names])):
-        cut = cuts.get(batch_id)
-        if cut is not None and cut.lists != versions:
-            lists, versions = history.recorded.lists(cut), cut.lists
+    tables = history.archive.tables(columns=[*archive.OWN_COLUMNS.names, *schema.field_names])
+    for _, lists, rows in seen_by_batch(history.recorded, tables):
         for piece in arrivals_of(rows, schema):
             yield lists, piece
 

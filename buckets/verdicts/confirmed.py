@@ -117,6 +117,47 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+Amounts = Mapping[str, Decimal | None]
+"""By the id of an event that was fraud, how much money it was; None where that is not written."""
+
+
+def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
+    """Check confirmed fraud that a program gives: by id numbers, or texts, or floats as their shortest text."""
+    if not isinstance(fraud, Mapping):
+        message = f"fraud: must be amounts by id, as a dict, not {type(fraud).__name__}; None is an amount as well"
+        raise BucketsError(message)
+    amounts: dict[str, Decimal | None] = {}
+    for event_id, written in fraud.items():
+        if not isinstance(event_id, str):
+            message = f"fraud: the id {event_id!r} is no text; give ids as str"
+            raise BucketsError(message)
+        amount = finite_decimal(written)
+        if amount is None and written is not None:
+            remedy = "give one, or None for the event's own"
+            message = f"fraud: the amount {written!r} of {event_id!r} is no number; {remedy}"
+            raise BucketsError(message)
+        amounts[event_id] = amount
+    return amounts
+
+
+def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> Amounts:
+    """Read confirmed fraud from a CSV, JSON lines or Parquet file or a Delta table.
+
+    Ids may stand in the column of the event schema, amounts in that of the measure.
+    """
+    amounts: dict[str, Decimal | None] = {}
+    for row in read_fraud_rows(path, schema):
+        named = (row.said[name] for name in (AMOUNT, measure) if name is not None and row.said.get(name) is not None)
+        written = next(named, "")
+        amount = finite_decimal(written)
+        if amount is None and written != "":
+            remedy = "write digits, as in 120.50"
+            message = f"fraud {path}: row {row.number:,}: the amount {written!r} is no number; {remedy}"
+            raise BucketsError(message)
+        amounts[row.event_id] = amount
+    return amounts
+
+
 @dataclass(frozen=True)
 class Fraud:
     """An event that was fraud, and what is known of it."""

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from buckets.archive import layout as archive_layout
+from buckets.archive import archive as archive_layout
 from buckets.archive.archive import ARRIVAL, Archive
 from tests.core.examples import SCHEMA
 

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 import buckets
 from buckets.errors import BucketsError
-from buckets.history.backtest.confirmed_fraud import given_fraud, read_confirmed_fraud
+from buckets.verdicts.confirmed import given_fraud, read_confirmed_fraud
 from tests.core.backtests import SCHEMA, rule
 
 ROWS = [{"event_id": "007", "amount": "12.50"}, {"event_id": "e2", "amount": None}]

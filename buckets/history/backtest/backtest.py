@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
+from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, seen_by_batch
 from buckets.archive.archiving import History, archived_and_rounded
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import Terms
@@ -29,8 +29,7 @@ from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import Amounts, FraudEvents, given_fraud
-from buckets.history.backtest.raised_alerts import RaisedAlerts
+from buckets.history.backtest.raised_alerts import FraudEvents, RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.scoring import ArchivePiece, score_pieces
@@ -44,6 +43,7 @@ from buckets.rules.flink_message import check_against_schema
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,9 @@ def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | N
     if not needed:
         yield from (scoring.piece(_with_fields(rows, schema)) for rows in tables)
         return
-    cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
-    for batch_id, rows in by_batch(tables):
-        check_needed_lists(needed, cuts[batch_id].lists, f"batch {batch_id}")
-        yield scoring.piece(_with_fields(rows, schema), history.recorded.lists(cuts[batch_id]))
+    for cut, lists, rows in seen_by_batch(history.recorded, tables):
+        check_needed_lists(needed, cut.lists, f"batch {cut.batch_id}")
+        yield scoring.piece(_with_fields(rows, schema), lists)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:

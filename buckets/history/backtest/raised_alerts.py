@@ -1,4 +1,4 @@
-"""The alerts that a backtest raises, gathered piece by piece, and figures of them.
+"""The alerts that a backtest raises, and confirmed fraud, gathered piece by piece, and figures of them.
 
 Events are rows of the pieces, known by the number of their arrival. So it is known which of two came first. An event
 that alerts is kept once, whatever the number of rules and variants that it alerts for; of an alert there are two
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,9 @@ from buckets.delta.whole_table import inside, moments_ms
 from buckets.duration import DAY_MS
 from buckets.engine.batch.dead_letters import bad_rows
 from buckets.engine.policies import is_in_share
+from buckets.events import conversion
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import FraudEvent, FraudEvents, scaled_amounts
 from buckets.history.backtest.report import Figures, FraudFigures, KeyCount
 from buckets.history.scoring import ScoredPiece
 from buckets.moment import TimeRange
@@ -41,6 +42,7 @@ from buckets.outputs.columns import (
 from buckets.outputs.comparison import Event, Sample
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.verdicts.confirmed import Amounts
 
 Int64s = npt.NDArray[np.int64]
 _ARRIVAL = "source_order"  # The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`
@@ -48,6 +50,83 @@ _NO_NUMBERS, _NO_ALERTS = np.empty(0, np.int64), np.empty((0, 2), np.int64)
 _NEVER = np.iinfo(np.int64).max
 _LOW_BITS = 32
 _LEAST_SHARE = 20  # A day counts with one event of so many of a usual day
+
+
+def scaled_amounts(rows: pa.Table, schema: EventSchema, amount: str | None) -> npt.NDArray[np.int64]:
+    """Return the amounts of rows of a history as scaled int64; 0 where there is none."""
+    if amount is None:
+        return np.zeros(len(rows), np.int64)
+    amounts, *_ = conversion.measures(rows[amount].combine_chunks(), schema.measures[amount])
+    return amounts
+
+
+@dataclass(frozen=True)
+class FraudEvent:
+    """An event that is confirmed fraud, with the number of the arrival with which it came first.
+
+    The amount is scaled, and 0 where it is not known; the fields are those by which rules group.
+    """
+
+    arrival: int
+    time_ms: int
+    amount: int
+    fields: dict[str, Any]
+
+
+class FraudEvents:
+    """Looks for confirmed fraud in a history.
+
+    Attributes:
+        found: by id and time, in the order of arrival: an id that comes at several times is several events.
+    """
+
+    def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
+        """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
+        self._confirmed, self._schema, self._amount = confirmed, schema, amount
+        self._fields: Sequence[str] = list(dict.fromkeys(fields))
+        self._ids = pa.array(list(confirmed), pa.string())
+        self.found: dict[Event, FraudEvent] = {}
+        self._ids_found: set[str] = set()
+
+    @property
+    def confirmed(self) -> int:
+        """How many ids are confirmed fraud, found or not."""
+        return len(self._ids)
+
+    @property
+    def missing(self) -> int:
+        """How many of these ids have not been found."""
+        return len(self._ids) - len(self._ids_found)
+
+    def take(self, rows: pa.Table) -> None:
+        """Look through the rows of a piece; pieces come in their order."""
+        event_id, time = self._schema.event_id, self._schema.event_time.field
+        mask = pc.and_(pc.is_in(rows[event_id], value_set=self._ids), rows["_fault"].is_null())
+        numbers = np.flatnonzero(mask.to_numpy())
+        if not len(numbers):
+            return
+        names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
+        rows = rows.select(names).take(pa.array(numbers))
+        fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
+        columns = (rows[event_id].to_pylist(), rows[ARRIVAL].to_pylist(), moments_ms(rows[time]).to_pylist())
+        amounts = scaled_amounts(rows, self._schema, self._amount).tolist()
+        for event, arrival, time_ms, amount, values in zip(*columns, amounts, fields, strict=True):
+            if (event, time_ms) not in self.found:
+                self.found[event, time_ms] = FraudEvent(arrival, time_ms, self._worth(event, amount), values)
+                self._ids_found.add(event)
+
+    def _worth(self, event_id: str, own: int) -> int:
+        """Return the confirmed amount of an event, scaled; its own where none is written.
+
+        What is written for an id is the amount of its first event; others of this id have none.
+        """
+        written = self._confirmed[event_id]
+        if written is None or self._amount is None:
+            return own
+        if event_id in self._ids_found:
+            return 0
+        scale = self._schema.measures[self._amount].scale
+        return int(written.scaleb(scale).to_integral_value())
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class WindowArrival:
     source: str  # where it came from
     position: int  # its line or offset there
     ingested_ms: int | None  # when the source took it in, where it says so
-    fate: str  # what became of it, as `event_outcome` names it
+    fate: str  # what became of it, as `Fate` names it
     counts: bool  # whether the value counts it
     note: str  # what is to be said of it; empty for nothing
     # of what counts for a sum or a count, what that comes to with it and all before it; None of all else

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.duration import format_duration
-from buckets.history.explain.event_outcome import IN_TIMELINE
 from buckets.history.explain.explanation import FeatureThen, RecordedValue, WindowArrival, compare
 from buckets.history.explain.history_lookup import Arrivals, Past
-from buckets.history.explain.key import KeyHistory, Target, find_group
+from buckets.history.explain.key import IN_TIMELINE, KeyHistory, Target, find_group
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import describe_filter

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import BATCH, SOURCE_ORDER, by_batch
+from buckets.archive.archive import BATCH, SOURCE_ORDER, seen_by_batch
 from buckets.archive.archiving import History
 from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
@@ -166,11 +166,10 @@ JOINED_ROWS = 500_000  # Batches are joined until they have so many rows
 def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
     """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
 
-    Lists of the same versions are the same object, and all batches have as many shards as the last one: timelines stay
-    where they are, and what comes out does not depend on shards.
+    All batches have as many shards as the last one: timelines stay where they are, and what comes out does not depend
+    on shards.
     """
     recorded = history.recorded
-    cuts = {cut.batch_id: cut for cut in recorded.cuts}
     shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
     parts: list[pa.Table] = []
     first = last = recorded.cuts[0]
@@ -193,19 +192,17 @@ def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch:
             rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
         return ArchivePiece(rows, rule_set, terms, lists, batches, orders, sources_of)
 
-    for batch_id, rows in by_batch(history.archive.tables()):
-        if batch_id > last_batch:
+    for cut, now, rows in seen_by_batch(recorded, history.archive.tables()):
+        if cut.batch_id > last_batch:
             break
-        cut = cuts[batch_id]
         is_alike = (cut.ruleset_version, cut.lists) == (last.ruleset_version, last.lists)
-        is_alike = is_alike and recorded.terms(batch_id) is recorded.terms(last.batch_id)
+        is_alike = is_alike and recorded.terms(cut.batch_id) is recorded.terms(last.batch_id)
         is_joined = cut_as == "joined" and is_alike and sum(map(len, parts)) < JOINED_ROWS
-        if parts and batch_id != last.batch_id and not is_joined:
+        if parts and cut is not last and not is_joined:
             yield piece()
             parts = []
         if not parts:
-            lists = lists if cut.lists == last.lists and lists is not NO_LISTS else recorded.lists(cut)
-            first = cut
+            first, lists = cut, now
         parts.append(rows)
         last = cut
     if parts:
