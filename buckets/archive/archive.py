@@ -36,7 +36,15 @@ from buckets.archive.recorded_batches import FieldNames, RecordedBatches
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.delta.commits import with_columns
 from buckets.delta.kept_table import WHOLE, append_new
-from buckets.delta.whole_table import add_missing_columns, files_in, is_table, make_table, run, through_store
+from buckets.delta.whole_table import (
+    add_missing_columns,
+    files_in,
+    is_table,
+    make_table,
+    quoted_column,
+    run,
+    through_store,
+)
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
@@ -289,25 +297,24 @@ class Archive:
         Of some `columns`, `_arrival` comes too.
         """
         whole = pa.schema(open_table(self.table_path).schema().to_arrow())
-        asked = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
-        wanted, fields = asked, [name for name in asked or whole.names if name not in OWN_COLUMNS.names]
-        if asked is not None and not self.names.is_plain:
-            read = [name for name in self.names.columns_of(fields) if name in whole.names]
-            wanted = list(dict.fromkeys([*asked, BATCH, *read]))
+        names = whole.names if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
+        wanted = pa.schema([whole.field(name) for name in names])
         for added in files_of(open_table(self.table_path)):
-            if added.last >= first and (end is None or added.first < end):
+            if added.last < first or (end is not None and added.first >= end):
+                continue
+            if self.names.is_plain:
                 with reading(self.table_path), pq.ParquetFile(as_input(self.table_path / added.path)) as file:
-                    there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
-                    columns_read = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
-                    rows = with_columns(file.read(columns=there), columns_read)
-                inside = pc.greater_equal(rows[ARRIVAL], first)
-                if end is not None:
-                    inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
-                rows = rows if pc.all(inside).as_py() else rows.filter(inside)
-                rows = rows.sort_by(ARRIVAL).combine_chunks()
-                if not self.names.is_plain:
-                    rows = self.names.renamed(rows, BATCH, fields).select(asked or whole.names).combine_chunks()
-                yield rows
+                    there = [name for name in names if name in file.schema_arrow.names]
+                    rows = with_columns(file.read(columns=there), wanted)
+            else:
+                chosen = ", ".join(map(quoted_column, names))
+                within = f"{ARRIVAL} between {added.first} and {added.last}"
+                rows = self.query(f"select {chosen} from archive where {within}").cast(wanted)
+            inside = pc.greater_equal(rows[ARRIVAL], first)
+            if end is not None:
+                inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
+            rows = rows if pc.all(inside).as_py() else rows.filter(inside)
+            yield rows.sort_by(ARRIVAL).combine_chunks()
 
     def query(self, sql: str) -> pa.Table:
         """Run a query in SQL over the table `archive`; files without matches are not read."""

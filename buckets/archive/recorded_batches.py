@@ -60,8 +60,6 @@ class FieldNames:
                 name = names.get(name) or (None if name in names.values() else name)
         return name
 
-    # --- rows of the archive ----------------------------------------------------------------------------------
-
     def view(self, columns: pa.Schema, own: Sequence[str], batch: str) -> str:
         """Return a query that gives the rows of the table `arrivals` under the names that are used.
 
@@ -80,29 +78,6 @@ class FieldNames:
             tests += [] if last is None else [f"{batch} <= {last}"]
             parts.append(f"select {', '.join(chosen)} from arrivals where {' and '.join(tests)}")
         return " union all ".join(parts)
-
-    def columns_of(self, fields: Sequence[str]) -> list[str]:
-        """Return the columns in which fields lie, in any epoch."""
-        epochs = range(len(self.renamings) + 1)
-        names = (self.name_in(epoch, field) for field in fields for epoch in epochs)
-        return list(dict.fromkeys([*fields, *(name for name in names if name is not None)]))
-
-    def renamed(self, rows: pa.Table, batch_column: str, fields: Sequence[str]) -> pa.Table:
-        """Return rows in the order of arrival with fields under the names that are used."""
-        parts, start = [], 0
-        batches = rows[batch_column].to_numpy()
-        ends = [int(batches.searchsorted(renaming.batch_id, side="right")) for renaming in self.renamings]
-        for epoch, end in enumerate([*ends, len(rows)]):
-            part, start = rows.slice(start, end - start), end
-            columns = {}
-            for name in fields:
-                there = self.name_in(epoch, name)
-                is_there = there is not None and there in rows.column_names
-                columns[name] = part[there] if is_there else pa.nulls(len(part), rows.schema.field(name).type)
-            parts.append(pa.table([columns.get(name, part[name]) for name in rows.column_names], schema=rows.schema))
-        return pa.concat_tables(parts)
-
-    # --- what was recorded ------------------------------------------------------------------------------------
 
     def rule_set(self, rule_set: RuleSet, epoch: int) -> RuleSet:
         """Return a rule set of an epoch under the names that are used; without its fills where names differ."""

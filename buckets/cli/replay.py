@@ -1,6 +1,5 @@
 """The command `buckets replay`: the archive scored once more, compared with what was recorded."""
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,16 +9,8 @@ from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replay import CutChoice, ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed, conclusion, difference_words
-
-
-class CutChoice(StrEnum):
-    """How the stream is cut."""
-
-    AUTO = "auto"
-    RECORDED = "recorded"
-    JOINED = "joined"
 
 
 def replay(
@@ -31,7 +22,7 @@ def replay(
     ] = False,
     cuts: Annotated[
         CutChoice, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
-    ] = CutChoice.AUTO,
+    ] = "auto",
     processes: Processes = None,
     show: Annotated[int, typer.Option(min=0, help="How many differences are shown.")] = 20,
     as_json: AsJson = False,
@@ -61,7 +52,7 @@ def replay(
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
-        wanted = ReplayRequest(times, evaluations, cuts.value, processes_for(rows, processes))
+        wanted = ReplayRequest(times, evaluations, cuts, processes_for(rows, processes))
 
         def on_scored(so_far: Replayed) -> None:
             scored, differences = f"{so_far.events:,} of {rows:,} arrivals scored", so_far.counts.total()
