@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from buckets.history.backtest.report import TITLES, BacktestReport, CheckedExpectation, VariantResult
+from buckets.history.backtest.report import TITLES, BacktestReport, CheckedExpectation
 from buckets.moment import day_text, time_text
 from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison
@@ -13,26 +13,6 @@ from buckets.printable import key_words
 
 WIDTH, HEIGHT = 720, 220  # Of the drawing within the axes, in units of SVG
 _CLASSES: dict[Caught, str] = {"only_a": "old", "only_b": "new", "both": "both"}
-
-
-class Bar(NamedTuple):
-    """A bar of a chart: its corner, its size, a class for its colour, and what it says."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    kind: str
-    label: str
-
-
-class Point(NamedTuple):
-    """A point of a chart, and what it says."""
-
-    x: float
-    y: float
-    is_as_written: bool
-    label: str
 
 
 _MOST_MARKS = 7
@@ -66,19 +46,19 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation]
     )
 
 
-def _day_bars(report: BacktestReport, totals: Mapping[int, int]) -> list[Bar]:
+def _day_bars(report: BacktestReport, totals: Mapping[int, int]) -> list[dict[str, Any]]:
     """Return a bar for each day with alerts."""
     (first, last), most = report.day_range, max(totals.values())
     step = WIDTH / (last - first + 1)
     return [
-        Bar(
-            x=round((day - first) * step, 2),
-            y=round(HEIGHT * (1 - alerts / most), 2),
-            width=round(step * 0.85, 2),
-            height=round(HEIGHT * alerts / most, 2),
-            kind="new",
-            label=f"{day_text(day)}: {alerts:,} alerts",
-        )
+        {
+            "x": round((day - first) * step, 2),
+            "y": round(HEIGHT * (1 - alerts / most), 2),
+            "width": round(step * 0.85, 2),
+            "height": round(HEIGHT * alerts / most, 2),
+            "kind": "new",
+            "label": f"{day_text(day)}: {alerts:,} alerts",
+        }
         for day, alerts in totals.items()
     ]
 
@@ -97,57 +77,50 @@ def _heights(most: Fraction, whole: bool = False) -> list[Mark]:
     return [Mark(round(float(HEIGHT * (1 - value / most)), 2), text) for value, text in marks]
 
 
-def _stacked(overlap: Comparison) -> list[Bar]:
+def _stacked(overlap: Comparison) -> list[dict[str, Any]]:
     whole = sum(part.events for part in overlap.parts.values())
-    bars, x = [], 0.0
+    bars: list[dict[str, Any]] = []
+    x = 0.0
     for name in PARTS:
         events = overlap.parts[name].events
         width = WIDTH * events / whole if whole else 0.0
-        bars.append(Bar(round(x, 2), 0, round(width, 2), 18, _CLASSES[name], f"{TITLES[name]}: {events:,}"))
+        label = f"{TITLES[name]}: {events:,}"
+        bars.append({"x": round(x, 2), "width": round(width, 2), "kind": _CLASSES[name], "label": label})
         x += width
     return bars
 
 
 def _trade_off(report: BacktestReport) -> dict[str, Any]:
-    """Show recall and precision of variants, or amounts where no fraud is known."""
-    rates = [report.per_day(variant.figures.alerts) for variant in report.variants]
-    most_rate = max(rates) or Fraction(1)
-    rate_marks = [
-        Mark(round(float(WIDTH * rate / most_rate), 2), text) for rate, text in round_values(Fraction(0), most_rate)
-    ]
+    """Show recall and precision of variants against alerts a day, or amounts where no fraud is known."""
+    figures = [variant.figures for variant in report.variants]
+    rates = [report.per_day(found.alerts) for found in figures]
+    most_rate, unit, most = max(rates) or Fraction(1), "per cent", Fraction(100)
+    series: list[tuple[str, str, list[tuple[Fraction | None, str]]]]
     if report.total.fraud is None:
-        amounts, name = list(map(_amount, report.variants)), report.measure or "events"
-        most = max(amounts) or Fraction(1)
-        curve = _curve(report, most_rate, name, "new", [amount / most for amount in amounts])
-        return {"curves": [curve], "rate_marks": rate_marks, "value_marks": _heights(most), "unit": name}
-    frauds = [variant.figures.fraud for variant in report.variants]
-    recalls = [None if fraud is None else fraud.caught_of_confirmed for fraud in frauds]
-    precisions = [None if fraud is None else fraud.fraud_of_alerted for fraud in frauds]
-    curves = [
-        _curve(report, most_rate, "recall", "new", recalls),
-        _curve(report, most_rate, "precision", "both", precisions),
-    ]
-    return {"curves": curves, "rate_marks": rate_marks, "value_marks": _heights(Fraction(100)), "unit": "per cent"}
-
-
-def _amount(variant: VariantResult) -> Fraction:
-    amount = variant.figures.amount
-    return Fraction(variant.figures.events if amount is None else amount)
-
-
-def _curve(
-    report: BacktestReport, most_rate: Fraction, name: str, kind: str, shares: Sequence[Fraction | None]
-) -> dict[str, Any]:
-    """Return a series of points, joined where there is one sweep."""
-    points = []
-    for variant, share in zip(report.variants, shares, strict=True):
-        if share is not None:
-            rate = report.per_day(variant.figures.alerts)
-            swept = zip(report.sweeps, variant.values, strict=True)
-            values = ", ".join(f"{sweep.name} {value}" for sweep, value in swept)
-            value = percent_text(share) if name in ("recall", "precision") else decimal_text(_amount(variant), 2)
-            label = f"{values}: {decimal_text(rate, 1)} alerts a day, {name} {value}"
-            x, y = round(float(WIDTH * rate / most_rate), 2), round(float(HEIGHT * (1 - share)), 2)
-            points.append(Point(x, y, variant.is_as_written, label))
-    path = " ".join(f"{point.x},{point.y}" for point in points) if len(report.sweeps) == 1 else ""
-    return {"name": name, "kind": kind, "points": points, "path": path}
+        amounts = [Fraction(found.events if found.amount is None else found.amount) for found in figures]
+        unit, most = report.measure or "events", max(amounts) or Fraction(1)
+        series = [(unit, "new", [(amount / most, decimal_text(amount, 2)) for amount in amounts])]
+    else:
+        frauds = [found.fraud for found in figures if found.fraud is not None]
+        recalls = [fraud.caught_of_confirmed for fraud in frauds]
+        precisions = [fraud.fraud_of_alerted for fraud in frauds]
+        series = [
+            ("recall", "new", [(share, percent_text(share)) for share in recalls]),
+            ("precision", "both", [(share, percent_text(share)) for share in precisions]),
+        ]
+    curves = []
+    for name, kind, shares in series:
+        points = []
+        for variant, rate, (share, value) in zip(report.variants, rates, shares, strict=True):
+            if share is not None:
+                swept = zip(report.sweeps, variant.values, strict=True)
+                values = ", ".join(f"{sweep.name} {number}" for sweep, number in swept)
+                label = f"{values}: {decimal_text(rate, 1)} alerts a day, {name} {value}"
+                x, y = round(float(WIDTH * rate / most_rate), 2), round(float(HEIGHT * (1 - share)), 2)
+                points.append({"x": x, "y": y, "is_as_written": variant.is_as_written, "label": label})
+        # They are joined where there is one sweep.
+        path = " ".join(f"{point['x']},{point['y']}" for point in points) if len(report.sweeps) == 1 else ""
+        curves.append({"name": name, "kind": kind, "points": points, "path": path})
+    round_rates = round_values(Fraction(0), most_rate)
+    rate_marks = [Mark(round(float(WIDTH * rate / most_rate), 2), text) for rate, text in round_rates]
+    return {"curves": curves, "rate_marks": rate_marks, "value_marks": _heights(most), "unit": unit}
