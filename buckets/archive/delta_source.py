@@ -39,19 +39,6 @@ def delta_arrivals(
         message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
         raise BucketsError(message)
     rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].identity.names)
-    low = rows.before(spans[0][1])
-    _check_order(source, spans)
-    for table in rows.between(low, spans[-1][2]):
-        orders, start = table[_ORDER].to_numpy(), 0
-        for cut, _, last in spans:
-            end = int(np.searchsorted(orders, last, "right"))
-            if end > start:
-                yield cut.batch_id, arrivals_in_order(table.slice(start, end - start), schemas[cut.batch_id])
-            start = max(start, end)
-
-
-def _check_order(source: DeltaSource, spans: Sequence[tuple[BatchEnd, int, int]]) -> None:
-    """See that batches do not overlap."""
     for (_, _, before), (cut, first, _) in pairwise(spans):
         if first < before:
             message = (
@@ -60,6 +47,13 @@ def _check_order(source: DeltaSource, spans: Sequence[tuple[BatchEnd, int, int]]
                 "order cannot be archived"
             )
             raise BucketsError(message)
+    for table in rows.between(spans[0][1], spans[-1][2]):
+        orders, start = table[_ORDER].to_numpy(), 0
+        for cut, _, last in spans:
+            end = int(np.searchsorted(orders, last, "right"))
+            if end > start:
+                yield cut.batch_id, arrivals_in_order(table.slice(start, end - start), schemas[cut.batch_id])
+            start = max(start, end)
 
 
 class OrderedRows:
@@ -72,8 +66,11 @@ class OrderedRows:
         # Lists of structs have no order.
         there = [name for name in reachable(ids, columns) if name in ids and not is_array(name)]
         self._sorted_by = ", ".join([_ORDER, *(_field_sql(name, columns) for name in there)])
-        name = _field_sql(arrival, columns)
-        self._order = _order_sql(name, type_of(arrival, columns))
+        name, kind, order = _field_sql(arrival, columns), type_of(arrival, columns), "{}"
+        if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            order = "arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        # The order of rows, as Spark has it: whole numbers, or microseconds.
+        self._order = f"arrow_cast({order.format(name)}, 'Int64')"
         ordered = f"select {self._order} as o from rows where {name} is not null order by o"
         self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
 
@@ -83,21 +80,16 @@ class OrderedRows:
 
     def all(self) -> Iterator[pa.Table]:
         """Return all rows, in pieces of about two million."""
-        return self.between(None, int(self._orders[-1])) if len(self) else iter(())
+        return self.between(int(self._orders[0]), int(self._orders[-1])) if len(self) else iter(())
 
-    def before(self, order: int) -> int | None:
-        """Return the greatest order before another; None where there is none."""
-        index = int(np.searchsorted(self._orders, order))
-        return int(self._orders[index - 1]) if index else None
-
-    def between(self, low: int | None, high: int) -> Iterator[pa.Table]:
-        """Yield the rows above one order, up to another, in pieces."""
-        first = 0 if low is None else int(np.searchsorted(self._orders, low, "right"))
+    def between(self, low: int, high: int) -> Iterator[pa.Table]:
+        """Yield the rows from one order to another, in pieces."""
+        first = int(np.searchsorted(self._orders, low))
         end = int(np.searchsorted(self._orders, high, "right"))
         while first < end:
             last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
-            after = int(self._orders[first])
-            sql = f"select *, {self._order} as {_ORDER} from rows where {self._order} between {after} and {last}"
+            at = int(self._orders[first])
+            sql = f"select *, {self._order} as {_ORDER} from rows where {self._order} between {at} and {last}"
             yield query(self._table, f"{sql} order by {self._sorted_by}", self._named)
             first = int(np.searchsorted(self._orders, last, "right"))
 
@@ -107,13 +99,6 @@ def _field_sql(name: str, columns: pa.Schema) -> str:
     outermost, *inside = [name] if name in columns.names else path_of(name)
     steps = (f"[{sql_text(step)}]" if isinstance(step, str) else f"[{step + 1}]" for step in inside)
     return quoted_column(str(outermost)) + "".join(steps)
-
-
-def _order_sql(name: str, kind: pa.DataType | None) -> str:
-    """Return the order of rows, as Spark has it: whole numbers, or microseconds."""
-    if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        return f"arrow_cast(arrow_cast({name}, 'Timestamp(Microsecond, Some(\"UTC\"))'), 'Int64')"
-    return f"arrow_cast({name}, 'Int64')"
 
 
 def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
@@ -150,7 +135,13 @@ def open_events(
     if not path.is_dir():
         opened = [open_event_file(path, schema)]
     else:
-        files = sorted(_files(path), key=lambda file: (file.stat().st_mtime_ns, file))
+        # Also those in folders whose names have values of fields.
+        of_fields = (
+            file
+            for file in readable_files(path, subfolders=True)
+            if all("=" in name for name in file.relative_to(path).parts[:-1])
+        )
+        files = sorted(of_fields, key=lambda file: (file.stat().st_mtime_ns, file))
         found = (open_event_file(file, schema) for file in files if file.stat().st_size)
         opened = [replace(file, folder=path) for file in found]
     if not opened:
@@ -160,13 +151,6 @@ def open_events(
     if gone:
         say(f"events {path}: {gone}")
     return chain.from_iterable(file_arrivals(file, schema, say=say) for file in opened)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, and of the folders in it whose names have values of fields."""
-    for file in readable_files(folder, subfolders=True):
-        if all("=" in name for name in file.relative_to(folder).parts[:-1]):
-            yield file
 
 
 def _delta_arrivals(
