@@ -89,7 +89,7 @@ class FillChunks:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        self._records.write_bytes(self._chunks.file(number), sink.getvalue().to_pybytes())
+        self._chunks.write_bytes(number, sink.getvalue().to_pybytes())
 
     def finish(self, chunks: int) -> None:
         """Write how many there are: all of them."""

@@ -45,7 +45,7 @@ class BatchEnds:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
         self._batches = batches
         self._records = RecordFiles(checkpoint)
-        self._lines = NumberedRecords(self._records, self._records.folder / "cuts", ".jsonl")
+        self._lines = NumberedRecords(self._records, self._records.folder / "cuts", ".jsonl", is_own=True)
         self._checkpoint = checkpoint
 
     def keep(self, batch_id: int) -> None:
@@ -62,6 +62,7 @@ class BatchEnds:
             append_whole(file, b"\n" + _lines(cuts))
         else:
             write_whole(file, _lines(cuts))
+            self._lines.note(batch_id // _PER_FILE * _PER_FILE, 0)
 
     def read(self) -> list[BatchEnd]:
         """Return all cuts, by their number. A batch that was run again after a crash is there once."""

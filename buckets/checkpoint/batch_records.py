@@ -63,8 +63,9 @@ class BatchRecords:
     def __init__(self, checkpoint: Path) -> None:
         """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
-        self._batches = NumberedRecords(self._records, self._records.folder / "batches")
-        self._terms = NumberedRecords(self._records, self._records.folder / "terms")
+        self._batches = NumberedRecords(self._records, self._records.folder / "batches", is_own=True)
+        self._terms = NumberedRecords(self._records, self._records.folder / "terms", is_own=True)
+        self._terms_read: dict[int, dict[str, Any]] = {}
         self._written: dict[int, BatchRecord] = {}
 
     def newest(self) -> int | None:
@@ -156,12 +157,15 @@ class BatchRecords:
         """
         number = self._terms.newest(batch_id)
         self._check_terms(number, self.record(batch_id - 1))
-        before = None if number is None else self._terms.read(number, _read_terms)[0]
-        if not self._batches.file(batch_id).is_file():
+        if number is not None and number not in self._terms_read:
+            self._terms_read = {number: self._terms.read(number, _read_terms)[0]}
+        before = None if number is None else self._terms_read[number]
+        if not self._batches.has(batch_id):
             record = now.model_dump(mode="json")
             if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
                 earlier = self._terms.newest(batch_id - 1)
                 self._terms.write(batch_id, record | {_BEFORE: _NONE if earlier is None else earlier})
+                self._terms_read = {batch_id: record}
             return now
         begun = Terms.model_validate(before)
         conflict = now.conflict(begun)

@@ -37,8 +37,8 @@ class DriverState:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
         self._records, self._batches = RecordFiles(checkpoint), batches or BatchRecords(checkpoint)
         folder = self._records.folder / "driver"
-        self._changes = NumberedRecords(self._records, folder, ".changes")
-        self._whole = NumberedRecords(self._records, folder, ".whole")
+        self._changes = NumberedRecords(self._records, folder, ".changes", is_own=True)
+        self._whole = NumberedRecords(self._records, folder, ".whole", is_own=True)
 
     def read(self, batch_id: int) -> dict[tuple[str, bytes], bytes]:
         """Return the state after a batch."""
@@ -69,12 +69,12 @@ class DriverState:
         self._remove(lambda number: number >= batch_id)
         if not changes:
             return
-        self._write(self._changes.file(batch_id), batch_id, changes)
+        self._write(self._changes, batch_id, changes)
         wholes = self._whole.sizes()
         base = max(wholes, default=NOTHING)
         sizes = [size for number, size in self._changes.sizes().items() if number > base]
         if len(sizes) >= MOST_CHANGES or sum(sizes) > max(wholes.get(base, 0), SMALL_BYTES):
-            self._write(self._whole.file(batch_id), batch_id, whole())
+            self._write(self._whole, batch_id, whole())
         # What is older than all of the state that a batch, or any later one, can be read from.
         oldest = self._whole.newest(batch_id - KEPT_BATCHES)
         if oldest is not None:
@@ -85,13 +85,13 @@ class DriverState:
         self._remove(lambda number: True)
         # The changes of the next batch name those of the one before.
         for records in (self._changes, self._whole):
-            self._write(records.file(batch_id), batch_id, values)
+            self._write(records, batch_id, values)
 
     def _remove(self, is_gone: Callable[[int], bool]) -> None:
         for records in (self._whole, self._changes):
             records.remove(*filter(is_gone, records.numbers()))
 
-    def _write(self, file: Path, batch_id: int, entries: DriverChanges) -> None:
+    def _write(self, records: NumberedRecords, batch_id: int, entries: DriverChanges) -> None:
         columns = [
             pa.array([name for name, _ in entries], pa.string()).dictionary_encode().cast(_COLUMNS.field("map").type),
             pa.array([key for _, key in entries], pa.binary()),
@@ -101,7 +101,7 @@ class DriverState:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write(pa.record_batch(columns, schema=schema))
-        self._records.write_bytes(file, sink.getvalue().to_pybytes())
+        records.write_bytes(batch_id, sink.getvalue().to_pybytes())
 
     def _read(self, file: Path) -> tuple[DriverChanges, int]:
         """Return what a file holds, and the number of the file of changes before it."""

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Self
 
+from buckets.checkpoint.record_files import HELD
 from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.clock import epoch_ms, machine_start
 from buckets.errors import BucketsError, first_line
-from buckets.stores.known_folders import PATIENCE_S, disown, own
-from buckets.stores.store_path import StorePath
+from buckets.stores.store_path import PATIENCE_S, StorePath
 
 VALID_S = 15.0  # For how long a lease is good that is not renewed
 RENEW_S = 3.0
@@ -25,8 +25,6 @@ MARGIN_S = 5.0  # How long before its end the holder gives it up: what it has be
 _LOOK_S = 1.0
 _ANSWER_WITHIN_S = 2.0  # For how long a renewal is waited for, before the next one
 _LAST_ANSWER_S = 0.5
-_OWN_FOLDERS = ("batches", "cuts", "driver", "rule_sets", "terms")
-"""Folders of records into which nobody writes but the holder."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class Lease:
         """Take nothing yet; `on_lost` is told that a lease is lost, from a thread of its own."""
         self._checkpoint, self._object = checkpoint, _object_of(checkpoint)
         self._on_lost = on_lost or (lambda lost: None)
-        self._folders = [str(records_folder(checkpoint) / name) for name in _OWN_FOLDERS]
         self._record: LeaseRecord | None = None
         self._tag = ""
         self._until_s = 0.0
@@ -88,7 +85,7 @@ class Lease:
         (self._record, self._tag), self._lost = taken, None
         self._until_s = began_s + VALID_S - MARGIN_S
         self._ending = threading.Event()
-        own(self._folders)
+        HELD[self._checkpoint] = {}
         threading.Thread(target=self._renew_on, args=(self._ending,), name="lease", daemon=True).start()
 
     def _taken(self) -> tuple[LeaseRecord, str] | None:
@@ -123,7 +120,7 @@ class Lease:
         self._ending.set()
         with self._writing:
             record, self._record = self._record, None
-            disown(self._folders)
+            HELD.pop(self._checkpoint, None)
             if record is not None:
                 _HELD.discard(record.holder)
             if record is None or self._lost is not None:

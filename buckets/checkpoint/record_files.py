@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ class RecordFiles:
     def __init__(self, checkpoint: Path, remedy: str = RESTORE) -> None:
         """Write nothing yet; `remedy` says what to do where a record is damaged."""
         self.folder = records_folder(checkpoint)
-        self._checkpoint, self._remedy = checkpoint, remedy
+        self.checkpoint, self._remedy = checkpoint, remedy
 
     def write(self, file: Path, record: Any, indent: int | None = None) -> None:
         """Write a record, a mapping or a dataclass, as a JSON object."""
@@ -152,7 +153,7 @@ class RecordFiles:
 
     def _place(self, file: Path) -> str:
         """Return where a record lies, which is part of its checksum."""
-        return file.relative_to(self._checkpoint).as_posix()
+        return file.relative_to(self.checkpoint).as_posix()
 
     def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
         """Return the error that reports a damaged record, with what to do."""
@@ -160,31 +161,64 @@ class RecordFiles:
             reason = MISSING
         shown = reason if isinstance(reason, str) else first_line(reason)
         message = (
-            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
+            f"checkpoint {self.checkpoint} is damaged: {file.relative_to(self.checkpoint)} cannot be read "
             f"({shown}); {self._remedy}"
         )
         return BucketsError(message)
 
 
+HELD: dict[Path, dict[Path, dict[int, int]]] = {}
+"""By checkpoint in a store that this process alone writes to, and by kind of its records, their sizes by number."""
+_LISTING = threading.Lock()
+
+
 class NumberedRecords:
     """The records of a folder that have one ending, in files named by their numbers."""
 
-    def __init__(self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9) -> None:
-        """Write nothing yet; numbers are filled up to `digits` in file names."""
+    def __init__(
+        self, files: RecordFiles, folder: Path, ending: str = ".json", digits: int = 9, is_own: bool = False
+    ) -> None:
+        """Write nothing yet; numbers are filled up to `digits` in file names.
+
+        Where `is_own`, nobody but the holder of the checkpoint writes to the folder: in a store it is listed once.
+        """
         self.folder = folder
-        self._files, self._ending, self._digits = files, ending, digits
+        self._files, self._ending, self._digits, self._is_own = files, ending, digits, is_own
+        self._kind = folder / ending
 
     def file(self, number: int) -> Path:
         """Return the file of a record."""
         return self.folder / f"{number:0{self._digits}d}{self._ending}"
 
+    def _known(self) -> dict[int, int] | None:
+        """Return the sizes of all records by number, as far as this process knows them without asking."""
+        with _LISTING:
+            held = HELD.get(self._files.checkpoint) if self._is_own else None
+            if held is None:
+                return None
+            if self._kind not in held:
+                held[self._kind] = self._sizes()
+            return dict(held[self._kind])
+
+    def _sizes(self) -> dict[int, int]:
+        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
+
     def numbers(self) -> list[int]:
         """Return the numbers of all records, ascending. Cost: of a listing."""
-        return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
+        known = self._known()
+        if known is None:
+            return sorted(int(file.stem) for file in self.folder.glob(f"[0-9]*{self._ending}"))
+        return sorted(known)
+
+    def has(self, number: int) -> bool:
+        """Return whether there is a record."""
+        known = self._known()
+        return self.file(number).is_file() if known is None else number in known
 
     def sizes(self) -> dict[int, int]:
         """Return the sizes of all records in bytes, by number."""
-        return {int(file.stem): size for file, size in sizes_in(self.folder, f"[0-9]*{self._ending}").items()}
+        known = self._known()
+        return self._sizes() if known is None else known
 
     def newest(self, until: int | None = None) -> int | None:
         """Return the greatest number, up to `until` if it is given; None where there is no record."""
@@ -196,17 +230,38 @@ class NumberedRecords:
 
     def read_if_there(self, number: int, made_of: Callable[[Any], _Made]) -> _Made | None:
         """Read a record as `read` does; None where there is none."""
-        return self._files.read_if_there(self.file(number), made_of)
+        known = self._known()
+        return (
+            None if known is not None and number not in known else self._files.read_if_there(self.file(number), made_of)
+        )
 
     def write(self, number: int, record: Any, is_durable: bool = True) -> None:
         """Write a record; one that is not durable may be lost with the machine, in favour of the one before it."""
         sealed = self._files.sealed(self.file(number), record)
         (write_whole if is_durable else replace_whole)(self.file(number), sealed)
+        self.note(number, len(sealed))
+
+    def write_bytes(self, number: int, body: bytes) -> None:
+        """Write a record that is no JSON."""
+        self._files.write_bytes(self.file(number), body)
+        self.note(number, len(body))
 
     def remove(self, *numbers: int) -> None:
         """Remove records, if they are there."""
+        known = self._known()
         for number in numbers:
-            self.file(number).unlink(missing_ok=True)
+            if known is None or number in known:
+                self.file(number).unlink(missing_ok=True)
+                self.note(number, None)
+
+    def note(self, number: int, size: int | None) -> None:
+        """Note how large a record is that was written, None of one that was removed."""
+        with _LISTING:
+            known = HELD.get(self._files.checkpoint, {}).get(self._kind)
+            if known is not None and size is None:
+                known.pop(number, None)
+            elif known is not None and size is not None:
+                known[number] = size
 
     def missing(self, number: int) -> BucketsError:
         """Return the error that reports a missing record."""

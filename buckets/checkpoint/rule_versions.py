@@ -52,7 +52,7 @@ class RuleVersions:
     def __init__(self, checkpoint: Path, batches: BatchRecords | None = None) -> None:
         """Write nothing yet; `batches` are the records of the checkpoint's latest batches."""
         self._records, self._batches = RecordFiles(checkpoint), batches or BatchRecords(checkpoint)
-        self._rule_sets = NumberedRecords(self._records, self._records.folder / "rule_sets", digits=6)
+        self._rule_sets = NumberedRecords(self._records, self._records.folder / "rule_sets", digits=6, is_own=True)
         self._position_file = self._records.folder / "rules_position.json"
 
     def rule_set(self, version: int) -> RuleSet:

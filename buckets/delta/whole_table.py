@@ -17,8 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.moment import TimeRange
-from buckets.stores.known_folders import PATIENCE_S, retried
-from buckets.stores.store_path import StoreError, is_mistaken, store_error
+from buckets.stores.store_path import PATIENCE_S, StoreError, is_mistaken, retried, store_error
 
 T = TypeVar("T")
 _ADDRESS = re.compile(r"(s3a?|gs|abfss?):/")

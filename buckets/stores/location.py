@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from buckets.errors import BucketsError
-from buckets.stores.known_folders import check_environment
-from buckets.stores.store_path import StorePath
+from buckets.stores.store_path import StorePath, check_environment
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)")
 _STORES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}

@@ -14,22 +14,58 @@ import hashlib
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
 from html import unescape
 from pathlib import PosixPath, PurePath, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.extras import extra
-from buckets.stores.known_folders import ENDPOINT, OWNED, PATIENCE_S, KnownFolder, check_environment, retried
+from buckets.web_address import is_address
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
+PATIENCE_S = 30.0  # For how long a request is tried again that a store has not answered as it should
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+
+
+def retried(ask: Callable[[], T], passes_within_s: Callable[[Exception], float]) -> T:
+    """Ask what may be asked several times, until there is an answer, or a fault does not pass any more by itself."""
+    began_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            if time.monotonic() - began_s >= passes_within_s(error):
+                raise
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+ENDPOINT: Final = "AWS_ENDPOINT_URL"
+_ENDPOINTS = (ENDPOINT, f"{ENDPOINT}_S3", "AWS_ENDPOINT")
+_VENDORS = ("AWS_", "AZURE_")
+
+
+def check_environment() -> None:
+    """See that clients of stores can be made of the environment; their libraries end the program where they cannot."""
+    for name in _ENDPOINTS:
+        endpoint = os.environ.get(name)
+        if endpoint is not None and not is_address(endpoint):
+            message = f"{name}: {endpoint!r} is no address, as in http://localhost:9000; correct it, or unset it"
+            raise BucketsError(message)
+    for name, value in os.environ.items():
+        if name.startswith(_VENDORS) and not value.isprintable():
+            message = f"{name}: holds a line end or another character that cannot be seen; take it out"
+            raise BucketsError(message)
+
+
 _ATTEMPT_S = 3.0  # For how long the library tries a request again before it says so, and a signal is taken
 _CONNECT_WITHIN = timedelta(seconds=5)
 _READ_BYTES = 1 << 20  # So much is read at least of an object that is read in parts
@@ -90,20 +126,10 @@ class StorePath(PosixPath):
 
         return retried(lambda: ask(store), passes_within_s)
 
-    @property
-    def _owner(self) -> KnownFolder | None:
-        """The folder that it lies in, where this process alone writes there."""
-        return OWNED.get(str(self.parent)) if OWNED else None
-
     def read_bytes(self) -> bytes:
         """Return what an object holds."""
         with _as_os_error(self):
-            if (owner := self._owner) is not None:
-                return owner.read(self.name, self.parent._sizes_now, self._get)
-            return self._get()
-
-    def _get(self) -> bytes:
-        return self._asked(lambda store: bytes(store.get(self._object).bytes()))
+            return self._asked(lambda store: bytes(store.get(self._object).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
         """Return what an object holds, and the tag by which `write_over` knows it."""
@@ -128,8 +154,6 @@ class StorePath(PosixPath):
         """Write an object, or another one in its place."""
         with _as_os_error(self):
             self._asked(lambda store: store.put(self._object, bytes(data)))
-        if (owner := self._owner) is not None:
-            owner.wrote(self.name, bytes(data))
         return len(data)
 
     def write_text(
@@ -169,8 +193,7 @@ class StorePath(PosixPath):
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove an object, if it is there."""
         with _as_os_error(self):
-            if (owner := self._owner) is None or owner.removed(self.name):
-                self._asked(lambda store: store.delete(self._object))
+            self._asked(lambda store: store.delete(self._object))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there with the first object in it."""
@@ -199,8 +222,6 @@ class StorePath(PosixPath):
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether there is an object."""
         with _as_os_error(self):
-            if (owner := self._owner) is not None:
-                return self.name in owner.names(self.parent._sizes_now)
             try:
                 return bool(self.key) and self._asked(lambda store: store.head(self.key)) is not None
             except FileNotFoundError:
@@ -209,16 +230,11 @@ class StorePath(PosixPath):
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether objects lie below it."""
         with _as_os_error(self):
-            if (known := OWNED.get(str(self))) is not None and known.sizes:
-                return True
             prefix = f"{self.key}/" if self.key else None
             return self._asked(lambda store: any(store.list(prefix=prefix, chunk_size=1)))
 
     def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
         """Yield what lies in a folder."""
-        if (known := OWNED.get(str(self))) is not None:
-            yield from (self / name for name in known.names(self._sizes_now))
-            return
         found = self._content()
         for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
             yield self / PurePosixPath(name).name
@@ -229,12 +245,7 @@ class StorePath(PosixPath):
 
     def sizes(self) -> Iterator[tuple[Self, int]]:
         """Yield the objects in a folder with their sizes in bytes."""
-        known = OWNED.get(str(self))
-        sizes = self._sizes_now() if known is None else known.names(self._sizes_now).items()
-        return ((self / name, size) for name, size in sizes)
-
-    def _sizes_now(self) -> list[tuple[str, int]]:
-        return [(PurePosixPath(meta["path"]).name, meta["size"]) for meta in self._content()["objects"]]
+        return ((self / PurePosixPath(meta["path"]).name, meta["size"]) for meta in self._content()["objects"])
 
     def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
         """Yield each folder from here on, with the folders in it, and the objects with when they were written.

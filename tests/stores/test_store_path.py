@@ -16,7 +16,7 @@ import pytest
 from buckets.archive.sources import rows_about
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.lock import Lock
-from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.record_files import HELD, RecordFiles
 from buckets.checkpoint.source_offsets import records_folder
 from buckets.config.job import load_job
 from buckets.delta.whole_table import open_table
@@ -29,8 +29,7 @@ from buckets.lists.list_file import load_list
 from buckets.monitor.live import read_live
 from buckets.monitor.words import FileWatch
 from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.stores import known_folders
-from buckets.stores.known_folders import OWNED
+from buckets.stores import store_path
 from buckets.stores.location import as_output, location
 from buckets.stores.store_path import StoreAway, StoreError, StorePath, store_error, store_of
 from tests.spark.job_folder import JobFolder
@@ -221,7 +220,7 @@ def test_what_is_mistaken_is_said_at_once_as_the_store_says_it(
         monkeypatch.setenv(name, value)
     store_of.cache_clear()
     pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it is tried again"))
-    monkeypatch.setattr(known_folders, "time", pauses)
+    monkeypatch.setattr(store_path, "time", pauses)
     with pytest.raises(StoreError) as refused:
         list(ask(path))
     store_of.cache_clear()
@@ -301,11 +300,10 @@ def test_the_holder_of_a_checkpoint_asks_for_nothing_that_it_has_written_itself(
             records.keep(batch_id, BatchRecord(1, (), done=True))
         batches = records_folder(checkpoint) / "batches"
         assert records.newest() == 209
-        known = OWNED[str(batches)].sizes
-        assert known is not None
-        assert sorted(known) == sorted(path.name for path in batches.iterdir())
+        known = HELD[checkpoint][batches / ".json"]
+        assert sorted(known) == sorted(int(path.stem) for path in batches.iterdir())
         mine = [records.record(number) for number in range(210)]
-    assert not OWNED
+    assert not HELD
     assert [records.record(number) for number in range(210)] == mine
     assert mine[:10] == [None] * 10
     assert records.newest() == 209
