@@ -13,17 +13,7 @@ _FORM = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration_ms(text: Any) -> int:
-    """Read a duration such as `90s`.
-
-    Args:
-        text: digits and a unit, `ms | s | m | h | d`, with nothing between them.
-
-    Returns:
-        The duration in milliseconds, 0 to ten years.
-
-    Raises:
-        ValueError: not of that form, or longer than ten years.
-    """
+    """Read a duration such as `90s`, digits and a unit, as milliseconds, 0 to ten years; ValueError if it is none."""
     match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         message = f"{text!r} is not a duration; write digits and a unit, as in 250ms, 90s, 5m, 24h or 30d"

@@ -17,11 +17,7 @@ class BucketsError(Exception):
     """With which code a command ends that it ends."""
 
     def __init__(self, message: str) -> None:
-        """Keep the message.
-
-        Args:
-            message: what is wrong, where, the limit, what to do; names that it quotes may hold any characters.
-        """
+        """Keep the message: what is wrong, where, the limit, what to do; quoted names may hold any characters."""
         self.message = one_line(message)
         super().__init__(self.message)
 

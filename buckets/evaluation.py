@@ -144,9 +144,7 @@ class Evaluator:
     def recorded(self, events: pa.Table, say: Callable[[str], None] = warnings.warn) -> Results:
         """Evaluate as `evaluate` does, into tables as a job writes them: keys, events and terms are JSON as text.
 
-        Args:
-            events: as for `evaluate`.
-            say: told of times without a zone; without it Python warns of them.
+        `say` is told of times without a zone; without it Python warns of them.
         """
         scored = self._job.score_batch(self._arrivals(events, say), self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
@@ -285,11 +283,7 @@ def first_version(
     engine: EngineSettings,
     fault: Callable[[Rule], str | None] = lambda rule: None,
 ) -> RuleSet:
-    """Return the rules as a job would have them in its first version; `fault` says what is wrong with a rule, or None.
-
-    Raises:
-        BucketsError: something is.
-    """
+    """Return the rules as a job would have them in its first version; one with a `fault` is refused."""
     nothing = RuleSet(0, (), (), {})
     revision = revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness, fault=fault)
     if revision.refused:
@@ -298,11 +292,7 @@ def first_version(
 
 
 def check_rules(rules: Iterable[Rule], schema: EventSchema) -> None:
-    """See that rules are valid and fit an event schema.
-
-    Raises:
-        BucketsError: one is not or does not, or two have the same id.
-    """
+    """Refuse rules that are not valid, do not fit an event schema, or have one id."""
     seen: set[str] = set()
     for rule in rules:
         if rule.rule_id in seen:

@@ -14,11 +14,7 @@ _PACKAGES = {"grpc_tools": "grpcio-tools", "prometheus_client": "prometheus-clie
 
 @contextlib.contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Import what an extra brings, in the `with`.
-
-    Raises:
-        ConfigurationError: a package is missing; says which, and what brings it.
-    """
+    """Import what an extra brings, in the `with`; a ConfigurationError says which package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -30,11 +26,7 @@ def extra(name: str, what: str) -> Iterator[None]:
 
 
 def check_format(written_in: str) -> None:
-    """See that what a format of messages needs is there.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Refuse a format of messages by a ConfigurationError, if what it needs is not there."""
     module = _FORMATS.get(written_in)
     with extra(written_in, f"the format {written_in}"):
         if module is not None and find_spec(module) is None:

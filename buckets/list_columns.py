@@ -29,12 +29,7 @@ def plain_list(column: pa.Array) -> pa.ListArray:
 
 
 def list_of(elements: pa.Array, lengths: Int64s | Sequence[int], valid: Flags) -> pa.ListArray:
-    """Return a column of lists.
-
-    Args:
-        elements: of all lists, one after the other.
-        lengths: int `(rows,)`, how many each list has; 0 where there is none.
-        valid: bool `(rows,)`, where there is a list.
+    """Return a column of lists of elements; lengths are int `(rows,)`, 0 where bool `(rows,)` says that none is there.
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if valid.all() else pa.array(~valid)

@@ -24,11 +24,7 @@ ANY_TIME = TimeRange()
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Bring a moment into UTC; one without a zone is taken for one in UTC.
-
-    Raises:
-        ValueError: in UTC it is before the year 1, or after 9999.
-    """
+    """Bring a moment into UTC, as one without a zone is; ValueError before the year 1, or after 9999."""
     if moment.tzinfo is None:
         return moment.replace(tzinfo=UTC)
     try:
@@ -39,20 +35,12 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def moment_ms(moment: datetime) -> int:
-    """Return the first millisecond since the epoch that is not before a moment; one without a zone is in UTC.
-
-    Raises:
-        ValueError: as `in_utc`.
-    """
+    """Return the first millisecond since the epoch that is not before a moment, as `in_utc` takes it."""
     return -((_EPOCH - in_utc(moment)) // timedelta(milliseconds=1))
 
 
 def parse_moment_ms(text: str) -> int:
-    """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`; ValueError if it is none."""
     try:
         return moment_ms(datetime.fromisoformat(text))
     except ValueError:

@@ -76,10 +76,7 @@ def in_quotes(text: str) -> str:
 
 
 def unseen_character(text: str, allowed: str = "") -> str | None:
-    """Return the first character of a text that cannot be seen and is not allowed, as `U+001B`.
-
-    Blanks of any width count as seen.
-    """
+    """Return the first character of a text that is neither seen, blank nor allowed, as `U+001B`."""
     return _first(character for character in text if not _is_shown(character) and character not in allowed)
 
 

@@ -55,16 +55,9 @@ def first_fault(
 def faults_of(
     error: ValidationError, prefix: Location = (), model: type[BaseModel] | None = None
 ) -> list[tuple[Location, str]]:
-    """Return all that is wrong: first a field that is not known, if there is one, as it may cause the others.
+    """Return where each fault is, and a line that names field and reason: first an unknown field, a likely cause.
 
-    Args:
-        error: what pydantic has found.
-        prefix: the location of the value that was validated.
-        model: what it was validated as; with it, an unknown field is compared with the known ones.
-
-    Returns:
-        Of each fault where it is, and one line that names the field and the reason. A field that is missing, because
-        its name has a slip in it, is no fault of its own.
+    It is compared with the known ones of a model. A field that is missing because its name has a slip is no fault.
     """
     faults = []
     meant: set[Location] = set()

@@ -152,11 +152,7 @@ _Dumper.add_implicit_resolver(
 
 
 def compose_yaml(text: str) -> Node | None:
-    """Return the node tree of a text, with the positions of all nodes.
-
-    Raises:
-        yaml.YAMLError: broken YAML.
-    """
+    """Return the node tree of a text, with the positions of all nodes; raises yaml.YAMLError."""
     loader = _Loader(text)
     try:
         return loader.get_single_node()
@@ -167,8 +163,7 @@ def compose_yaml(text: str) -> Node | None:
 def read_yaml(text: str) -> tuple[Any, Node | None]:
     """Read a text as plain data (mappings, lists, text, booleans and None) and as its node tree.
 
-    Raises:
-        yaml.YAMLError: broken YAML; with its mark, except for a character that YAML does not allow.
+    Raises yaml.YAMLError, with its mark but for a character that YAML does not allow.
     """
     loader = _Loader(text)
     try:

@@ -24,11 +24,7 @@ LARGEST_BYTES = 32 * 2**20  # Bytes of the largest file that is read: room for 1
 
 
 def read_text(path: Path, what: str) -> str:
-    """Read a UTF-8 file.
-
-    Raises:
-        BucketsError: there is no such file, or it is not a regular file, too large, empty, or not UTF-8.
-    """
+    """Read a regular file of UTF-8 that is neither empty nor too large; any other is refused."""
     content = read_content(path, what)
     if is_utf16(content):
         message = f"{what} {path}:1: is UTF-16; save it as UTF-8"
@@ -90,11 +86,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
-    """Parse YAML into plain data and its node tree, which knows the lines.
-
-    Raises:
-        BucketsError: broken YAML, with its line.
-    """
+    """Parse YAML into plain data and its node tree, which knows the lines; broken YAML is refused with its line."""
     try:
         return read_yaml(text)
     except yaml.MarkedYAMLError as error:
@@ -179,11 +171,7 @@ def first_of(faults: Sequence[BucketsError]) -> BucketsError:
 
 
 def load_model(path: Path, model: type[Model], what: str) -> Model:
-    """Read a YAML file into a pydantic model.
-
-    Raises:
-        BucketsError: the file cannot be read, is broken YAML, or does not fit the model.
-    """
+    """Read a YAML file into a pydantic model; one that does not fit is refused."""
     value, faults = read_model(path, model, what)
     if value is None:
         raise first_of(faults)
@@ -203,11 +191,7 @@ def read_model(path: Path, model: type[Model], what: str) -> tuple[Model | None,
 
 
 def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
-    """Read a YAML file that holds a mapping, as plain data and its node tree.
-
-    Raises:
-        BucketsError: the file cannot be read, is broken YAML, or holds something else.
-    """
+    """Read a YAML file that holds a mapping, as plain data and its node tree; any other is refused."""
     data, root = parse_yaml(read_text(path, what), path, what)
     if not isinstance(data, dict):
         message = f"{what} {path}: must be a mapping of fields, not {type(data).__name__}"
