@@ -29,8 +29,7 @@ def plain_list(column: pa.Array) -> pa.ListArray:
 
 
 def list_of(elements: pa.Array, lengths: Int64s | Sequence[int], valid: Flags) -> pa.ListArray:
-    """Return a column of lists of elements; lengths are int `(rows,)`, 0 where bool `(rows,)` says that none is there.
-    """
+    """Return a column of lists of elements; lengths are int `(rows,)`, 0 where bool `(rows,)` says that none is."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if valid.all() else pa.array(~valid)
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=mask)

@@ -35,20 +35,18 @@ def parse_number(text: str) -> float:
     return float(number)
 
 
-@dataclass(frozen=True)
-class DifferentKeys:
-    """How many different keys groupings have."""
-
-    of_all: float | None  # of each that is not named; None: all are named
-    of_named: Mapping[frozenset[str], float]  # by the fields of a grouping
-
-    def of(self, fields: Iterable[str]) -> float | None:
-        """Return the keys of a grouping; None where nothing says how many."""
-        named = frozenset(fields)
-        return self.of_named.get(named, self.of_all) if named else 1.0
+Keys = Mapping[
+    frozenset[str], float
+]  # How many different keys groupings have, by their fields; without any: all others
 
 
-def parse_keys(texts: Iterable[str]) -> DifferentKeys:
+def keys_of(counts: Keys, fields: Iterable[str]) -> float | None:
+    """Return the keys of a grouping; None where nothing says how many."""
+    named = frozenset(fields)
+    return counts.get(named, counts.get(frozenset())) if named else 1.0
+
+
+def parse_keys(texts: Iterable[str]) -> Keys:
     """Read the values of `--keys`: a number for all groupings, `FIELD=NUMBER` or `FIELD,FIELD=NUMBER` for one."""
     counts: dict[frozenset[str], float] = {}
     for text in texts:
@@ -64,7 +62,7 @@ def parse_keys(texts: Iterable[str]) -> DifferentKeys:
         if counts.setdefault(frozenset(fields), count) != count:
             message = f"{text!r} is said in another way before; say it once"
             raise ValueError(message)
-    return DifferentKeys(counts.pop(frozenset(), None), counts)
+    return counts
 
 
 GROUP_BYTES = 8  # The identity of a group, with which each of its keys begins in the state
@@ -165,7 +163,7 @@ class SizeQuestion:
     """What a person says of a job beside its configuration."""
 
     rate: float  # events a second
-    keys: DifferentKeys  # of each grouping
+    keys: Keys  # of each grouping
     text_bytes: int  # how long ids of events and values of grouping fields are
     cores: int | None  # to score with; None: as the configuration says
     machine: Machine  # where the command runs
@@ -281,21 +279,21 @@ def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:
     return int(value) if value.isdigit() and int(value) else None
 
 
-def _check_named(groups: Sequence[Group], keys: DifferentKeys) -> None:
+def _check_named(groups: Sequence[Group], keys: Keys) -> None:
     """See that each grouping has keys, and that what is named is a grouping."""
     known = {frozenset(group.fields): ",".join(group.fields) for group in groups if group.fields}
     names = "; ".join(sorted(known.values())) or "none but that of all events"
-    for fields in keys.of_named:
-        if fields not in known:
+    for fields in keys:
+        if fields and fields not in known:
             message = f"--keys: no rule groups by {','.join(sorted(fields))}; groupings: {names}"
             raise ConfigurationError(message)
     for fields, name in known.items():
-        if keys.of(fields) is None:
+        if keys_of(keys, fields) is None:
             message = f"--keys: it is not said how many keys {name} has; add --keys {name}=NUMBER, or --keys NUMBER"
             raise ConfigurationError(message)
 
 
-def _grouping(group: Group, job: Job, keys: DifferentKeys) -> Grouping:
+def _grouping(group: Group, job: Job, keys: Keys) -> Grouping:
     engine, schema = job.settings.engine, job.event_schema
     horizon_ms = group.longest_window_ms + engine.allowed_lateness
     precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
@@ -303,7 +301,7 @@ def _grouping(group: Group, job: Job, keys: DifferentKeys) -> Grouping:
     return Grouping(
         name=group.name,
         fields=len(group.fields),
-        keys=keys.of(group.fields) or 1.0,
+        keys=keys_of(keys, group.fields) or 1.0,
         tracks=len(group.live_tracks) - 1,
         features=len(group.limit_rules) + len(group.parts),
         horizon_ms=horizon_ms,
