@@ -58,7 +58,11 @@ def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> Non
     begin = first[0].strip()
     if not begin.startswith((b"[", b"{")):
         return
-    value = _first_value(path)
+    value = None
+    with open_text(path) as file, contextlib.suppress(ValueError, RecursionError):
+        # The first value of the file, if it ends in another line than the first.
+        text = file.read(_LOOKED_AT).decode(errors="replace").removeprefix(BYTE_ORDER_MARK).lstrip()
+        value, _ = json.JSONDecoder(object_pairs_hook=Fields).raw_decode(text)
     if value is None and begin not in (b"[", b"{"):
         return
     if begin.startswith(b"["):
@@ -69,15 +73,6 @@ def check_layout(path: Path, lines: Iterable[bytes], schema: EventSchema) -> Non
 def _other(path: Path, layout: str, records: str | None) -> BucketsError:
     wanted = f", or `records: {json.dumps(records)}` into the event schema" if records else ""
     return bad_source(path, f"has {layout}; write one object a line{wanted}")
-
-
-def _first_value(path: Path) -> Any:
-    """Return the first value of a file, which ends in another line than the first; None where that is not known."""
-    with open_text(path) as file:
-        text = file.read(_LOOKED_AT).decode(errors="replace").removeprefix(BYTE_ORDER_MARK).lstrip()
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.JSONDecoder(object_pairs_hook=Fields).raw_decode(text)[0]
-    return None
 
 
 def _records(value: Any, schema: EventSchema) -> str | None:

@@ -3,7 +3,7 @@
 This is the one way in for messages, whether they come from the topic or from its audit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -91,7 +91,11 @@ class TopicMessages:
         if pinned.key_format != "text":
             read = with_keys(read, readable, partial(self._keys, batch_id, pinned, is_whole_key(readable)))
         (read,) = with_made_ids([with_message_fields(read, readable)], schema)
-        return _with_judged(read, pinned.unjudged) if pinned.unjudged else read
+        if pinned.unjudged:
+            sources = read.column(SOURCE).dictionary_encode()
+            judged = [topic_of(source) not in pinned.unjudged for source in sources.dictionary.to_pylist()]
+            read = read.append_column(JUDGED, pa.array(judged, pa.bool_()).take(sources.indices))
+        return read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
         """Read values, and envelopes around them."""
@@ -166,13 +170,6 @@ class TopicMessages:
 def topic_of(source: str) -> str:
     """Return the topic of a value of the source column, such as `payments#2[0]`."""
     return source.rpartition("[")[0].partition("#")[0]
-
-
-def _with_judged(rows: pa.RecordBatch, unjudged: Sequence[str]) -> pa.RecordBatch:
-    """Add a column that says whether rules are evaluated at the events of a message's topic."""
-    sources = rows.column(SOURCE).dictionary_encode()
-    judged = [topic_of(source) not in unjudged for source in sources.dictionary.to_pylist()]
-    return rows.append_column(JUDGED, pa.array(judged, pa.bool_()).take(sources.indices))
 
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:

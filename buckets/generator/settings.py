@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -53,17 +52,15 @@ class GeneratorSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
-        for fault in chain(self._faults_of_numbers(), self._faults_together()):
+        for fault in self._faults():
             message = f"generator: {fault}"
             raise BucketsError(message)
 
-    def _faults_of_numbers(self) -> Iterator[str]:
+    def _faults(self) -> Iterator[str]:
         for name, (low, high) in _LIMITS.items():
             value, least = getattr(self, name), self.payers if name == "cards" else low
             if not least <= value <= high:
                 yield f"{name} is {value}; the limits are {least:,} and {high:,}: choose one in between"
-
-    def _faults_together(self) -> Iterator[str]:
         together = self.late_rate + self.duplicate_rate + self.collision_rate
         if together > _MOST_DISORDER:
             yield (

@@ -97,35 +97,31 @@ def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
     """Return the error that no broker answers."""
-    message = (
+    return Outage(
         f"kafka {kafka.bootstrap_servers}: no broker answers ({detail}); start it (`buckets kafka start` runs one "
         "here), or correct kafka.bootstrap_servers and kafka.security.protocol"
     )
-    return Outage(message)
 
 
 def login_refused(kafka: KafkaSettings) -> BucketsError:
     """Return the error that the broker refuses the login."""
-    message = (
+    return BucketsError(
         f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
         "kafka.security"
     )
-    return BucketsError(message)
 
 
 def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
     """Return the error that the broker's certificate or the client's is refused."""
-    message = (
+    return BucketsError(
         f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
         "key_file under kafka.security"
     )
-    return BucketsError(message)
 
 
 def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
     """Return the error that the user may not do that."""
-    message = f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to"
-    return BucketsError(message)
+    return BucketsError(f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to")
 
 
 def may_pass(error: KafkaError) -> bool:
@@ -145,11 +141,10 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
         return unreachable(kafka, f"{doing}: {error.str()}")
     at = f"kafka {kafka.bootstrap_servers}"
     if error.code() in _GONE:
-        message = (
+        return BucketsError(
             f"{at}: {doing} failed, the topic is not there; "
             "`buckets kafka topics CONF` creates the topics of a configuration"
         )
-        return BucketsError(message)
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         message = f"{at}: {doing} failed, a message is larger than its topic takes; raise its max.message.bytes"
         return BucketsError(message)

@@ -212,24 +212,21 @@ class Registry:
     def _unreachable(self, error: OSError | http.client.HTTPException) -> BucketsError:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
-            message = (
+            return BucketsError(
                 f"registry {self.settings.url}: no TLS connection ({first_line(reason)}); correct url and ca_file "
                 "under kafka.registry"
             )
-            return BucketsError(message)
         shown = first_line(reason) if isinstance(reason, BaseException) else str(reason)
         return self._away(f"does not answer ({shown})")
 
     def _away(self, reason: str) -> RegistryAway:
-        message = f"registry {self.settings.url}: {reason}; see that it runs, or correct kafka.registry.url"
-        return RegistryAway(message)
+        return RegistryAway(f"registry {self.settings.url}: {reason}; see that it runs, or correct kafka.registry.url")
 
     def _nonsense(self, path: str, found: str) -> BucketsError:
-        message = (
+        return BucketsError(
             f"registry {self.settings.url}: {path} gives {found}, as no schema registry does; correct "
             "kafka.registry.url"
         )
-        return BucketsError(message)
 
 
 def _is_json(text: str) -> bool:

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -159,7 +160,8 @@ def paced_produce(
     patient = kafka.model_copy(update={"delivery_timeout": patience})
     sender = Sender(patient, f"writing to topic {topic}", _ROOM)
     stop = stop or threading.Event()
-    due = zip(_schedule_ns(rate), messages, strict=False)
+    # Each is due by its number, so that no error adds up.
+    due = zip((int(number * _NS / rate) for number in count()), messages, strict=False)
     # The two clocks are read once, so that a step of the wall clock moves no due time.
     wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
     sent = 0
@@ -174,14 +176,6 @@ def paced_produce(
             on_sent(key, intended_ms)
     sender.flush()
     return sent
-
-
-def _schedule_ns(rate: float) -> Iterator[int]:
-    """Yield when each message is due, in ns after the first, from its number, so that no error adds up."""
-    number = 0
-    while True:
-        yield int(number * _NS / rate)
-        number += 1
 
 
 def _wait_until(moment_ns: int, stop: threading.Event, sender: Sender) -> bool:

@@ -47,8 +47,7 @@ class TopicSize:
 def topics_now(job: Job) -> list[str]:
     """Return the topics of a job's source: those that are named, and those there that its pattern matches."""
     selection, kafka = job.settings.source.selection, job.settings.kafka
-    there = {} if selection.pattern is None or kafka is None else Broker(kafka).partitions()
-    return selection.of(there)
+    return selection.of({} if selection.pattern is None or kafka is None else Broker(kafka).partitions())
 
 
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:

@@ -5,13 +5,12 @@ A job that begins a batch as soon as the last one has ended has batches as large
 where that would grow for ever, it does not keep up.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, log10
 
 from buckets.size.constants import PAGE_CELLS, TERMS, Constants, PerTerm, State, batch_amounts
-from buckets.size.workload import Kept, Workload
+from buckets.size.workload import Workload
 
 SPARE = 0.7  # The share of a core's time that is planned for; the rest is for bursts and for starting again
 EVEN = 0.88
@@ -184,11 +183,6 @@ def slots_of(workload: Workload) -> float:
 def forecast(workload: Workload, constants: Constants) -> Forecast:
     """Return what a workload needs once its timelines are as long as they get."""
     kept = [grouping.kept(workload.rate) for grouping in workload.groupings]
-    return forecast_at(workload, constants, kept)
-
-
-def forecast_at(workload: Workload, constants: Constants, kept: Sequence[Kept]) -> Forecast:
-    """Return what a workload needs while its timelines hold so much."""
     state = State.of(workload, constants.stored, kept)
     most = workload.rate * (workload.interval_s or LONGEST_BATCH_S)
     most = min(most, workload.most_rows or most)
