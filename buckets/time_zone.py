@@ -92,7 +92,6 @@ def _changes(times_ms: Int64s, zone: str) -> _Changes:
 
 @lru_cache(maxsize=20_000)
 def _changes_of_year(zone: str, year: int) -> _Changes:
-    """Return the changes of a zone in a year, in UTC."""
     # 401 to 9598: a day before and after each second of these is in a year that Python has.
     cycles = (401 - year + _CYCLE_YEARS - 1) // _CYCLE_YEARS if year < 401 else -max(0, (year - 9200) // _CYCLE_YEARS)
     year += cycles * _CYCLE_YEARS
@@ -120,7 +119,6 @@ def _changes_between(clock: tzinfo, first: tuple[int, int], last: tuple[int, int
 
 
 def _offset_s(clock: tzinfo, second: int) -> int:
-    """Return how far a clock is ahead of UTC at a second since the epoch."""
     offset = (_EPOCH + timedelta(seconds=second)).astimezone(clock).utcoffset()
     assert offset is not None
     return round(offset.total_seconds())

@@ -103,7 +103,6 @@ def _location(error: Any) -> Location:
 
 
 def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Return the names of the fields of what stands at a location, as people write them."""
     models = [model]
     for step in location:
         named = [field for each in models for name, field in each.model_fields.items() if step in (name, field.alias)]

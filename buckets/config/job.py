@@ -211,7 +211,6 @@ def _named_files(path: Path) -> tuple[Path | None, Path | None]:
 
 
 def _schema_path(path: Path, given: str) -> Path:
-    """Return where the event schema of a configuration lies."""
     return location(given, path.resolve().parent)
 
 
@@ -241,7 +240,6 @@ def places_of(settings: JobSettings) -> list[Path]:
 
 
 def _placed(origin: str, given: str, base: Path) -> Path:
-    """Return where a path of a configuration points to."""
     try:
         return location(given, base)
     except BucketsError as error:

@@ -357,7 +357,6 @@ class JobSettings(Settings):
             yield from self._topic_faults()
 
     def _topic_faults(self) -> Iterator[str]:
-        """Return each topic that has two roles."""
         roles: dict[str, str] = {}
         named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
         named |= {f"source topic {topic}": topic for topic in self.source.all_topics[1:]}

@@ -217,7 +217,6 @@ class SourceSettings(Settings):
 
     @property
     def _is_placed(self) -> bool:
-        """Whether it is said where the events are."""
         return bool(getattr(self, self.needs))
 
     def _own_faults(self) -> Iterator[str]:

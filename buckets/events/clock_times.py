@@ -101,7 +101,6 @@ def checked_format(form: str) -> str:
 
 
 def _codes(form: str) -> frozenset[str]:
-    """Return the codes in a format, without their `%`."""
     return frozenset(part[:1] for part in form.replace("%%", "").split("%")[1:])
 
 

@@ -155,13 +155,11 @@ def _decimal_text(scale: int | None, value: Any) -> str:
 
 
 def _variable_text(value: Any) -> str:
-    """Write an object out that has a scale and a value."""
     parts = dict(value) if isinstance(value, Fields) else {}
     return _decimal_text(_integer(parts.get("scale")), parts.get("value"))
 
 
 def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
-    """Write a time out in the unit of the field."""
     declared = schema.event_time
     if meaning == _ZONED:
         times_ms, faults = conversion.times_ms(pa.array([str(value)]), declared.model_copy(update={"unit": "iso8601"}))
@@ -182,7 +180,6 @@ def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
 
 
 def _replaced(value: Any, converts: Mapping[Path, Convert], at: Path = ()) -> Any:
-    """Return an object with some of its fields written out."""
     if isinstance(value, list):
         return [_member((*at, number), member, converts) for number, member in enumerate(value)]
     if not isinstance(value, Fields):

@@ -104,7 +104,6 @@ def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
 
 
 def _of_all(column: pa.Array, reason: str) -> Faults:
-    """Say the same of all values of a column."""
     return dict.fromkeys(np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist(), reason)
 
 
@@ -376,7 +375,6 @@ def event_times(column: pa.Array, declared: EventTime) -> EventTimes:
 
 
 def _ticks_ms(column: pa.Array) -> Int64s:
-    """Return dates and timestamps in ms."""
     if pa.types.is_date(column.type):
         column = pc.cast(column, pa.timestamp("ms"))
     ticks = _integers(pc.cast(column, pa.int64()))

@@ -27,7 +27,6 @@ def _is_delimiter(value: str) -> str:
 
 
 def _codec(value: str) -> str:
-    """Return the one name of an encoding."""
     try:
         name = codecs.lookup(value).name
         "".encode(name)

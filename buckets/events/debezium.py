@@ -161,7 +161,6 @@ def _text_of(op: bytes) -> str:
 
 
 def _reason_of(operation: str | None) -> str | None:
-    """Return why a change of an operation is no event; None if it is one."""
     if operation is None:
         return "op: is missing or null, and Debezium says there what has changed"
     if operation in _EVENTS:

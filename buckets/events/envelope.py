@@ -88,7 +88,6 @@ def read_json_events(texts: pa.RecordBatch, is_null: Flags, schema: EventSchema)
 
 
 def _modes(rows: pa.RecordBatch) -> tuple[list[str], Flags]:
-    """Return the content type of each message, in lower case, and which are in binary mode."""
     content, _ = header_text(rows, _CONTENT_TYPE)
     version, _ = header_text(rows, "ce_specversion")
     kinds = pc.utf8_lower(content.fill_null(""))
@@ -137,7 +136,6 @@ def read_binary_events(rows: pa.RecordBatch, schema: EventSchema, read: ReadFiel
 
 
 def _with_headers(rows: pa.RecordBatch, is_binary: Flags, schema: EventSchema) -> pa.RecordBatch:
-    """Take the attributes of events in binary mode from headers."""
     if not is_binary.any():
         return rows
     reasons: list[str | None] = rows.column(BROKEN).to_pylist()

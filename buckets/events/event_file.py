@@ -156,7 +156,6 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
 
 
 def _open_csv(path: Path, schema: EventSchema) -> EventFile:
-    """Check a file of CSV."""
     written = schema.csv
     if written.is_by_line:
         _check_utf8(path, "save it as UTF-8, or write into the event schema: csv: {encoding: utf-16}")
@@ -209,7 +208,6 @@ def _fields_of_records(path: Path, kind: FileFormat, schema: EventSchema) -> fro
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
-    """Read the header line of a CSV file, which is about events of the schema."""
     try:
         return read_header(line.decode(schema.csv.line_encoding), schema)
     except UnicodeDecodeError:

@@ -78,7 +78,6 @@ def read_value(text: str) -> Any:
 
 
 def _is_deep(text: str) -> bool:
-    """Return whether brackets outside quotes are nested deeper than is read."""
     depth = 0
     for bracket in _QUOTED_OR_BRACKET.finditer(text):
         depth += _STEP.get(bracket[0], 0)
@@ -285,7 +284,6 @@ def _named(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _elements_at(values: Mapping[str, Any], array: ArrayPath) -> list[Any] | None:
-    """Return the elements of an array."""
     found = _at_path(values, array.outer) if len(path_of(array.outer)) > 1 else values[array.outer]
     if found is None:
         return None
@@ -321,7 +319,6 @@ def _field(fields: Fields, name: str, path: str) -> Any:
 
 
 def _at_path(values: Mapping[str, Any], name: str) -> Any:
-    """Return what lies at the path of a name inside of outermost objects."""
     outermost, *steps = path_of(name)
     if not steps:
         return None

@@ -98,7 +98,6 @@ class TopicMessages:
         return read
 
     def _values(self, rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:
-        """Read values, and envelopes around them."""
         envelope = self.source.envelope
         if envelope is None:
             return read(rows, value_schema(schema))
@@ -173,5 +172,4 @@ def topic_of(source: str) -> str:
 
 
 def _filled(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Replace missing values by empty ones."""
     return replaced(rows, RAW, rows.column(RAW).fill_null(b""))

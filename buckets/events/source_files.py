@@ -39,7 +39,6 @@ def is_hidden(name: str) -> bool:
 
 
 def _is_descended(name: str, subfolders: bool) -> bool:
-    """Return whether files in a folder of this name are read."""
     return subfolders and not is_hidden(name)
 
 

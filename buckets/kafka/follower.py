@@ -188,7 +188,6 @@ class Follower:
         return consumer
 
     def _read(self, consumer: Consumer) -> None:
-        """Read until told to stop."""
         looked_s = time.monotonic()
         while not self._stopping.is_set():
             # `poll` returns a message as soon as it is there; `consume` would wait for more.

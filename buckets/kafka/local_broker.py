@@ -289,7 +289,6 @@ class LocalBroker:
                 raise BucketsError(message)
 
     def _reason(self, log_start: int) -> str:
-        """Return the cause that the log of this start names."""
         with self.log.open("rb") as log:
             log.seek(log_start)
             text = log.read().decode(errors="replace")

@@ -92,7 +92,6 @@ class Registry:
             raise self._refused_schema(subject, _CONFLICT, said)
 
     def _found(self, path: str, codes: tuple[int, ...], what: str) -> dict[str, Any] | None:
-        """Return what a registry has at a path; None where it answers with one of its codes for an unknown thing."""
         code, answer = self._get(path)
         if code != _MISSING:
             return answer

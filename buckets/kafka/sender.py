@@ -88,7 +88,6 @@ class Sender:
             raise unreachable(self._kafka, f"{self._doing}: {left:,} were not acknowledged in time")
 
     def _give_up(self) -> None:
-        """Give up this attempt; the next one has a client of its own."""
         self._client.producer.purge()
         # A client ends, with its threads, once it has reported what became of every message.
         self._client.producer.flush(GIVEN_UP_WITHIN_S)

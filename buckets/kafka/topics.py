@@ -158,7 +158,6 @@ class KnownSchemas:
 
 
 def _with_schema(pinned: PinnedProtobuf, schema: WriterSchema, names: Sequence[str]) -> PinnedProtobuf:
-    """Return what is pinned with the numbers that fields have in a schema; raises SchemaError where it is none."""
     from buckets.events.protobuf.proto_schema import read_schema
     from buckets.events.protobuf.wanted import pinned_with
 

@@ -258,7 +258,6 @@ def _type_of(kinds: set[type]) -> pa.DataType:
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as a type takes it."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -132,7 +132,6 @@ def _days(events: Mapping[Caught, Iterable[Sample]]) -> dict[int, dict[Caught, i
 
 
 def _amount(event: Any, measure: str | None) -> Decimal | None:
-    """Return the amount of an event, if it has one."""
     return finite_decimal(event.get(measure) if isinstance(event, Mapping) and measure is not None else None)
 
 

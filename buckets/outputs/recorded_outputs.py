@@ -140,7 +140,6 @@ def _lines_of(folder: Path, output: str) -> Path:
 def _asked(
     path: Path, columns: Collection[str] | None, selection: Selection, optional: Collection[str]
 ) -> tuple[DeltaTable, str]:
-    """Return a table, and the query for its rows."""
     with readable(_named(path)):
         table = open_table(path)
         there = [field.name for field in table.schema().fields]
@@ -225,7 +224,6 @@ def full_alert_id(folder: Path, text: str) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginnings."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
@@ -316,7 +314,6 @@ def read_rows(
 
 
 def _checked(folder: str | Path, name: str) -> Path:
-    """Return a folder that has an output."""
     folder = location(str(folder))
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
@@ -334,7 +331,6 @@ _VALUES = names_of(VALUE)
 
 
 def _as_read(name: str, value: Any) -> Any:
-    """Return a field of JSON as a column of a table takes it."""
     if value is None:
         return None
     if name in OBJECTS:
@@ -343,7 +339,6 @@ def _as_read(name: str, value: Any) -> Any:
 
 
 def _timed(table: pa.Table) -> pa.Table:
-    """Return a table with its moments as timestamps in ms."""
     for index, each in enumerate(table.schema):
         if pa.types.is_timestamp(each.type) or (each.name in TIMES and pa.types.is_integer(each.type)):
             table = table.set_column(index, each.name, table.column(index).cast(TIME, safe=False))

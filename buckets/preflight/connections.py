@@ -60,7 +60,6 @@ def check_registry(job: Job, settings: RegistrySettings) -> str:
 
 
 def _subject(job: Job, registry: Registry, topic: str, part: PartOfMessage) -> str:
-    """Look for the fields that are needed in the newest schema of the values or keys of a topic."""
     settings, source, subject = registry.settings, job.settings.source, f"{topic}-{part}"
     newest = registry.newest(subject)
     if newest is None:
@@ -340,7 +339,6 @@ def _audit(job: Job, settings: AuditSettings) -> str:
 
 
 def _check_tables(folder: Path) -> None:
-    """See that the tables in a folder are whole."""
     for log in sorted(folder.glob(f"*/{LOG}")):
         check_table(log.parent)
 

@@ -314,7 +314,6 @@ def _scaled(number: float, units: tuple[str, ...], gap: str) -> str:
 
 
 def _rounded(number: float) -> float:
-    """Round to three digits; numbers that have more in front of the point to a whole."""
     if number <= 0:
         return 0.0
     return round(number, 2 - floor(log10(number)))

@@ -191,7 +191,6 @@ def rule_set_of(job: Job) -> RuleSet:
 
 
 def _groups(rule_set: RuleSet) -> tuple[Group, ...]:
-    """Return the groups of events."""
     return tuple(group for group in rule_set.groups if group.on == "events")
 
 
@@ -280,7 +279,6 @@ def _whole(spark: Mapping[str, str | int | bool], name: str) -> int | None:
 
 
 def _check_named(groups: Sequence[Group], keys: Keys) -> None:
-    """See that each grouping has keys, and that what is named is a grouping."""
     known = {frozenset(group.fields): ",".join(group.fields) for group in groups if group.fields}
     names = "; ".join(sorted(known.values())) or "none but that of all events"
     for fields in keys:
@@ -311,7 +309,6 @@ def _grouping(group: Group, job: Job, keys: Keys) -> Grouping:
 
 
 def _layout(precision: Precision, horizon_ms: int) -> tuple[int, tuple[Width, ...]]:
-    """Return how far back events are kept raw, and the buckets behind that."""
     if precision.tail is None:
         return horizon_ms, ()
     begins = [(precision.tail, precision.resolution), *((tier.after, tier.resolution) for tier in precision.tiers)]

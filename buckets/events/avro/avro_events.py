@@ -115,7 +115,6 @@ def _ends(kind: AvroType, steps: Path, rows: Rows, values: Values) -> Iterator[t
 
 
 def _lists(name: str, array: ArrayPath, kind: AvroType, lists: Values, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return values of one type as a column of lists."""
     if kind.kind != "array":
         objects = {_NO_RECORD.kind: NO_OBJECT} | dict.fromkeys(("record", "map"), "is an object, and must be a list")
         return _nothing(lists, objects.get(kind.kind, NO_LIST))
@@ -128,7 +127,6 @@ def _lists(name: str, array: ArrayPath, kind: AvroType, lists: Values, schema: E
 
 
 def _typed(name: str, kind: AvroType, values: Values, schema: EventSchema) -> tuple[pa.Array, Faults]:
-    """Return values of one type as a column of Arrow."""
     if kind.kind in NO_VALUES:
         return _nothing(values, NO_VALUES[kind.kind])
     return fitted(name, *_COLUMNS[kind.kind](values, kind), schema)

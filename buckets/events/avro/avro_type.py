@@ -129,7 +129,6 @@ def record_fields(root: AvroType) -> list[RecordField]:
 
 
 def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> AvroType:
-    """Return the type of a schema that fastavro has parsed."""
     if isinstance(written, list):
         return AvroType("union", branches=tuple(_type(branch, named, known) for branch in written))
     if isinstance(written, str):

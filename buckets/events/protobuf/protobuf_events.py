@@ -282,7 +282,6 @@ class _Decoder:
 
 
 def _wanted(ways: Mapping[str, Sequence[FieldDescriptor]]) -> _Wanted:
-    """Return what is wanted of a message, by declared field the fields on the way to its value."""
     made = _Wanted({way[0].number: (way[0], name) for name, way in ways.items()})
     for step in {way[0].number: way[0] for way in ways.values() if len(way) > 1}.values():
         inside = {name: way[1:] for name, way in ways.items() if len(way) > 1 and way[0].number == step.number}

@@ -64,7 +64,6 @@ def pinned_with(pinned: PinnedProtobuf, file: FileDescriptor, names: Sequence[st
 
 
 def _path(name: str) -> Path:
-    """Return the steps to a field, those in elements of an array too."""
     array = array_path(name)
     return path_of(name) if array is None else (*path_of(array.outer), *array.steps)
 
@@ -267,7 +266,6 @@ def _class_of(message: Descriptor) -> Any:
 
 @lru_cache(maxsize=256)
 def _forms(message: Descriptor) -> list[tuple[str, str]]:
-    """Return how a value is put into each field of a message."""
     return [(field.name, _form(field)) for field in message.fields]
 
 
