@@ -6,7 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -53,7 +53,12 @@ def read_schema(written: WriterSchema, maps_as_lists: bool = False) -> FileDescr
     With `maps_as_lists` maps become the lists of entries as which they are written.
     """
     try:
-        return _resolved(written, maps_as_lists)
+        known = _files_of(written)
+        for message in known[_NAME].message_type if maps_as_lists else ():
+            _forget_maps(message)
+        pool = DescriptorPool()
+        _add(known[_NAME], known, pool, set())
+        return pool.FindFileByName(_NAME)
     except SchemaError:
         raise
     except (TypeError, KeyError, ValueError) as error:
@@ -71,7 +76,8 @@ def compiled_text(text: str) -> str:
     return base64.b64encode(FileDescriptorSet(file=_compiled({_NAME: text}, [])).SerializeToString()).decode()
 
 
-def _resolved(written: WriterSchema, maps_as_lists: bool) -> FileDescriptor:
+def _files_of(written: WriterSchema) -> dict[str, FileDescriptorProto]:
+    """Return a schema and what it imports, by name."""
     known: dict[str, FileDescriptorProto] = {}
     texts: dict[str, str] = {}
     for name, text in zip((*written.names, _NAME), (*written.references, written.text), strict=True):
@@ -81,14 +87,7 @@ def _resolved(written: WriterSchema, maps_as_lists: bool) -> FileDescriptor:
             texts[name] = text
     imported = {name for file in known.values() for name in file.dependency} - known.keys()
     texts = {name: _built_in(name) for name in imported & _BUILT_IN.keys()} | texts
-    if texts:
-        known |= {file.name: file for file in _compiled(texts, list(known.values()))}
-    root = known[_NAME]
-    for message in root.message_type if maps_as_lists else ():
-        _forget_maps(message)
-    pool = DescriptorPool()
-    _add(root, known, pool, set())
-    return pool.FindFileByName(_NAME)
+    return known | {file.name: file for file in (_compiled(texts, list(known.values())) if texts else ())}
 
 
 def _forget_maps(message: DescriptorProto) -> None:
@@ -159,22 +158,18 @@ def _decoded(text: str, name: str) -> list[FileDescriptorProto]:
     """Return the files of descriptors in base64; the one that they are about, the last one, gets a name."""
     try:
         content = base64.b64decode(text)
-        found = _in_set(content) or [FileDescriptorProto.FromString(content)]
+        try:
+            found = list(FileDescriptorSet.FromString(content).file)
+        except DecodeError:
+            found = []
+        is_set = bool(found) and FileDescriptorSet(file=found).ByteSize() == len(content)
+        if not is_set or not all(file.name for file in found):  # It is no set, as `protoc` writes it, but one file.
+            found = [FileDescriptorProto.FromString(content)]
     except (binascii.Error, DecodeError):
         message = "is neither a .proto file nor a descriptor in base64"
         raise SchemaError(message) from None
     found[-1].name = name
     return found
-
-
-def _in_set(content: bytes) -> list[FileDescriptorProto]:
-    """Return the files of a set, as `protoc` writes it; none if it is no set but one file."""
-    try:
-        found = list(FileDescriptorSet.FromString(content).file)
-    except DecodeError:
-        return []
-    is_set = bool(found) and FileDescriptorSet(file=found).ByteSize() == len(content)
-    return found if is_set and all(file.name for file in found) else []
 
 
 def _add(
@@ -208,16 +203,11 @@ def _of_vendor(name: str) -> FileDescriptorProto | None:
     return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
-def messages_of(file: FileDescriptor) -> list[Descriptor]:
+def messages_of(file: FileDescriptor | Descriptor) -> list[Descriptor]:
     """Return the messages of a schema, each before those that are declared in it; entries of maps are none."""
-    return [message for outermost in file.message_types_by_name.values() for message in _with_inner(outermost)]
-
-
-def _with_inner(message: Descriptor) -> Iterator[Descriptor]:
-    if not message.GetOptions().map_entry:
-        yield message
-        for inner in message.nested_types:
-            yield from _with_inner(inner)
+    inside = file.message_types_by_name.values() if isinstance(file, FileDescriptor) else file.nested_types
+    messages = [message for message in inside if not message.GetOptions().map_entry]
+    return [each for message in messages for each in (message, *messages_of(message))]
 
 
 def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
