@@ -131,20 +131,19 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         raise bad_source(path, "no such file; check the path")
     kind = kind or file_kind(path)
     if kind is None:
-        message = (
-            f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}; "
-            f"all but Parquet may be compressed: {', '.join(COMPRESSED)} behind it"
+        raise bad_source(
+            path,
+            f"unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}; "
+            f"all but Parquet may be compressed: {', '.join(COMPRESSED)} behind it",
         )
-        raise BucketsError(message)
     if schema.records is not None:
         return EventFile(path, kind, fields=_fields_of_records(path, kind, schema))
     if kind == "parquet":
         parquet = check_parquet(path, schema)
         if not parquet.metadata.num_rows:
             raise bad_source(path, "is empty")
-        return EventFile(
-            path, kind, fields=_declared(reachable(schema.field_names, parquet.schema_arrow), schema, path)
-        )
+        columns = reachable(schema.field_names, parquet.schema_arrow)
+        return EventFile(path, kind, fields=_declared(columns, schema, path))
     if kind == "csv":
         return _open_csv(path, schema)
     if next(_lines(path), None) is None:
@@ -198,11 +197,8 @@ def _fields_of_records(path: Path, kind: FileFormat, schema: EventSchema) -> fro
     """Check a file of records, and return the declared fields that the first of them have."""
     assert schema.records is not None
     if kind != "json":
-        message = (
-            f"events {path}: event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for "
-            "JSON files; leave it out"
-        )
-        raise BucketsError(message)
+        reason = f"event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for JSON files"
+        raise bad_source(path, f"{reason}; leave it out")
     texts = check_records(path, schema.records)[:_LINES_LOOKED_AT]
     return _fields_of_json(path, read_texts(texts, path, without_made_id(schema)), schema)
 

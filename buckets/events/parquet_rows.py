@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from buckets.errors import BucketsError, first_line
+from buckets.errors import first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column, replaced
 from buckets.events.bad_rows import bad_source
 from buckets.events.field_paths import containers, outer_name, reachable, read_column, type_of
@@ -125,11 +125,8 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
     if arrival is not None:
         kind = type_of(arrival, file.schema_arrow)
         if kind is None or not can_order(kind):
-            message = (
-                f"events {path}: column {arrival!r} is of type {kind} and cannot be source.arrival; "
-                "name a column of whole numbers, dates or timestamps"
-            )
-            raise BucketsError(message)
+            reason = f"column {arrival!r} is of type {kind} and cannot be source.arrival"
+            raise bad_source(path, f"{reason}; name a column of whole numbers, dates or timestamps")
     return file
 
 
