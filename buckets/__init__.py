@@ -58,48 +58,29 @@ if not os.path.isfile(__file__):
     raise ImportError(_message)
 
 if TYPE_CHECKING:
-    from buckets.checkpoint.driver_state import read_warmth
-    from buckets.config.engine import EngineSettings
-    from buckets.config.job import load_engine_settings
-    from buckets.engine.stages.accounting import BatchAccount, GroupAccount
-    from buckets.errors import BucketsError
-    from buckets.evaluation import Evaluator, Results, evaluate, features
-    from buckets.events.schema import EventSchema, load_event_schema
-    from buckets.history.backtest.backtest import backtest
-    from buckets.history.backtest.report import BacktestReport
-    from buckets.history.replay.replay import replay
-    from buckets.lists.list_file import load_list
-    from buckets.outputs.recorded_outputs import read_output
-    from buckets.rule_files.yaml_rules import load_rules
-    from buckets.rules.rule import Rule
-    from buckets.rules.warmth import Warmth
-    from buckets.verdicts.verdict_table import read_verdicts
+    from buckets.checkpoint.driver_state import read_warmth as read_warmth
+    from buckets.config.engine import EngineSettings as EngineSettings
+    from buckets.config.job import load_engine_settings as load_engine_settings
+    from buckets.engine.stages.accounting import BatchAccount as BatchAccount
+    from buckets.engine.stages.accounting import GroupAccount as GroupAccount
+    from buckets.errors import BucketsError as BucketsError
+    from buckets.evaluation import Evaluator as Evaluator
+    from buckets.evaluation import Results as Results
+    from buckets.evaluation import evaluate as evaluate
+    from buckets.evaluation import features as features
+    from buckets.events.schema import EventSchema as EventSchema
+    from buckets.events.schema import load_event_schema as load_event_schema
+    from buckets.history.backtest.backtest import backtest as backtest
+    from buckets.history.backtest.report import BacktestReport as BacktestReport
+    from buckets.history.replay.replay import replay as replay
+    from buckets.lists.list_file import load_list as load_list
+    from buckets.outputs.recorded_outputs import read_output as read_output
+    from buckets.rule_files.yaml_rules import load_rules as load_rules
+    from buckets.rules.rule import Rule as Rule
+    from buckets.rules.warmth import Warmth as Warmth
+    from buckets.verdicts.verdict_table import read_verdicts as read_verdicts
 
 __version__ = "0.1.0"
-__all__ = [
-    "BacktestReport",
-    "BatchAccount",
-    "BucketsError",
-    "EngineSettings",
-    "Evaluator",
-    "EventSchema",
-    "GroupAccount",
-    "Results",
-    "Rule",
-    "Warmth",
-    "backtest",
-    "evaluate",
-    "features",
-    "load_engine_settings",
-    "load_event_schema",
-    "load_list",
-    "load_rules",
-    "read_output",
-    "read_verdicts",
-    "read_warmth",
-    "replay",
-]
-
 _MODULES = {
     "BacktestReport": "buckets.history.backtest.report",
     "BatchAccount": "buckets.engine.stages.accounting",
@@ -123,6 +104,7 @@ _MODULES = {
     "read_warmth": "buckets.checkpoint.driver_state",
     "replay": "buckets.history.replay.replay",
 }
+__all__ = list(_MODULES)
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there
 
