@@ -16,8 +16,8 @@ from buckets.duration import SECOND_MS, spoken_duration
 from buckets.errors import refuse
 from buckets.numbers.fixed_point import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.size.constants import FITTED, read_constants
-from buckets.size.forecast import ADVICE, LIMIT_WORDS, TERM_WORDS, Capacity, Forecast, amount_text, forecast, size_text
+from buckets.size.constants import FITTED, TERM_WORDS, read_constants
+from buckets.size.forecast import LIMITS, Capacity, Forecast, amount_text, forecast, size_text
 from buckets.size.workload import Machine, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
 
 _TEXT_BYTES = 16
@@ -134,12 +134,13 @@ def _show(found: Forecast, notes: list[str]) -> None:
     limits = TextTable("What breaks first", ("Bound", ">Needed", ">There is", ">Used", "Mostly for"))
     for limit in found.limits:
         needed, there = (_limit_text(limit, value) for value in (limit.needed, limit.there))
-        limits.add_row(LIMIT_WORDS[limit.name], needed, there, _times_text(limit.used), TERM_WORDS.get(limit.by, ""))
+        limits.add_row(LIMITS[limit.name][0], needed, there, _times_text(limit.used), TERM_WORDS.get(limit.by, ""))
     terminal.print(limits)
     first = found.limits[0]
     if first.used > 1:
         why = f", mostly for {TERM_WORDS[first.by]}" if first.by else ""
-        terminal.say(f"First: {LIMIT_WORDS[first.name]}{why}. What helps: {ADVICE[first.name]}.")
+        bound, advice = LIMITS[first.name]
+        terminal.say(f"First: {bound}{why}. What helps: {advice}.")
     for note in notes:
         terminal.say(f"Not in these numbers: {note}.")
     machine = found.constants.machine

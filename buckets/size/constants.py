@@ -19,27 +19,7 @@ Cost = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 
 
 class PerTerm(Checked):
-    """A number for each thing that a batch does: how many there are, or what one costs, in us of CPU or in bytes.
-
-    Attributes:
-        batches: 1 of a batch.
-        tasks: that score.
-        shards: that get an event.
-        cells: groupings of shards that get an event.
-        rows: events.
-        texts: events that are decoded from text or messages.
-        copies: events and shards to which they are sent.
-        values: fields of these events that go along.
-        touches: events and groupings into which they fall.
-        keys: different keys in groupings.
-        kilobytes: KiB of entries that are written.
-        features: limits and parts of features that are computed at events.
-        conditions: conditions that are evaluated at events.
-        cold: keys that are in neither log nor cache.
-        moved: entries that the log gives to the store.
-        visits: keys that are looked at for eviction.
-        pages: pages of long timelines that are written.
-    """
+    """A number for each of `TERM_WORDS`: how many a batch has of it, or what one costs, in us of CPU or in bytes."""
 
     batches: Cost = 0.0
     tasks: Cost = 0.0
@@ -64,6 +44,25 @@ class PerTerm(Checked):
         return {name: amount * getattr(each, name) for name, amount in self}
 
 
+TERM_WORDS = {
+    "batches": "batches",
+    "tasks": "tasks of batches",
+    "shards": "shards that a batch touches",
+    "cells": "groupings in shards",
+    "rows": "events read",
+    "texts": "events decoded from text",
+    "copies": "events sent to shards",
+    "values": "fields of events sent to shards",
+    "touches": "touches: events in groupings",
+    "keys": "keys of a batch",
+    "kilobytes": "KiB of entries written",
+    "features": "features computed",
+    "conditions": "conditions evaluated",
+    "cold": "cold keys",
+    "moved": "keys moved from the log to the store",
+    "visits": "keys visited for eviction",
+    "pages": "pages of long timelines",
+}
 TERMS = tuple(PerTerm.model_fields)
 
 

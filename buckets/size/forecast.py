@@ -249,45 +249,29 @@ def _limits(found: Forecast) -> list[Capacity]:
     return limits
 
 
-TERM_WORDS = {
-    "batches": "batches",
-    "tasks": "tasks of batches",
-    "shards": "shards that a batch touches",
-    "cells": "groupings in shards",
-    "rows": "events read",
-    "texts": "events decoded from text",
-    "copies": "events sent to shards",
-    "values": "fields of events sent to shards",
-    "touches": "touches: events in groupings",
-    "keys": "keys of a batch",
-    "kilobytes": "KiB of entries written",
-    "features": "features computed",
-    "conditions": "conditions evaluated",
-    "cold": "cold keys",
-    "moved": "keys moved from the log to the store",
-    "visits": "keys visited for eviction",
-    "pages": "pages of long timelines",
+LIMITS = {
+    "cores": ("cores", "give the job more cores and as many partitions, or fewer groupings"),
+    "tasks": ("tasks that score at once", "give it more partitions, which asks for as many shards and cores"),
+    "driver": (
+        "the driver, s a second",
+        "let batches be larger and fewer (trigger.interval, source.max_offsets_per_trigger)",
+    ),
+    "time": (
+        "time of a batch, s",
+        "give it more partitions and cores, or larger batches (trigger.interval, source.max_offsets_per_trigger)",
+    ),
+    "disk": (
+        "disk of the checkpoint, bytes a second",
+        "keep more keys in memory (state.log, state.cache), or spread the state over more machines",
+    ),
+    "memory": ("memory", "lower state.log and state.cache, or have more memory"),
+    "rows": ("events of a batch", "raise source.max_offsets_per_trigger, or let batches begin more often"),
+    "one key": (
+        "the key of all events, cores",
+        "group by a field, since one key is scored by one core at a time",
+    ),
 }
-LIMIT_WORDS = {
-    "cores": "cores",
-    "tasks": "tasks that score at once",
-    "driver": "the driver, s a second",
-    "time": "time of a batch, s",
-    "disk": "disk of the checkpoint, bytes a second",
-    "memory": "memory",
-    "rows": "events of a batch",
-    "one key": "the key of all events, cores",
-}
-ADVICE = {
-    "cores": "give the job more cores and as many partitions, or fewer groupings",
-    "tasks": "give it more partitions, which asks for as many shards and cores",
-    "driver": "let batches be larger and fewer (trigger.interval, source.max_offsets_per_trigger)",
-    "time": "give it more partitions and cores, or larger batches (trigger.interval, source.max_offsets_per_trigger)",
-    "disk": "keep more keys in memory (state.log, state.cache), or spread the state over more machines",
-    "memory": "lower state.log and state.cache, or have more memory",
-    "rows": "raise source.max_offsets_per_trigger, or let batches begin more often",
-    "one key": "group by a field, since one key is scored by one core at a time",
-}
+"""What each bound is in words, and what helps where it is passed."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
