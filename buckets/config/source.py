@@ -68,21 +68,6 @@ class TopicSelection:
         return sorted({*self.names, *filter(self.matches, topics)})
 
 
-_OF_TOPICS = frozenset(
-    {
-        "topic",
-        "topics",
-        "topic_pattern",
-        "starting_offsets",
-        "max_offsets_per_trigger",
-        "format",
-        "key_format",
-        "schema_file",
-        "message",
-        "envelope",
-        "decimals",
-    }
-)
 _WITH_SCHEMAS = ("avro", "protobuf")  # Formats whose values cannot be read without a schema
 PartOfMessage = Literal["value", "key"]
 KeyFormat = Literal["text", "json", "json_sr", "avro", "protobuf"]
@@ -114,7 +99,6 @@ class SourceSettings(Settings):
 
     Attributes:
         needs: the field that says where the events are, which a kind cannot do without.
-        lacks: fields of other kinds.
         is_ordered: whether events have an order across micro-batches, which is then checked.
         kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic.
         path: a folder (or a Delta table), also in an object store; new files are picked up as they appear.
@@ -145,7 +129,6 @@ class SourceSettings(Settings):
     """
 
     needs: ClassVar[str] = "path"
-    lacks: ClassVar[frozenset[str]] = _OF_TOPICS
     is_ordered: ClassVar[bool] = True
 
     kind: Literal["json", "csv", "parquet", "delta", "kafka"]
@@ -233,7 +216,8 @@ class SourceSettings(Settings):
     def _faults(self) -> Iterator[str]:
         if not self._is_placed:
             yield f"a source of kind {self.kind} needs `{self.needs}`"
-        for name in sorted(self.model_fields_set & self.lacks):
+        of_topics = SourceSettings.model_fields.keys() - _OF_PATHS - {"kind"}
+        for name in sorted(self.model_fields_set & (of_topics if self.needs == "path" else _OF_PATHS)):
             yield f"{name}: a source of kind {self.kind} has no such field"
         yield from self._own_faults()
         if self.arrival is None and "out_of_order" in self.model_fields_set:
@@ -295,7 +279,6 @@ class KafkaSource(SourceSettings):
     """A topic, or several; their partitions have no order among them."""
 
     needs = "topic"
-    lacks = _OF_PATHS
     is_ordered = False
 
     @property
