@@ -5,10 +5,8 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -221,14 +219,6 @@ class EngineSettings(Settings):
     duplicates: DuplicateSettings = DuplicateSettings()
     nulls: NullPolicy = "leave_out"
     precision: JobPrecision = JobPrecision()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `duplicates` where they are as ever, so that releases that do not know it read the rest."""
-        written: dict[str, Any] = write(self)
-        if self.duplicates == DuplicateSettings():
-            written.pop("duplicates", None)
-        return written
 
     def required(self, needed: frozenset[str]) -> frozenset[str]:
         """Return the fields without which an event is malformed, of those that rules group by or aggregate."""

@@ -133,9 +133,6 @@ class ConsoleSettings(Settings):
         return self.roles.get(name) or self.role or ("admin" if self.trusted_user_header is None else "read")
 
 
-LOOPBACK = "127.0.0.1"
-
-
 class MetricsSettings(Settings):
     """The `metrics` part of a configuration.
 
@@ -146,7 +143,7 @@ class MetricsSettings(Settings):
     """
 
     port: int = Field(ge=1, le=65_535)
-    host: str = Field(default=LOOPBACK, min_length=1)
+    host: str = Field(default=LOOPBACK_NAMES[0], min_length=1)
     ready_lag: int = Field(default=100_000, ge=0)
 
     @property
