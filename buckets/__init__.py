@@ -104,7 +104,7 @@ _MODULES = {
     "read_warmth": "buckets.checkpoint.driver_state",
     "replay": "buckets.history.replay.replay",
 }
-__all__ = list(_MODULES)
+__all__ = sorted(_MODULES)
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there
 
