@@ -10,6 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from buckets.aggregates.plain import PlainValue
+from buckets.archive.archive import JUDGED
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.messages import topic_of
@@ -192,7 +193,8 @@ def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
 
 def of_topic(target: Target) -> Iterator[Reason]:
     """Say whether the event's topic only fills timelines."""
-    if target.number in target.arrivals.unjudged:
+    judged = target.arrivals.columns.get(JUDGED)
+    if judged is not None and judged[0].as_py() is False:
         topic = topic_of(target.arrivals.origins[0][0])
         yield Reason("not judged", f"the event is in the timeline and not judged: its topic {topic} is `judge: false`")
 

@@ -1,7 +1,7 @@
 """What an explanation is made of: the archive, what scored each batch of it, and what came out."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,58 +34,79 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+PLACE = (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)
+
+
 @dataclass(frozen=True)
 class Arrivals:
-    """Arrivals in the order in which they came: columns of one length."""
+    """Arrivals in the order in which they came."""
 
     schema: EventSchema  # what they are
-    numbers: Int64s  # int64, ascending: what says which came first
-    batches: Int64s  # int64, the batch that each came in
-    times_ms: Int64s  # int64, when each happened
-    ids: pa.Array  # the id of each
-    origins: Sequence[tuple[str, int, int]]  # source, source order and position of each
-    ingested_ms: pa.Array  # when the source took each in; None where it does not say
-    fields: Mapping[str, pa.Array]  # by name, attributes and arrays in their type and measures as scaled int64
-    # the numbers of those at which no rule is evaluated; there may be numbers of others among them
-    unjudged: frozenset[int] = frozenset()
+    # columns of the archive's own, their ids, their times in ms, and their fields, measures as scaled int64
+    rows: pa.Table
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self.numbers)
+        return len(self.rows)
 
     def take(self, rows: Int64s) -> "Arrivals":
         """Return some of them, ascending."""
-        index = pa.array(rows)
-        return replace(
-            self,
-            numbers=self.numbers[rows],
-            batches=self.batches[rows],
-            times_ms=self.times_ms[rows],
-            ids=self.ids.take(index),
-            origins=[self.origins[row] for row in rows.tolist()],
-            ingested_ms=self.ingested_ms.take(index),
-            fields={name: column.take(index) for name, column in self.fields.items()},
-        )
+        return Arrivals(self.schema, self.rows.take(pa.array(rows)))
+
+    @cached_property
+    def columns(self) -> dict[str, pa.Array]:
+        """Their fields as filters take them, and the archive's own columns."""
+        return {name: _array(self.rows[name]) for name in self.rows.column_names}
+
+    @cached_property
+    def numbers(self) -> Int64s:
+        """What says which came first: int64, ascending."""
+        return self._int64s(archive.ARRIVAL)
+
+    @cached_property
+    def batches(self) -> Int64s:
+        """The batch that each came in."""
+        return self._int64s(archive.BATCH)
+
+    @cached_property
+    def times_ms(self) -> Int64s:
+        """When each happened."""
+        return self._int64s(self.schema.event_time.field)
+
+    def _int64s(self, name: str) -> Int64s:
+        numbers: Int64s = self.columns[name].to_numpy()
+        return numbers
+
+    @property
+    def ids(self) -> pa.Array:
+        """The id of each."""
+        return self.columns[self.schema.event_id]
+
+    @cached_property
+    def origins(self) -> list[tuple[str, int, int]]:
+        """Source, source order and position of each."""
+        return list(zip(*(self.columns[name].to_pylist() for name in PLACE), strict=True))
 
     def row_of(self, source: str, position: int) -> int:
         """Return which of them came from a place; the first if none did."""
         came_from = ((row_source, row_position) for row_source, _, row_position in self.origins)
         return next((row for row, origin in enumerate(came_from) if origin == (source, position)), 0)
 
-    def columns(self) -> dict[str, pa.Array]:
-        """Return their fields as filters take them."""
-        named = {self.schema.event_id: self.ids, self.schema.event_time.field: pa.array(self.times_ms)}
-        return {**named, **self.fields}
-
-    def event(self, row: int) -> dict[str, Any]:
-        """Return one of them as JSON shows it: measures as decimal text, the time in ms."""
-        shown: dict[str, Any] = {self.schema.event_id: self.ids[row].as_py()}
-        shown[self.schema.event_time.field] = int(self.times_ms[row])
-        return shown | {name: self.shown(name, row) for name in self.fields}
+    def arrived(self, row: int) -> dict[str, Any]:
+        """Return what one of them was and how it came, as an explanation shows it."""
+        source, _, position = self.origins[row]
+        return {
+            "event_id": str(self.ids[row].as_py()),
+            "time_ms": int(self.times_ms[row]),
+            "batch_id": int(self.batches[row]),
+            "source": source,
+            "position": position,
+            "ingested_ms": self.columns[archive.INGESTED][row].as_py(),
+        }
 
     def shown(self, name: str, row: int) -> Any:
-        """Return a field of one of them, a measure as decimal text."""
-        value = self.fields[name][row].as_py()
+        """Return a field of one of them as JSON shows it: a measure as decimal text, the time in ms."""
+        value = self.columns[name][row].as_py()
         measure = self.schema.measures.get(name)
         return value if measure is None or value is None else format_scaled(value, measure.scale)
 
@@ -93,23 +114,10 @@ class Arrivals:
 def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
     """Read those rows of the archive that are events, in any order; not all declared fields need be there."""
     rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
-    fields = {name: _array(rows[name]) for name in schema.other_fields if name in rows.column_names}
-    fields |= {name: _scaled(fields[name]) for name in schema.measures if name in fields}
-    unjudged = rows[archive.ARRIVAL].slice(0, 0)
-    if archive.JUDGED in rows.column_names:
-        unjudged = rows.filter(pc.equal(rows[archive.JUDGED], pa.scalar(False)))[archive.ARRIVAL]
-    of_origin = [rows[name].to_pylist() for name in (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)]
-    return Arrivals(
-        schema=schema,
-        numbers=rows[archive.ARRIVAL].to_numpy(),
-        batches=rows[archive.BATCH].to_numpy(),
-        times_ms=moments_ms(rows[schema.event_time.field]).to_numpy(),
-        ids=_array(rows[schema.event_id]),
-        origins=list(zip(*of_origin, strict=True)),
-        ingested_ms=_array(rows[archive.INGESTED]),
-        fields=fields,
-        unjudged=frozenset(unjudged.to_pylist()),
-    )
+    columns = {name: rows[name] for name in rows.column_names}
+    columns[schema.event_time.field] = moments_ms(rows[schema.event_time.field])
+    columns |= {name: _scaled(_array(rows[name])) for name in schema.measures if name in columns}
+    return Arrivals(schema, pa.table(columns))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -258,14 +266,12 @@ class Past:
         passed = np.ones(len(arrivals), np.bool_)
         if not where or not len(arrivals):
             return passed
-        columns = arrivals.columns()
         if not filter_lists(where):
-            mask = matches(where, columns, arrivals.schema)
+            mask = matches(where, arrivals.columns, arrivals.schema)
             return passed if mask is None else mask.to_numpy(zero_copy_only=False)
         for batch_id in np.unique(arrivals.batches).tolist():
             rows = np.flatnonzero(arrivals.batches == batch_id)
-            some = {name: column.take(pa.array(rows)) for name, column in columns.items()}
-            mask = matches(where, some, arrivals.schema, self.lists(batch_id))
+            mask = matches(where, arrivals.take(rows).columns, arrivals.schema, self.lists(batch_id))
             assert mask is not None
             passed[rows] = mask.to_numpy(zero_copy_only=False)
         return passed

@@ -154,7 +154,7 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
     """Read what has arrived of some keys up to an event, batch by batch."""
     from buckets.history.scoring import ArchivePiece
 
-    schema, columns, batch_id = target.schema, target.columns(), int(target.batches[0])
+    schema, columns, batch_id = target.schema, target.columns, int(target.batches[0])
     keys = [
         " and ".join(is_value(schema, field, columns[field][0].as_py()) for field in group.fields) or "true"
         for group in groups
@@ -192,8 +192,9 @@ def _rules(past: Past, batch_id: int, filled: Mapping[str, tuple[str, Fill]]) ->
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
     """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
     schema, names = past.terms(batch_id).event_schema, past.archive.names
+    of_alerts = alert_schema(schema)
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
-    alerts: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]] = []
+    alerts: list[dict[str, Any]] = []
     for row in rows:
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
@@ -205,29 +206,21 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         if rank is None or rules[rank].on != "events":
             continue
         epoch = names.epoch_of(batch)
-        fields = {name: row["event"].get(names.name_in(epoch, name)) for name in schema.field_names}
+        alert = {name: row["event"].get(names.name_in(epoch, name)) for name in schema.field_names}
         for name, measure in schema.measures.items():
-            fields[name] = None if fields[name] is None else to_scaled(str(fields[name]), measure.scale)
-        fields |= {"": row["alert_id"], schema.event_time.field: row["event_time"]}
-        fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
-        fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
-        if key is None or all(fields.get(field) == value for field, value in key.items()):
-            number, ingested = int(arrivals.numbers[came_at]) * RANKS + rank, arrivals.ingested_ms[came_at]
-            alerts.append((number, batch, fields, arrivals.origins[came_at], ingested.as_py()))
-    alerts.sort(key=lambda alert: alert[0])
-    numbers, batches, events, origins, ingested_ms = zip(*alerts, strict=True) if alerts else ((),) * 5
-    of_alerts = alert_schema(schema)
-    kinds = dict(column_types(of_alerts)) | dict.fromkeys(of_alerts.measures, pa.int64())
-    return Arrivals(
-        schema=of_alerts,
-        numbers=np.array(numbers, np.int64),
-        batches=np.array(batches, np.int64),
-        times_ms=np.array([event[of_alerts.event_time.field] for event in events], np.int64),
-        ids=pa.array([event[""] for event in events], pa.string()),
-        origins=origins,
-        ingested_ms=pa.array(ingested_ms, pa.int64()),
-        fields={name: pa.array([event[name] for event in events], kind) for name, kind in kinds.items()},
-    )
+            alert[name] = None if alert[name] is None else to_scaled(str(alert[name]), measure.scale)
+        alert |= {schema.event_id: row["event_id"], schema.event_time.field: row["event_time"]}
+        alert |= {ALERT_RULE: row["rule_id"], ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
+        if key is None or all(alert.get(field) == value for field, value in key.items()):
+            own = {
+                name: arrivals.columns[name][came_at].as_py() for name in OWN_COLUMNS.names if name in arrivals.columns
+            }
+            number = own[ARRIVAL] * RANKS + rank
+            alerts.append(alert | own | {of_alerts.event_id: row["alert_id"], ARRIVAL: number})
+    kinds = {of_alerts.event_id: pa.string(), of_alerts.event_time.field: pa.int64()}
+    kinds |= dict(column_types(of_alerts)) | dict.fromkeys(of_alerts.measures, pa.int64())
+    columns = pa.schema([*OWN_COLUMNS, *(pa.field(name, kind) for name, kind in kinds.items())])
+    return Arrivals(of_alerts, pa.Table.from_pylist(sorted(alerts, key=lambda alert: alert[ARRIVAL]), columns))
 
 
 @dataclass(frozen=True)
@@ -259,7 +252,7 @@ class Target:
 
     def value(self, field: str) -> Any:
         """Return one of its fields; a measure as scaled integer."""
-        return self.arrivals.columns()[field][0].as_py()
+        return self.arrivals.columns[field][0].as_py()
 
 
 @dataclass(frozen=True)
@@ -334,7 +327,7 @@ def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, u
             if because in reasons.get((source, position), ""):
                 known[row] = "refused"
     needed = {batch_id: required_fields(past, group, batch_id) for batch_id in set(under)}
-    for name, column in arrivals.fields.items():
+    for name, column in arrivals.columns.items():
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             if name in needed[under[row]]:
                 known[row] = "malformed"
@@ -352,7 +345,7 @@ def required_fields(past: Past, group: Group, batch_id: int) -> frozenset[str]:
 
 def _refused_again(past: Past, group: Group, arrivals: Arrivals) -> Mapping[tuple[str, int], str]:
     """Score history that was filled in, which has no dead letters, where a sum could pass 64 bits."""
-    measures = (arrivals.fields[name] for name in arrivals.schema.measures if name in arrivals.fields)
+    measures = (arrivals.columns[name] for name in arrivals.schema.measures if name in arrivals.columns)
     if max((pc.sum(pc.abs(of.cast(pa.float64()))).as_py() or 0.0 for of in measures), default=0.0) < _LARGE:
         return {}
     last = arrivals.take(np.array([len(arrivals) - 1]))

@@ -233,17 +233,9 @@ def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
 
 def event_then(target: Target, came: int) -> EventThen:
     """Return the event as it came, and how often."""
-    source, _, position = target.arrivals.origins[0]
-    return EventThen(
-        event_id=target.name,
-        time_ms=target.time_ms,
-        fields=target.arrivals.event(0),
-        batch_id=target.batch_id,
-        source=source,
-        position=position,
-        ingested_ms=target.arrivals.ingested_ms[0].as_py(),
-        came=came,
-    )
+    arrivals, schema = target.arrivals, target.arrivals.schema
+    names = [name for name in schema.field_names if name in arrivals.columns]
+    return EventThen(**arrivals.arrived(0), fields={name: arrivals.shown(name, 0) for name in names}, came=came)
 
 
 def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:

@@ -66,11 +66,11 @@ def explain_window(
     if since is not None:
         counts &= arrivals.batches[rows] >= since
     if of is not None:
-        counts &= arrivals.columns()[of].take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)
+        counts &= arrivals.columns[of].take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)
     if reset_ms is not None:
         counts &= arrivals.times_ms[rows] > reset_ms
     counted = rows[counts]
-    values = [None] * len(counted) if of is None else arrivals.columns()[of].take(pa.array(counted)).to_pylist()
+    values = [None] * len(counted) if of is None else arrivals.columns[of].take(pa.array(counted)).to_pylist()
     own = np.flatnonzero(counted == history.target)
     events = CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, end_ms)
     measure = arrivals.schema.measures.get(of or "")
@@ -81,15 +81,9 @@ def explain_window(
         so_far = {row: str(_text(total, of, arrivals)) for row, total in zip(counted.tolist(), sums, strict=True)}
 
     def entry(row: int) -> WindowArrival:
-        source, _, position = arrivals.origins[row]
         return WindowArrival(
-            event_id=str(arrivals.ids[row].as_py()),
-            time_ms=int(arrivals.times_ms[row]),
-            value=None if of is None else _text(arrivals.columns()[of][row].as_py(), of, arrivals),
-            batch_id=int(arrivals.batches[row]),
-            source=source,
-            position=position,
-            ingested_ms=arrivals.ingested_ms[row].as_py(),
+            **arrivals.arrived(row),
+            value=None if of is None else _text(arrivals.columns[of][row].as_py(), of, arrivals),
             fate=history.fates[row],
             counts=row in counting,
             note="; ".join(filter(None, _notes(history, of, row, row in counting, reset_ms))),
@@ -171,7 +165,7 @@ def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms
     arrivals, fate, other = history.arrivals, history.fates[row], history.others.get(row)
     yield _NOTES.get(fate, "").format(other="" if other is None else arrivals.ids[other].as_py())
     if fate in IN_TIMELINE and not counts:
-        if of is not None and not arrivals.columns()[of][row].is_valid:
+        if of is not None and not arrivals.columns[of][row].is_valid:
             yield f"has no {of}"
         elif reset_ms is not None and arrivals.times_ms[row] <= reset_ms:
             yield "came before the alert that reset the rule"
