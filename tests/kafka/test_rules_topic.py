@@ -18,7 +18,6 @@ from buckets.cli.commands import exit_code
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError, Outage
 from buckets.feeds import topics as feed_topics
-from buckets.feeds.rules import topic_feed
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.topics import LARGEST_REJECTED, RulesTopic
 from buckets.kafka import follower
@@ -471,7 +470,7 @@ def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, 
             raise ZeroDivisionError
         return parse_change(key, *others)
 
-    monkeypatch.setattr(topic_feed, "parse_change", fail_at_first)
+    monkeypatch.setattr(feed_topics, "parse_change", fail_at_first)
     topic.write(put("a"), put("b"))
     assert ids(topic.run(topic.start())) == ["b"]
     assert [rejected["reason"] for rejected in topic.values(topic.rejected)] == ["ZeroDivisionError"]
@@ -490,7 +489,7 @@ def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch
 
     book = topic.start()
     topic.run(book)
-    monkeypatch.setattr(topic_feed, "parse_change", fail)
+    monkeypatch.setattr(feed_topics, "parse_change", fail)
     monkeypatch.setattr(feed_topics, "first_line", raise_again)
     topic.write(put("a"))
     wait_until(lambda: book.fault is not None)
