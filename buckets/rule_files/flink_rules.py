@@ -5,14 +5,16 @@ away, and DELETE_RULES_ALL all before it. The other commands ask something of a 
 which rules there are.
 """
 
+import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -147,12 +149,18 @@ def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
     return begin if match is None else match.end()
 
 
-@dataclass(frozen=True)
-class ChangeNote:
+class ChangeNote(msgspec.Struct, frozen=True):
     """Who changed a rule, and why."""
 
     author: str
     reason: str
+
+
+class _ChangeNotes(msgspec.Struct):
+    """The notes on a rule file, which hold as long as that has this hash."""
+
+    sha256: str
+    rules: dict[str, ChangeNote]
 
 
 def change_notes_path(file: Path) -> Path:
@@ -164,27 +172,18 @@ def read_change_notes(files: Iterable[Path]) -> dict[str, ChangeNote]:
     """Read the notes on rule files, by rule; a file that has been changed by hand since has none."""
     notes: dict[str, ChangeNote] = {}
     for file in files:
-        try:
-            kept = json.loads(change_notes_path(file).read_text(encoding="utf-8"))
-            if kept["sha256"] == _hash(file.read_bytes()):
-                notes |= {rule_id: _note(**note) for rule_id, note in kept["rules"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            continue  # there are no notes, or the file is not one of ours
+        # There may be no notes, or the file is not one of ours.
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            kept = msgspec.json.decode(change_notes_path(file).read_bytes(), type=_ChangeNotes)
+            if kept.sha256 == _hash(file.read_bytes()):
+                notes |= kept.rules
     return notes
-
-
-def _note(author: Any, reason: Any) -> ChangeNote:
-    if not isinstance(author, str) or not isinstance(reason, str):
-        message = "author and reason are texts"
-        raise TypeError(message)
-    return ChangeNote(author, reason)
 
 
 def write_change_notes(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
     """Write who changes rules, and why, before the rule file gets its new text."""
-    rules = {rule_id: asdict(note) for rule_id, note in {**read_change_notes([file]), **notes}.items()}
-    kept = {"sha256": _hash(text.encode()), "rules": rules}
-    write_whole(change_notes_path(file), json.dumps(kept, ensure_ascii=False, indent=1))
+    kept = _ChangeNotes(_hash(text.encode()), {**read_change_notes([file]), **notes})
+    write_whole(change_notes_path(file), msgspec.json.format(msgspec.json.encode(kept), indent=1).decode())
 
 
 def _hash(content: bytes) -> str:

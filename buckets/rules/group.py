@@ -92,7 +92,7 @@ class Group:
     @property
     def longest_window_ms(self) -> int:
         """Return the longest window of the group's rules, in ms."""
-        return longest_window_ms(self.rules, self.fields)
+        return max(window.length_ms for rule in self.rules for window in rule.windows(self.fields))
 
     def completeness(self, *tracks: str) -> Completeness:
         """Return since when all of some tracks are complete, and the count of events."""
@@ -199,8 +199,3 @@ def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
     """Return the tracks that rules read in a group, but for the count, in the order in which rules name them."""
     parts = (part for rule in rules for part in rule.parts(fields))
     return list(dict.fromkeys(track.name for part in parts for track in part.tracks))
-
-
-def longest_window_ms(rules: Iterable[Rule], fields: Iterable[str]) -> int:
-    """Return the longest window that rules have in a group, in ms."""
-    return max(window.length_ms for rule in rules for window in rule.windows(fields))

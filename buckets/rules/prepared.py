@@ -55,7 +55,7 @@ class LimitTests:
 
 @dataclass
 class Holes:
-    """What stands in the holes of one condition, in order."""
+    """What stands in the holes of one condition, in order; their names are those of no field and no feature."""
 
     numbers: list[Decimal] = field(default_factory=list)  # what is compared with anything but a feature or a field
     tests: list[LimitTest] = field(default_factory=list)  # of features and fields
@@ -70,14 +70,14 @@ class Holes:
         first, second = operands
         if first.operator == "field" and isinstance(second.value, Decimal):
             self.tests.append(LimitTest(str(first.value), operator, second.value))
-            return Expression("field", value=hole_for_test(len(self.tests) - 1, str(first.value)))
+            return Expression("field", value=f"\0{len(self.tests) - 1} {first.value}")
         return Expression(operator, tuple(map(self._without_number, operands)))
 
     def _without_number(self, operand: Expression) -> Expression:
         if not isinstance(operand.value, Decimal):
             return operand
         self.numbers.append(operand.value)
-        return Expression("field", value=hole_for_number(len(self.numbers) - 1))
+        return Expression("field", value=f"\0{len(self.numbers) - 1}")
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,9 @@ class Template:
             choice,
             condition,
             rules,
-            {hole_for_number(index): column_of(numbers) for index, numbers in enumerate(bounds)},
-            {hole_for_test(index, of_rules.name): of_rules for index, of_rules in enumerate(tests)},
+            {f"\0{index}": column_of(numbers) for index, numbers in enumerate(bounds)},
+            {f"\0{index} {of_rules.name}": of_rules for index, of_rules in enumerate(tests)},
         )
-
-
-def hole_for_number(index: int) -> str:
-    """Return the name of a hole for a number, which no field and no feature has."""
-    return f"\0{index}"
-
-
-def hole_for_test(index: int, name: str) -> str:
-    """Return the name of a hole for a test of a feature or field."""
-    return f"\0{index} {name}"
 
 
 def column_of(values: Sequence[Decimal]) -> Numbers:

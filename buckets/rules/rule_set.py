@@ -23,9 +23,8 @@ from buckets.rules.completeness import (
     earlier_from,
     later,
 )
-from buckets.rules.feature import ALERT_FIELDS, Counted
-from buckets.rules.filter import Filter
-from buckets.rules.group import COUNT_TRACK, Group, group_id, longest_window_ms, used_tracks
+from buckets.rules.feature import ALERT_FIELDS
+from buckets.rules.group import COUNT_TRACK, Group, group_id, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import Rule
 
@@ -122,10 +121,18 @@ class RuleSet:
         """Read what `to_json` wrote, and somebody has parsed."""
         record = msgspec.convert(data, _Record)
         rules = tuple(Rule.model_validate(rule) for rule in record.rules)
-        made = _assemble(
-            record.version, rules, record.columns, record.complete_since_ms, record.generations, record.timelines
-        )
-        return replace(made, fills=record.fills, fills_begun=record.fills_begun)
+        groups = [
+            replace(
+                group,
+                measures=record.columns[identity],
+                complete=record.complete_since_ms[identity],
+                generation=record.generations[identity],
+                timelines=record.timelines.get(identity, ""),
+            )
+            for identity, group in _groups(rules).items()
+        ]
+        of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
+        return cls(record.version, rules, of_events, record.columns, of_alerts, record.fills, record.fills_begun)
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
@@ -141,52 +148,15 @@ class _Record(msgspec.Struct, omit_defaults=True):
     fills_begun: int = 0
 
 
-def _assemble(
-    version: int,
-    rules: tuple[Rule, ...],
-    columns: dict[str, tuple[str, ...]],
-    complete: dict[str, dict[str, Completeness | None]],
-    generations: dict[str, int],
-    timelines: dict[str, str],
-) -> RuleSet:
-    groups = tuple(
-        Group(
-            group_id=identity,
-            fields=members.fields,
-            where=members.where,
-            rules=members.rules,
-            measures=columns[identity],
-            complete=complete[identity],
-            generation=generations[identity],
-            on=members.on,
-            timelines=timelines.get(identity, ""),
-        )
-        for identity, members in _by_group(rules).items()
-    )
-    of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
-    return RuleSet(version, rules, of_events, columns, of_alerts)
-
-
-@dataclass(frozen=True)
-class _Members:
-    """The rules of a group, what they count, and its fields and filter as the first of them names them."""
-
-    fields: tuple[str, ...]
-    where: Filter
-    on: Counted
-    rules: tuple[Rule, ...]
-
-
-def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
-    grouped: dict[str, _Members] = {}
+def _groups(rules: Iterable[Rule]) -> dict[str, Group]:
+    """Return the groups of rules by their ids; what their timelines hold is not known yet."""
+    groups: dict[str, Group] = {}
     for rule in rules:
-        if not rule.is_in_force:
-            continue
-        for fields, where in rule.groupings():
+        for fields, where in rule.groupings() if rule.is_in_force else ():
             identity = group_id(fields, where, rule.on)
-            there = grouped.get(identity, _Members(fields, where, rule.on, ()))
-            grouped[identity] = _Members(there.fields, there.where, there.on, (*there.rules, rule))
-    return grouped
+            there = groups.get(identity) or Group(identity, fields, where, (), (), {}, 0, rule.on)
+            groups[identity] = replace(there, rules=(*there.rules, rule))
+    return groups
 
 
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
@@ -212,18 +182,23 @@ def next_rule_set(
     """
     ordered = tuple(rules)
     known = {group.group_id: group for group in (*before.groups, *before.alert_groups) if not is_cleared(group)}
-    version = before.version + 1
-    columns, complete, generations = dict(before.columns), {}, {}
-    timelines = {identity: group.timelines for identity, group in known.items()}
-    for identity, members in _by_group(ordered).items():
-        used = used_tracks(members.rules, members.fields)
+    version, columns, groups = before.version + 1, dict(before.columns), []
+    for identity, group in _groups(ordered).items():
+        used, old = used_tracks(group.rules, group.fields), known.get(identity)
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
-        complete[identity] = _complete(known.get(identity), members, arrived, lateness_ms)
-        generations[identity] = known[identity].generation if identity in known else version
-    made = _assemble(version, ordered, columns, complete, generations, timelines)
-    kept = {group.group_id for group in made.groups if group.group_id in known}
+        groups.append(
+            replace(
+                group,
+                measures=columns[identity],
+                complete=_complete(old, group, arrived, lateness_ms),
+                generation=version if old is None else old.generation,
+                timelines="" if old is None else old.timelines,
+            )
+        )
+    of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
+    kept = {group.group_id for group in of_events if group.group_id in known}
     fills = tuple(fill for fill in before.fills if fill.group_id in kept)
-    return replace(made, fills=fills, fills_begun=before.fills_begun)
+    return RuleSet(version, ordered, of_events, columns, of_alerts, fills, before.fills_begun)
 
 
 def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:
@@ -250,15 +225,13 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
     return replace(before, version=version, groups=groups, alert_groups=alert_groups)
 
 
-def _complete(
-    old: Group | None, members: _Members, arrived: Stretches, lateness_ms: int
-) -> dict[str, Completeness | None]:
+def _complete(old: Group | None, new: Group, arrived: Stretches, lateness_ms: int) -> dict[str, Completeness | None]:
     """Return since when the tracks of a group are complete under new rules."""
-    used = used_tracks(members.rules, members.fields)
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
+    used = used_tracks(new.rules, new.fields)
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
     if old is not None and arrived:
-        grown = longest_window_ms(members.rules, members.fields) > old.longest_window_ms
+        grown = new.longest_window_ms > old.longest_window_ms
         reach = complete_behind(arrived, -old.longest_window_ms - lateness_ms, lateness_ms)
         for track in old.live_tracks:
             if track in complete:
