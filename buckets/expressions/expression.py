@@ -105,6 +105,11 @@ class Expression:
             yield from operand.list_tests()
 
 
+def fault(of: Expression, reason: str) -> ExpressionError:
+    """Return what is wrong with an expression, at the letter where it begins."""
+    return ExpressionError(reason, of.at)
+
+
 def is_array(name: str) -> bool:
     """Return whether a name is that of an array."""
     return ELEMENTS in name

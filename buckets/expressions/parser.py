@@ -22,6 +22,7 @@ from buckets.expressions.expression import (
     Expression,
     ExpressionError,
     digits_after_point,
+    fault,
 )
 from buckets.expressions.number_functions import plain_text
 from buckets.numbers.fixed_point import parse_decimal
@@ -187,6 +188,10 @@ def _place(node: exp.Expr) -> int:
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 
+def _fault(node: exp.Expr, reason: str) -> ExpressionError:
+    return ExpressionError(reason, _place(node))
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
@@ -217,8 +222,7 @@ class _Reader:
         if kind in _BINARY:
             self._only(node, "this", "expression", "typed", "safe")
             if kind in _COMPARED and (type(node.this) in _CONDITIONS or type(node.expression) in _CONDITIONS):
-                message = "a condition is compared with something; put brackets round the condition"
-                raise ExpressionError(message, _place(node))
+                raise _fault(node, "a condition is compared with something; put brackets round the condition")
             sides = (self.read(node.this, depth), self.read(node.expression, depth))
             return Expression(_BINARY[kind], sides, at=_place(node))
         if kind in _FUNCTIONS:
@@ -228,8 +232,7 @@ class _Reader:
         if kind is exp.Boolean:
             return Expression("boolean", value=bool(node.this), at=_place(node))
         if kind is exp.Null:
-            message = "NULL is no value to compute with; write IS NULL or IS NOT NULL"
-            raise ExpressionError(message, _place(node))
+            raise _fault(node, "NULL is no value to compute with; write IS NULL or IS NOT NULL")
         raise self._refused(node)
 
     def _only(self, node: exp.Expr, *known: str) -> None:
@@ -240,7 +243,7 @@ class _Reader:
 
     def _refused(self, node: exp.Expr) -> ExpressionError:
         if isinstance(node, exp.Concat):
-            return ExpressionError("two texts stand side by side; write a quote inside a text as \\'", _place(node))
+            return _fault(node, "two texts stand side by side; write a quote inside a text as \\'")
         at = _place(node)
         known = (type(node) in self._readers and not isinstance(node, exp.Anonymous)) or type(node) in _FUNCTIONS
         if isinstance(node, exp.Command):
@@ -278,34 +281,30 @@ class _Reader:
         members = [self.read(each, depth) for each in node.expressions]
         for member in members:
             if not member.is_literal:
-                message = "IN takes values such as 'FR' or 100; compare fields with = and OR"
-                raise ExpressionError(message, member.at)
+                raise fault(member, "IN takes values such as 'FR' or 100; compare fields with = and OR")
         return Expression("in", (self.read(node.this, depth), *members), at=_place(node))
 
     def _in_array(self, node: exp.Expr, depth: int) -> Expression:
         array, value = self.read(node.args["field"], depth), self.read(node.this, depth)
         if not array.is_array:
-            message = (
-                "IN takes values in brackets, as in country IN ('FR', 'DE'), or an array, as in 'X' IN items[].sku"
+            raise fault(
+                array,
+                "IN takes values in brackets, as in country IN ('FR', 'DE'), or an array, as in 'X' IN items[].sku",
             )
-            raise ExpressionError(message, array.at)
         if not value.is_literal:
-            message = f"a value such as 'X' or 100 is looked for in {array.value}, and no field"
-            raise ExpressionError(message, value.at)
+            raise fault(value, f"a value such as 'X' or 100 is looked for in {array.value}, and no field")
         return Expression("in", (array, value), at=_place(node))
 
     def _is_null(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expression")
         if not isinstance(node.expression, exp.Null):
-            message = "IS takes NULL alone; write `flag` or `NOT flag` for TRUE and FALSE"
-            raise ExpressionError(message, _place(node))
+            raise _fault(node, "IS takes NULL alone; write `flag` or `NOT flag` for TRUE and FALSE")
         return Expression("is_null", (self.read(node.this, depth),), at=_place(node))
 
     def _like(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expression", "negate")
         if not (isinstance(node.expression, exp.Literal) and node.expression.is_string):
-            message = "LIKE takes a pattern such as 'FR%', with % for any letters and _ for one"
-            raise ExpressionError(message, _place(node))
+            raise _fault(node, "LIKE takes a pattern such as 'FR%', with % for any letters and _ for one")
         found = Expression("like", (self.read(node.this, depth),), str(node.expression.this), at=_place(node))
         return Expression("not", (found,), at=found.at) if node.args.get("negate") else found
 
@@ -329,8 +328,7 @@ class _Reader:
         self._only(node, "this", "zone")
         zone = node.args["zone"]
         if not (isinstance(zone, exp.Literal) and zone.is_string):
-            message = "a time zone is a text such as 'Europe/Berlin'"
-            raise ExpressionError(message, _place(node))
+            raise _fault(node, "a time zone is a text such as 'Europe/Berlin'")
         return Expression("zone", (self.read(node.this, depth),), str(zone.this), at=_place(node))
 
     def _field(self, node: exp.Expr, depth: int) -> Expression:
@@ -373,10 +371,10 @@ class _Reader:
         named, *others = node.expressions or [None]
         is_named = isinstance(named, exp.Column) and len(named.parts) == 1 and LIST_NAME.fullmatch(named.name)
         if not is_named or len(others) != 2 or not (isinstance(others[1], exp.Literal) and others[1].is_string):
-            message = (
-                "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')"
+            raise _fault(
+                node,
+                "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')",
             )
-            raise ExpressionError(message, _place(node))
         operands = (self.read(others[0], depth), self.read(others[1], depth))
         return Expression("lookup", operands, named.name, at=_place(node))
 

@@ -23,6 +23,7 @@ from buckets.expressions.expression import (
     Expression,
     ExpressionError,
     Kind,
+    fault,
     quoted_text,
     to_sql,
 )
@@ -227,8 +228,7 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         return _array_size(operands[0], fields)
     takes, gives = _SIGNATURES[operator]
     if len(operands) != 1:
-        message = f"{operator} takes one operand"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"{operator} takes one operand")
     _need(operands[0], takes, fields, f"{operator} takes {_ARTICLES[takes]}, and")
     return gives
 
@@ -236,8 +236,7 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 def _need(expression: Expression, wanted: Kind, fields: Mapping[str, Kind], why: str) -> None:
     kind = kind_of(expression, fields)
     if kind != wanted:
-        message = f"{why} {to_sql(expression)} is {_ARTICLES[kind]}"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"{why} {to_sql(expression)} is {_ARTICLES[kind]}")
 
 
 def _field(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
@@ -245,16 +244,14 @@ def _field(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     if name not in fields:
         close = [known for known in fields if known.lower() == name.lower()]
         known = f"did you mean {close[0]}?" if close else f"there are {', '.join(fields) or 'none'}"
-        message = f"there is no field {name!r}; {known}"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"there is no field {name!r}; {known}")
     return fields[name]
 
 
 def _array_size(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     kind = kind_of(expression, fields)
     if kind not in ELEMENT_KINDS:
-        message = f"array_size takes an array, and {to_sql(expression)} is {_ARTICLES[kind]}"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"array_size takes an array, and {to_sql(expression)} is {_ARTICLES[kind]}")
     return "number"
 
 
@@ -264,23 +261,20 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     if kind in ELEMENT_KINDS:
         if expression.operator != "in":
             shown = to_sql(first)
-            message = f"{shown} is {_ARTICLES[kind]}; write IN, as in {shown} IN ('X'), or array_size(…)"
-            raise ExpressionError(message, expression.at)
+            raise fault(expression, f"{shown} is {_ARTICLES[kind]}; write IN, as in {shown} IN ('X'), or array_size(…)")
         kind = ELEMENT_KINDS[kind]
     for other in expression.operands[1:]:
         other_kind = kind_of(other, fields)
         if kind != other_kind:
-            message = (
+            raise fault(
+                expression,
                 f"{to_sql(first)} is {_ARTICLES[of_first]}, and {to_sql(other)} is {_ARTICLES[other_kind]}; "
-                "they cannot be compared"
+                "they cannot be compared",
             )
-            raise ExpressionError(message, expression.at)
     if kind == "time":
-        message = "times are not compared here; use hour(…) or dayofweek(…)"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, "times are not compared here; use hour(…) or dayofweek(…)")
     if kind in ("text", "boolean") and expression.operator not in ("=", "!=", "in"):
-        message = f"{expression.operator} needs numbers, and {to_sql(first)} is {_ARTICLES[kind]}"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"{expression.operator} needs numbers, and {to_sql(first)} is {_ARTICLES[kind]}")
     return "boolean"
 
 
@@ -293,8 +287,7 @@ def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         message = f"the key of a list is a text, a number, or true or false, and {to_sql(key)} is {_ARTICLES[kind]}"
         raise ExpressionError(message, expression.at)
     if kind != "text" and key.operator != "field":
-        message = f"the key of a list is a field as it stands, or a text, and {to_sql(key)} is computed"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"the key of a list is a field as it stands, or a text, and {to_sql(key)} is computed")
     return "boolean" if expression.operator == "in_list" else "text"
 
 
@@ -302,18 +295,15 @@ def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     operand = expression.operands[0]
     _need(operand, "time", fields, "AT TIME ZONE takes a time, and")
     if operand.operator == "zone":
-        message = "the time is in a zone already"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, "the time is in a zone already")
     name = str(expression.value)
     if not is_zone(name):
-        message = f"there is no time zone {name!r}; write one such as 'Europe/Berlin' or 'UTC'"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, f"there is no time zone {name!r}; write one such as 'Europe/Berlin' or 'UTC'")
     return "time"
 
 
 def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     first, *others = [kind_of(operand, fields) for operand in expression.operands]
     if first == "time" or first in ELEMENT_KINDS or any(other != first for other in others):
-        message = "coalesce takes texts, numbers or conditions, all of one kind"
-        raise ExpressionError(message, expression.at)
+        raise fault(expression, "coalesce takes texts, numbers or conditions, all of one kind")
     return first

@@ -1,6 +1,6 @@
 """Rules with features, laid out once for all batches: what several of them share has a number."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import NamedTuple
@@ -90,20 +90,6 @@ class Template:
     bounds: dict[str, Numbers]  # by hole, the numbers that stand there, one for each rule
     tests: dict[str, LimitTests]  # by hole, the tests that stand there
 
-    @classmethod
-    def of(cls, choice: int, condition: SqlFilter, members: Iterable[tuple[int, Holes]]) -> "Template":
-        """Return the template of a condition with its holes, of rules by number with what stands in their holes."""
-        rules, holes = zip(*members, strict=True)
-        bounds = zip(*(of_rule.numbers for of_rule in holes), strict=True)
-        tests = map(LimitTests.of, zip(*(of_rule.tests for of_rule in holes), strict=True))
-        return cls(
-            choice,
-            condition,
-            rules,
-            {f"\0{index}": column_of(numbers) for index, numbers in enumerate(bounds)},
-            {f"\0{index} {of_rules.name}": of_rules for index, of_rules in enumerate(tests)},
-        )
-
 
 def column_of(values: Sequence[Decimal]) -> Numbers:
     """Return numbers of any scales as one column."""
@@ -155,18 +141,26 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
             each.name: features.setdefault(replace(each, name=""), len(features)) for each in rule.named_features()
         }
         prepared.append(PreparedRule(rule, choice, named, tuple(condition_fields(rule.when, named))))
-    return PreparedRules(tuple(prepared), _templates(prepared), tuple(choices), tuple(features))
+    return PreparedRules(tuple(prepared), tuple(_templates(prepared)), tuple(choices), tuple(features))
 
 
-def _templates(rules: Iterable[PreparedRule]) -> tuple[Template, ...]:
-    """Return the templates of the conditions of rules; a condition that looks into a list has one for itself."""
-    members: dict[Hashable, list[tuple[int, Holes]]] = {}
-    conditions: dict[Hashable, tuple[int, SqlFilter]] = {}
+def _templates(rules: Iterable[PreparedRule]) -> Iterator[Template]:
+    """Yield the templates of the conditions of rules; a condition that looks into a list has one for itself."""
+    members: dict[tuple[int, SqlFilter, Hashable], list[tuple[int, Holes]]] = {}
     for number, prepared in enumerate(rules):
         when, holes = prepared.rule.when, Holes()
         condition = SqlFilter(holes.cut_into(when.expression), when.text)
         alone = number if when.lists else None
-        key: Hashable = (prepared.choice, condition, tuple(prepared.features.items()), prepared.fields, alone)
+        key = (prepared.choice, condition, (*prepared.features.items(), *prepared.fields, alone))
         members.setdefault(key, []).append((number, holes))
-        conditions.setdefault(key, (prepared.choice, condition))
-    return tuple(Template.of(*conditions[key], of_template) for key, of_template in members.items())
+    for (choice, condition, _), of_template in members.items():
+        numbers, holes_of_rules = zip(*of_template, strict=True)
+        bounds = zip(*(holes.numbers for holes in holes_of_rules), strict=True)
+        tests = map(LimitTests.of, zip(*(holes.tests for holes in holes_of_rules), strict=True))
+        yield Template(
+            choice,
+            condition,
+            numbers,
+            {f"\0{index}": column_of(values) for index, values in enumerate(bounds)},
+            {f"\0{index} {of_rules.name}": of_rules for index, of_rules in enumerate(tests)},
+        )
