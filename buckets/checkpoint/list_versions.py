@@ -110,7 +110,8 @@ class ListVersions:
         """
         before = self.latest(name)
         number = 1 if before is None else before.number + 1
-        if before is None or changes is None or index.is_scattered or number - before.base > LONGEST_CHAIN:
+        is_scattered = index.would_scatter(len(index.changes))
+        if before is None or changes is None or is_scattered or number - before.base > LONGEST_CHAIN:
             base, changes, file = number, {}, self._base_file(name, number)
             index = index.compacted() if index.changes else index
             with written_whole(file) as partial:

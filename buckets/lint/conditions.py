@@ -41,7 +41,8 @@ def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
     condition, path = rule.when.expression, rule.written_at("when")
     what = _words(rule, condition)
     if not may_hold(condition, facts):
-        yield NEVER.at(rule, path, what=what, reason=_why(rule, _guilty(condition, facts), facts))
+        guilty = next((part for part in conjuncts(condition) if not may_hold(part, facts)), condition)
+        yield NEVER.at(rule, path, what=what, reason=_why(rule, guilty, facts))
     elif always_holds(condition, _of_whole_events(rule, facts)):
         unless = "" if always_holds(condition, facts) else " unless a field of the event is null"
         yield ALWAYS.at(rule, path, what=what, unless=unless, reason=_why(rule, condition, facts))
@@ -74,11 +75,6 @@ def _words(rule: Rule, condition: Expression) -> str:
     return f"{rule.features[VALUE].function}{of} {rule.limit.operator} {rule.limit.value:f}"
 
 
-def _guilty(condition: Expression, facts: Facts) -> Expression:
-    """Return the part of a condition that is never true by itself; the whole of it where there is none."""
-    return next((part for part in conjuncts(condition) if not may_hold(part, facts)), condition)
-
-
 def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
     """Say what is known of the names in a condition; nothing where nothing is."""
     known = []
@@ -106,13 +102,10 @@ def _culprits(condition: Expression, facts: Facts) -> str:
     parts = parts_of(condition)[:_MOST_PARTS]
     never = next((part for part in parts if not may_hold(part, facts)), None)
     if never is not None:
-        words = [f"{name} is {facts.of_name(name).in_words()}" for name in never.fields() if _is_bounded(name, facts)]
+        known = {name: facts.of_name(name).in_words() for name in never.fields() if facts.kinds.get(name) == "number"}
+        words = [f"{name} is {said}" for name, said in known.items() if said is not None]
         return f" `{shown(never)}`{', for ' + ', '.join(words) if words else ''}"
     for pair in combinations(parts, 2):
         if not may_hold(Expression("and", pair), facts):
             return f": `{shown(pair[0])}` and `{shown(pair[1])}` exclude each other"
     return f" `{shown(condition)}`"
-
-
-def _is_bounded(name: str, facts: Facts) -> bool:
-    return facts.kinds.get(name) == "number" and facts.of_name(name).in_words() is not None

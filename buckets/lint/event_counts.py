@@ -87,17 +87,14 @@ class _Counts:
 
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
         """Return what has been counted."""
-        keys = {
-            names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
-        }
+        keys: dict[tuple[str, ...], KeyCounts] = {}
+        for names, table in self._keys.items():
+            if table is not None and len(table):
+                largest = pc.max(table[_COUNT]).as_py()
+                row = table.slice(pc.index(table[_COUNT], largest).as_py(), 1).to_pylist()[0]
+                key = tuple(row[name] for name in names)
+                keys[names] = KeyCounts(len(table), largest, key, pc.sum(table[_COUNT]).as_py())
         return EventSummary(self._events, self._bad, self._passed, self._nulls, keys, fired, self._floating)
-
-
-def _key_counts(names: tuple[str, ...], table: pa.Table) -> KeyCounts:
-    counts = table[_COUNT]
-    largest = pc.max(counts).as_py()
-    row = table.slice(pc.index(counts, largest).as_py(), 1).to_pylist()[0]
-    return KeyCounts(len(table), largest, tuple(row[name] for name in names), pc.sum(counts).as_py())
 
 
 def _filters(rule: Rule) -> list[Filter]:
@@ -112,7 +109,13 @@ def _fields(rule: Rule) -> set[str]:
 
 class _Trial:
     def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings, lists: Lists) -> None:
-        in_force = [_without_policy(rule) for rule in rules if raw_window_fault(rule, engine, schema) is None]
+        fields = Rule.model_fields
+        # As they would fire if they were in force, with nothing that keeps them quiet.
+        active: dict[str, Hashable] = {
+            name: fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS if name != "on"
+        } | {"state": "ACTIVE"}
+        fitting = (rule for rule in rules if raw_window_fault(rule, engine, schema) is None)
+        in_force = [rule.model_copy(update=active) for rule in fitting]
         self._rule_set: RuleSet = first_rule_set(in_force)
         self._decoder = OutputDecoder(self._rule_set, schema, engine)
         self._job = InMemoryJob(Scorer(schema, engine, evaluations=False, lists=lists))
@@ -126,12 +129,3 @@ class _Trial:
         for alerts in self._decoder.tables(columns.ALERTS, payloads):
             for fired in alerts["rule_id"].value_counts().to_pylist():
                 self.fired[fired["values"]] += fired["counts"]
-
-
-def _without_policy(rule: Rule) -> Rule:
-    """Return a rule as it would fire if it were in force, with nothing that keeps it quiet."""
-    fields = Rule.model_fields
-    policy: dict[str, Hashable] = {
-        name: fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS if name != "on"
-    }
-    return rule.model_copy(update={**policy, "state": "ACTIVE"})

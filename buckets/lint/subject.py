@@ -42,7 +42,8 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
             domain = Domain(members=TRUTH.members, may_be_null=may_be_null)
         elif kind == "number":
             digits = schema.measures[name].scale if name in schema.measures else 0
-            domain = between(*_ends(digits), digits, may_be_null)
+            least, greatest = (Decimal(end).scaleb(-digits) for end in (INT64_MIN, INT64_MAX))
+            domain = between(least, greatest, digits, may_be_null)
         domains[Expression("field", value=name)] = domain
     return Facts({**kinds, **arrays, schema.event_time.field: "time"}, domains)
 
@@ -61,11 +62,6 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
         kinds[named.name] = "boolean" if named.feature.aggregate.is_boolean else "number"
         domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
     return Facts(kinds, domains)
-
-
-def _ends(digits: int) -> tuple[Decimal, Decimal]:
-    """Return the least and the greatest number with so many digits after the point that 64 bits hold."""
-    return Decimal(INT64_MIN).scaleb(-digits), Decimal(INT64_MAX).scaleb(-digits)
 
 
 def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
@@ -100,19 +96,15 @@ def _domain_of(
         if _is_exact(named, schema, engine):
             counted = given(filter_condition(named.where, schema), of_events)
             counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
-            field = _value_range((counted or of_events).of_name(named.feature.of or ""))
+            of_field = (counted or of_events).of_name(named.feature.of or "")
+            field = ValueRange(size=of_field.size)  # anything where there can be no number
+            if of_field.may_be_known:
+                field = ValueRange(*of_field.hull, of_field.digits, of_field.may_be_null, of_field.size)
         possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
         domain = between(possible.lower, possible.upper, possible.digits, possible.may_be_null)
     # At an event that does not belong to the group of the feature it is NULL.
     is_seen = set(named.fields) <= set(rule.group_by)
     return domain if is_seen else replace(domain, may_be_null=True)
-
-
-def _value_range(domain: Domain) -> ValueRange:
-    """Return between what numbers lie; anything where there can be none."""
-    if not domain.may_be_known:
-        return ValueRange(size=domain.size)
-    return ValueRange(*domain.hull, domain.digits, domain.may_be_null, domain.size)
 
 
 @dataclass(frozen=True)

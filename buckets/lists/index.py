@@ -4,7 +4,7 @@ A change makes a new index that shares the base with the old one, and a copy of 
 has grown, `compacted` makes a new base.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -36,11 +36,6 @@ class ListIndex:
     def with_changes(self, changes: Changes) -> "ListIndex":
         """Return the list after changes. Cost: O(changes since the base)."""
         return ListIndex(self.base, {**self.changes, **changes})
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether so much has changed that it should be compacted."""
-        return self.would_scatter(len(self.changes))
 
     def would_scatter(self, changes: int) -> bool:
         """Return whether so many changes are more than a base should have."""
@@ -109,7 +104,9 @@ class _LookedUp:
             different = pa.array([""], pa.large_string())
         rows = index.base.find(different, hashes_of(different))
         changed = {}
-        for number, key in _changed_keys(index.changes, different):
+        for number, key in enumerate(different.to_pylist() if index.changes else ()):
+            if key not in index.changes:
+                continue
             entry = index.changes[key]
             rows[number] = -1
             if entry is not None:
@@ -144,11 +141,6 @@ class _LookedUp:
         for number, entry in self.changed.items():
             texts[number] = entry.values.get(name)
         return pa.array(texts, pa.string())
-
-
-def _changed_keys(changes: Changes, keys: pa.Array) -> Iterator[tuple[int, str]]:
-    if changes:
-        yield from ((number, key) for number, key in enumerate(keys.to_pylist()) if key in changes)
 
 
 Flags = npt.NDArray[np.bool_]

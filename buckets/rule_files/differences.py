@@ -67,15 +67,13 @@ def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
     old, new = written_rule(before), written_rule(after)
     for name in Rule.model_fields:
         if name == "features":
-            yield from _features_that_differ(old.get(name, {}), new.get(name, {}))
+            before_all, after_all = old.get(name, {}), new.get(name, {})
+            for feature in {**before_all, **after_all}:
+                one, other = before_all.get(feature), after_all.get(feature)
+                if one != other:
+                    yield FieldDifference(f"features.{feature}", _feature(one), _feature(other))
         elif name not in ("rule_id", "version") and old.get(name) != new.get(name):
             yield FieldDifference(name, _short(name, old), _short(name, new))
-
-
-def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> Iterator[FieldDifference]:
-    for name in {**old, **new}:
-        if old.get(name) != new.get(name):
-            yield FieldDifference(f"features.{name}", _feature(old.get(name)), _feature(new.get(name)))
 
 
 def _feature(written: dict[str, Any] | None) -> str:

@@ -66,23 +66,18 @@ def _shortest(test: dict[str, Any]) -> Any:
 
 def rules_text(rules: Sequence[Rule]) -> str:
     """Return a whole rule file."""
-    return "rules:\n" + "".join(f"  - {_indented(_block(rule), 4)}\n" for rule in rules)
+    return "rules:\n" + "".join(f"  - {_written(rule, 4)}\n" for rule in rules)
 
 
-def _block(rule: Rule) -> str:
-    return write_yaml(written_rule(rule))
-
-
-def _flow(rule: Rule) -> str:
-    return write_yaml(written_rule(rule), flow=True)
+def _written(rule: Rule, column: int | None) -> str:
+    """Return a rule in lines that begin at a column, or in braces on one line."""
+    if column is None:
+        return write_yaml(written_rule(rule), flow=True)
+    return write_yaml(written_rule(rule)).replace("\n", "\n" + " " * column)
 
 
 def _value(value: Any) -> str:
     return write_yaml([value], flow=True)[1:-1]
-
-
-def _indented(block: str, column: int) -> str:
-    return block.replace("\n", "\n" + " " * column)
 
 
 class RuleText:
@@ -121,15 +116,15 @@ class RuleText:
                 for begin, end, text in sorted(edits, reverse=True):
                     self._replace(begin, end, text)
                 return
-            text = _flow(rule) if there.flow_style else _indented(_block(rule), there.start_mark.column)
+            text = _written(rule, None if there.flow_style else there.start_mark.column)
             self._replace(there.start_mark.index, self._end(there), text)
             return
         end = self._end(rules.value[-1])
         if rules.flow_style:
-            self._replace(end, end, f", {_flow(rule)}")
+            self._replace(end, end, f", {_written(rule, None)}")
             return
         end, column = self._end_of_line(end), rules.start_mark.column
-        self._replace(end, end, f"\n{' ' * column}- {_indented(_block(rule), column + 2)}")
+        self._replace(end, end, f"\n{' ' * column}- {_written(rule, column + 2)}")
 
     def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
         """Return the edits that make a rule say something else; None if more than its policy has other fields."""
@@ -203,19 +198,17 @@ class RuleText:
         """Remove a rule."""
         rules, rule = self._rules(), self._rule(rule_id)
         begin = self.text.rfind("\n", 0, rule.start_mark.index) + 1
+        # A test may name the rule: some text in the tests is its id.
+        is_tested = any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
         if (
             len(rules.value) == 1
             or rules.flow_style
-            or self._is_tested(rule_id)
+            or is_tested
             or self.text[begin : rule.start_mark.index].strip() != "-"
         ):
             self.set_state(rule_id, "DELETE")
             return
         self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
-
-    def _is_tested(self, rule_id: str) -> bool:
-        """Return whether a test may name the rule: some text in the tests is its id."""
-        return any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
 
     def _top(self) -> MappingNode:
         root = compose_yaml(self.text)

@@ -106,7 +106,10 @@ class RuleTestResults:
             where = f": where {describe_filter(rule.where)}" if rule.where else ""
             return f"the rule does not apply to the event{where}"
         fired = "fired" if row["fired"] else "did not fire"
-        return f"it {fired}: {_simple(rule, row) if rule.is_short else _of_features(rule, row)}"
+        if rule.is_short:
+            return f"it {fired}: {_simple(rule, row)}"
+        values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
+        return f"it {fired}: {condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 
     def fired(self) -> str:
         """Say in short which rules fired where."""
@@ -169,11 +172,6 @@ def _simple(rule: Rule, row: Row) -> str:
     away = f"{readable(abs(value - limit.value))} from the limit"
     warm = "" if row["warm"] else "; its window reaches back beyond what is kept"
     return f"{comparison} is {shown(row['fired'])}{bounds}, {away}, of {events} {window}{warm}"
-
-
-def _of_features(rule: Rule, row: Row) -> str:
-    values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
-    return f"{condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 
 
 def rules_in_words(rules: Sequence[str]) -> str:

@@ -128,11 +128,8 @@ def held_by(policies: Iterable[AlertPolicy[Any]], fired: FiredAt, state: RuleSta
 
 def key_texts(key: Mapping[str, str | int | bool]) -> KeyTexts:
     """Return the values of a key as text: numbers may have been written so, as in YAML."""
-    return tuple(_value_text(key[field]) for field in sorted(key))
-
-
-def _value_text(value: str | int | bool) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+    values = (key[field] for field in sorted(key))
+    return tuple(("true" if value else "false") if isinstance(value, bool) else str(value) for value in values)
 
 
 MOST_SNOOZES = 1000
