@@ -8,7 +8,7 @@ import pytest
 from buckets.events.schema import load_event_schema
 from buckets.expressions.expression import Expression
 from buckets.lint.lint import look
-from buckets.lint.logic import Facts, is_known, may_hold, truths
+from buckets.lint.logic import Facts, may_hold, truths
 from buckets.lint.subject import Subject
 from buckets.resources import resource
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -190,7 +190,6 @@ def test_what_is_not_known_can_be_anything():
         facts = Facts({"k": "text", "kind": "text"})
         assert may_hold(condition, facts)
         assert truths(condition, facts) >= {True, False}
-        assert not is_known(condition)
 
 
 @pytest.mark.parametrize(
