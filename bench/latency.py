@@ -55,11 +55,10 @@ DRAIN_S = 5.0
 
 def consume_alerts(live: LiveJob, stopping: threading.Event, take: Callable[[dict[str, Any]], None]) -> None:
     """Hand over each alert as it comes, until told to stop."""
-    reader = TopicReader(live.kafka, [live.job.settings.output.topic("alerts")], from_end=True)
-    while not stopping.is_set():
-        for message in reader.poll(0.1):
-            take(json.loads(message.value() or b"{}"))
-    reader.close()
+    with TopicReader(live.kafka, [live.job.settings.output.topic("alerts")], from_end=True) as reader:
+        while not stopping.is_set():
+            for message in reader.poll(0.1):
+                take(json.loads(message.value() or b"{}"))
 
 
 def scrape(live: LiveJob, stopping: threading.Event) -> None:

@@ -93,11 +93,10 @@ def main() -> None:
             time.sleep(SETTLE_S)
             stopping.set()
             consumer.join()
-        reader = TopicReader(live.kafka, ["transactions"], from_end=False)
         payments: list[dict] = []
-        while len(payments) < sent:
-            payments += [json.loads(message.value() or b"{}") for message in reader.poll(1.0)]
-        reader.close()
+        with TopicReader(live.kafka, ["transactions"], from_end=False) as reader:
+            while len(payments) < sent:
+                payments += [json.loads(message.value() or b"{}") for message in reader.poll(1.0)]
         evaluated = {alert["event_id"] for alert in alerts if alert["rule_id"] == EVERY}
         if len(evaluated) < sent:
             sys.exit(f"{sent - len(evaluated):,} of {sent:,} payments were not evaluated")

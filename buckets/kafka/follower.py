@@ -11,9 +11,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -257,8 +257,8 @@ _PASSING = (
 """What librdkafka waits out itself."""
 
 
-class TopicReader:
-    """Reads all partitions of some topics; also a context manager."""
+class TopicReader(AbstractContextManager["TopicReader"]):
+    """Reads all partitions of some topics until its end."""
 
     def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
         """Read topics, from their beginning or only what is written from now on."""
@@ -287,15 +287,9 @@ class TopicReader:
                 starts.append(start)
         return starts
 
-    def __enter__(self) -> Self:
-        """Return the reader."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop reading."""
-        self.close()
+        self._consumer.close()
 
     def poll(self, timeout_s: float) -> list[Message]:
         """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`."""
@@ -314,7 +308,3 @@ class TopicReader:
         if error.code() in _PASSING or error.retriable():
             return False
         raise explain(error, self._kafka, f"reading {self._topics}")
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._consumer.close()

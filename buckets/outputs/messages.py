@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
@@ -292,9 +291,7 @@ class JsonFiles:
                 self._files[output].write(f"{line}\n".encode())
                 self.lines[output] += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Put them in place, or remove them."""
         self._open.close()
         for path in self._paths.values():
