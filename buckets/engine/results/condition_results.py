@@ -75,15 +75,6 @@ def _term_start(rule: Rule, named: NamedFeature) -> str:
     return json.dumps(fixed, ensure_ascii=False).removesuffix("}")
 
 
-def term_end(value: str, bounds: Sequence[str] | None, may_be_null: bool, count: int, is_warm: bool) -> str:
-    """Return the rest of a term; values are JSON text, and the bounds are None where the value is exact."""
-    uncertain = ""
-    if bounds is not None:
-        uncertain = f', "lower": {bounds[0]}, "upper": {bounds[1]}' + (', "may_be_null": true' if may_be_null else "")
-    flags = f'"exact": {JSON_FLAG[bounds is None]}, "count": {count}, "warm": {JSON_FLAG[is_warm]}'
-    return f', "value": {value}{uncertain}, {flags}}}'
-
-
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -180,10 +171,12 @@ def _terms(start: str, of: FeatureValues, rows: Int64s) -> list[str]:
 
     terms = []
     for row in rows.tolist():
-        value = shown(values.scaled[row]) if values.valid[row] else "null"
-        bounds = None if values.exact[row] else (shown(values.lower[row]), shown(values.upper[row]))
-        may_be_null, count = bool(values.may_be_null[row]), int(of.counted[row])
-        terms.append(start + term_end(value, bounds, may_be_null, count, bool(of.warm[row])))
+        value, exact = shown(values.scaled[row]) if values.valid[row] else "null", JSON_FLAG[bool(values.exact[row])]
+        if not values.exact[row]:
+            value += f', "lower": {shown(values.lower[row])}, "upper": {shown(values.upper[row])}'
+            value += ', "may_be_null": true' if values.may_be_null[row] else ""
+        flags = f'"exact": {exact}, "count": {of.counted[row]}, "warm": {JSON_FLAG[bool(of.warm[row])]}'
+        terms.append(f'{start}, "value": {value}, {flags}}}')
     return terms
 
 
