@@ -12,7 +12,7 @@ import pyarrow as pa
 from buckets.engine.batch.fan_out import KeyedTable
 from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
-from buckets.outputs.columns import TIME, columns_of
+from buckets.outputs.columns import TIME, VARIANT_OUTPUTS, columns_of
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
@@ -41,55 +41,44 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
 
 
 def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, output: str, chosen: Int64s) -> pa.Table:
-    """Return the chosen rows of an output of alerts; with `ingested_ms` where the source knows that."""
-    table, fired = results.table, results.fired
-    events = fired.events[chosen]
-    taken, keys, times_ms = table.take(events), table.key_column(events, results.key_order), table.times_ms(events)
+    """Return the chosen rows of an output of alerts; with `ingested_ms` where the source knows that.
+
+    Those of variants say only which event it was: there may be many.
+    """
+    table, fired, is_of_variants = results.table, results.fired, output in VARIANT_OUTPUTS
+    events, columns = fired.events[chosen], columns_of(output, table.schema.largest_scale)
+    taken = table.take(events, ("event_id", "time_ms", *_POSITION) if is_of_variants else ())
+    numbers, index = np.unique(fired.rule[chosen], return_inverse=True)
+    rules, of_rule = [fired.rules[number] for number in numbers.tolist()], pa.array(index)
+    values: dict[str, pa.Array] = {
+        "rule_id": pa.array([rule.rule_id for rule in rules], pa.string()).take(of_rule),
+        "key": table.key_column(events, results.key_order),
+        "event_id": taken["event_id"],
+        "event_time": taken["time_ms"].cast(TIME),
+        "source": taken["source"].cast(pa.string()),
+        "source_order": taken["source_order"],
+        "position": taken["position"],
+    }
+    if is_of_variants:
+        return pa.table(values, schema=columns)
     # At an event many rules may have fired.
     different, event = np.unique(events, return_inverse=True)
     texts = pa.array(table.event_texts(table.take(different)), pa.string())
-    numbers, index = np.unique(fired.rule[chosen], return_inverse=True)
-    rules = [fired.rules[number] for number in numbers.tolist()]
-    of_events = (keys.to_pylist(), taken["event_id"].to_pylist(), times_ms.tolist())
+    times_ms = table.times_ms(events)
+    of_events = (values["key"].to_pylist(), values["event_id"].to_pylist(), times_ms.tolist())
     lengths_ms = np.array([rule.longest_window.length_ms for rule in rules], np.int64)[index]
-    of_rule = pa.array(index)
-    values = {
+    values |= {
         "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
-        "rule_id": pa.array([rule.rule_id for rule in rules], pa.string()).take(of_rule),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
         "ruleset_version": pa.array(np.full(len(chosen), ruleset_version)),
         "rule": pa.array([rule.sentence() for rule in rules], pa.string()).take(of_rule),
-        "key": keys,
-        "event_id": taken["event_id"],
-        "event_time": taken["time_ms"].cast(TIME),
         "warm": pa.array(fired.warm[chosen]),
         **results.columns(chosen),
         "window_start": pa.array(times_ms - lengths_ms).cast(TIME),
-        "window_end": taken["time_ms"].cast(TIME),
+        "window_end": values["event_time"],
         "event": texts.take(pa.array(event)),
         **decided.columns(chosen),
-        "source": taken["source"].cast(pa.string()),
-        "source_order": taken["source_order"],
-        "position": taken["position"],
     }
-    columns = columns_of(output, table.schema.largest_scale)
     known = [values.get(field.name, pa.nulls(len(chosen), field.type)) for field in columns]
     made = pa.table(known, schema=columns)
     return made.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else made
-
-
-def variant_table(results: FiredRules, output: str, chosen: Int64s) -> pa.Table:
-    """Return the chosen rows of an output of variants, which say only which event it was: there may be many."""
-    fired, events = results.fired, results.fired.events[chosen]
-    rule_ids = pa.array([rule.rule_id for rule in fired.rules], pa.string())
-    taken = results.table.take(events, ("event_id", "time_ms", *_POSITION))
-    columns = {
-        "rule_id": rule_ids.take(pa.array(fired.rule[chosen])),
-        "key": results.table.key_column(events, results.key_order),
-        "event_id": taken["event_id"],
-        "event_time": taken["time_ms"].cast(TIME),
-        "source": taken["source"].cast(pa.string()),
-        "source_order": taken["source_order"],
-        "position": taken["position"],
-    }
-    return pa.table(columns, schema=columns_of(output, results.table.schema.largest_scale))

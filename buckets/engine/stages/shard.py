@@ -27,7 +27,7 @@ from buckets.engine.batch.shard_events import EventsByKey, ShardEvents, ShardPay
 from buckets.engine.eviction.eviction import Eviction, PolicyEviction
 from buckets.engine.policies import AlertPolicies, Decided, in_effect, keep_resets, read_resets
 from buckets.engine.results import side_outputs
-from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
+from buckets.engine.results.alerts import FiredRules, alert_table
 from buckets.engine.results.condition_results import (
     compact_evaluations,
     condition_evaluations,
@@ -194,14 +194,12 @@ class Scorer:
     def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
         """Put out the alerts of rules."""
         for output, rows in () if self.features else decided.rows().items():
-            if (
-                output in columns.VARIANT_OUTPUTS
-            ):  # Variants of a sweep, of which there may be very many, are not counted by rule.
-                yield _produced(output, variant_table(results, output, rows), results.table.group)
-                continue
-            counts = np.bincount(results.fired.rule[rows])
-            by_rule = {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in np.flatnonzero(counts).tolist()}
             table = alert_table(results, version, decided, output, rows)
+            by_rule = {}
+            if output not in columns.VARIANT_OUTPUTS:  # of which there may be very many rules
+                counts = np.bincount(results.fired.rule[rows])
+                found = np.flatnonzero(counts).tolist()
+                by_rule = {results.fired.rules[rule].rule_id: int(counts[rule]) for rule in found}
             yield replace(_produced(output, table, results.table.group), by_rule=by_rule)
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
