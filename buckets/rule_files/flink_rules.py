@@ -149,7 +149,8 @@ def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
     return begin if match is None else match.end()
 
 
-class ChangeNote(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ChangeNote:
     """Who changed a rule, and why."""
 
     author: str
