@@ -118,15 +118,7 @@ class CheckpointIdentity:
 
     def settings_changed(self, written: dict[str, Any]) -> Iterator[str]:
         """Yield a text for each change of settings that may change under a checkpoint."""
-        yield from self._precision_changes(written)
-        yield from self._policy_changes(written["policies"])
-        before = set(written["unjudged"])
-        for topic in sorted(before.symmetric_difference(self.unjudged)):
-            yield f"topic {topic} is {'judged' if topic in before else 'not judged'} from now on"
-
-    def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
-        before = written["precision"]
-        now = self.engine.precision.descriptions()
+        before, now = written["precision"], self.engine.precision.descriptions()
         changes = "; ".join(
             f"{name}: {_until_now(before.get(name, 'as all groups'), now.get(name, 'as all groups'))}"
             for name in {**before, **now}
@@ -136,13 +128,14 @@ class CheckpointIdentity:
             what_stays = "what lies in buckets stays as coarse as it is, and bounds take it so"
             yield f"precision has changed ({changes}); {what_stays}"
 
-    def _policy_changes(self, before: dict[str, str]) -> Iterator[str]:
-        """Yield a text for each policy that has changed."""
-        now = self._policies()
+        before, now = written["policies"], self._policies()
         for name in {**before, **now}:
             earlier, later = (policies.get(name, policies[_EDGE]) for policies in (before, now))
             if earlier != later:
                 yield f"{name} has changed ({_until_now(earlier, later)})"
+        unjudged = set(written["unjudged"])
+        for topic in sorted(unjudged.symmetric_difference(self.unjudged)):
+            yield f"topic {topic} is {'judged' if topic in unjudged else 'not judged'} from now on"
 
     def _schema_changes(self, written: EventSchema) -> Iterator[str]:
         before, now = written.event_time, self.schema.event_time

@@ -73,8 +73,8 @@ class JobRecord:
 
     def identity(self, basis: CheckpointIdentity) -> str | None:
         """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet."""
-        if self._is_there():
-            written = self._read()
+        written = self._found()
+        if written is not None:
             conflict = basis.conflict(written)
             if conflict:
                 remedy = "go back to that, or name a new checkpoint and a new output folder"
@@ -90,7 +90,8 @@ class JobRecord:
 
     def carried_over(self, basis: CheckpointIdentity) -> str | None:
         """Return what has changed since the last start though the job can go on, as text; None if nothing."""
-        return basis.carried_over(self._read()) if self._is_there() else None
+        written = self._found()
+        return None if written is None else basis.carried_over(written)
 
     def open(self, basis: CheckpointIdentity) -> str:
         """Begin a new checkpoint, or go on with one of the same basis; return its identity."""
@@ -100,7 +101,7 @@ class JobRecord:
 
     def _own(self) -> dict[str, Any]:
         """Return what the record has besides basis and identity."""
-        written = self._read() if self._is_there() else {}
+        written = self._found() or {}
         return {name: written[name] for name in ("life", "partitions") if name in written}
 
     @property
@@ -115,11 +116,11 @@ class JobRecord:
     @property
     def partitions(self) -> int:
         """Over how many partitions of Spark the shards of a job that has begun are spread."""
-        return int(self._read()["partitions"])
+        return int(self.written()["partitions"])
 
     def spread(self, partitions: int) -> int:
         """Return over how many partitions shards are spread: `partitions` at the first start, then what that chose."""
-        written = self._read()
+        written = self.written()
         if "partitions" not in written:
             self._records.write(self._file, {**written, "partitions": partitions}, _INDENT)
         return int(written.get("partitions", partitions))
@@ -135,9 +136,19 @@ class JobRecord:
         self._write(basis, identity, life=life, partitions=partitions)
 
     def written(self) -> dict[str, Any]:
-        """Return the record as it is written."""
-        self.event_schema()
-        return self._read()
+        """Return the record as it is written, of the last start of a job."""
+        written = self._found()
+        if written is None:
+            message = (
+                f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "
+                "give the folder that the configuration names as `checkpoint`"
+            )
+            raise BucketsError(message)
+        return written
+
+    def event_schema(self) -> EventSchema:
+        """Return the event schema of the last start."""
+        return EventSchema.model_validate(self.written()["event_schema"])
 
     def _write(self, basis: CheckpointIdentity, identity: str, **own: Any) -> None:
         record = {**basis.to_json(), "id": identity, **own}
@@ -146,29 +157,17 @@ class JobRecord:
 
     def known_identity(self) -> str | None:
         """Return the identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
-        return str(self._read()["id"]) if self._is_there() else None
+        written = self._found()
+        return None if written is None else str(written["id"])
 
-    def event_schema(self) -> EventSchema:
-        """Return the event schema of the last start."""
-        if not self._is_there():
-            message = (
-                f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "
-                "give the folder that the configuration names as `checkpoint`"
-            )
-            raise BucketsError(message)
-        return EventSchema.model_validate(self._read()["event_schema"])
-
-    def _is_there(self) -> bool:
-        """Return whether the record is there, as it is from the first start on."""
+    def _found(self) -> dict[str, Any] | None:
+        """Return the record, which is there from the first start on; None before."""
         if self._file.exists():
-            return True
+            return self._records.read(self._file, self._readable)
         self.check_import_ended()
         if BatchRecords(self._checkpoint).newest() is not None:
             raise self._records.damage(self._file, MISSING)
-        return False
-
-    def _read(self) -> dict[str, Any]:
-        return self._records.read(self._file, self._readable)
+        return None
 
     def _readable(self, written: Any) -> dict[str, Any]:
         """Return what is written, if this release reads it."""

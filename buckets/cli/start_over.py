@@ -91,7 +91,7 @@ class StartOver:
             self._after(fault, patience_ms)
 
     def _after(self, fault: BaseException, patience_ms: int) -> None:
-        from buckets.spark.session_places import under_spark_submit
+        from buckets.spark.session_folder import under_spark_submit
 
         may_pass = not fault.is_taken if isinstance(fault, LostLease) else away_behind(fault) is not None
         if under_spark_submit() or not may_pass:
@@ -122,7 +122,7 @@ class StartOver:
 
 def _end_children() -> None:
     """Kill all that this process has started, the JVM with its workers, and wait for their end."""
-    from buckets.spark.session_places import kill
+    from buckets.spark.session_folder import kill
 
     kill(process for process in process_tree(os.getpid()) if process != os.getpid())
     until_s = time.monotonic() + _GONE_WITHIN_S

@@ -216,7 +216,7 @@ def export_command(
     JobRecord(checkpoint).event_schema()
     check_free(checkpoint)
     from buckets.spark.session import start_session
-    from buckets.spark.state_export import export_state
+    from buckets.spark.state_carry import export_state
 
     with StatusLine(Terminal(stderr=True)) as progress:
         spark = start_session("buckets state export", shards=2, checkpoint=checkpoint)
@@ -255,7 +255,7 @@ def import_command(
     folder = export.resolve()
     ExportManifest.read(folder)
     from buckets.spark.prepared_job import job_session
-    from buckets.spark.state_import import check_target, import_state, plan_of
+    from buckets.spark.state_carry import check_target, import_state, plan_of
 
     plan = plan_of(folder, job, names)
     check_target(job, plan.manifest)

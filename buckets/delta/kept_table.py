@@ -122,26 +122,6 @@ class _Head:
         return pa.schema([self.columns.field(name) for name in rows.column_names])
 
 
-@dataclass(frozen=True)
-class _NewRows:
-    """The rows of an append."""
-
-    rows: pa.Table  # those at hand
-    columns: pa.Schema  # of the rows in files
-    files: Sequence[DataFile]  # of the table, with more of them, which no commit names yet
-
-    def read(self) -> pa.Table | pa.RecordBatchReader:
-        """Return all rows, those of files as a stream."""
-        return pa.RecordBatchReader.from_batches(self.columns, self._batches()) if self.files else self.rows
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        yield from with_columns(self.rows, self.columns).to_batches()
-        for file in self.files:
-            with pq.ParquetFile(as_input(file.path)) as parquet:
-                for batch in parquet.iter_batches():
-                    yield from with_columns(pa.table(batch), self.columns).to_batches()
-
-
 class KeptTable:
     """A table that stays open; not for several threads at once."""
 
@@ -182,28 +162,36 @@ class KeptTable:
         """Append, and return the table after it; None where it has to be opened anew."""
         rows = make()
         columns = head.columns_of(rows) or rows.schema
-        new = _NewRows(rows, columns, write_apart(columns))
+        files = write_apart(columns)
         try:
-            return self._put(head, number, new)
+            return self._put(head, number, with_columns(rows, columns), files)
         except BaseException:
-            discard(new.files)
+            discard(files)
             raise
 
-    def _put(self, head: _Head, number: int, new: _NewRows) -> _Head | None:
-        """Append rows; return the table after it, None where it has to be opened anew."""
-        if head.columns_of(new.rows) != new.columns:
-            append_new(
-                open_table(self._path),
-                self._application,
-                lambda last: None if last is not None and last >= number else (number, new.read()),
-            )
-            discard(new.files)
+    def _put(self, head: _Head, number: int, rows: pa.Table, files: Sequence[DataFile]) -> _Head | None:
+        """Append rows, and more of them in files that no commit names yet; return as `_appended`."""
+        columns = rows.schema
+        if head.columns_of(rows) != columns:
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield from rows.to_batches()
+                for file in files:
+                    with pq.ParquetFile(as_input(file.path)) as parquet:
+                        for batch in parquet.iter_batches():
+                            yield from with_columns(pa.table(batch), columns).to_batches()
+
+            def new_rows(last: int | None) -> tuple[int, pa.Table | pa.RecordBatchReader] | None:
+                if last is not None and last >= number:
+                    return None
+                return number, pa.RecordBatchReader.from_batches(columns, batches()) if files else rows
+
+            append_new(open_table(self._path), self._application, new_rows)
+            discard(files)
             return None
-        own = []
-        if len(new.rows) or not new.files:
-            own.append(write_data_file(self._path, [with_columns(new.rows, new.columns)], new.columns))
+        own = [write_data_file(self._path, [rows], columns)] if len(rows) or not files else []
         try:
-            after = self._committed(head, number, [*own, *new.files])
+            after = self._committed(head, number, [*own, *files])
         except BaseException:
             discard(own)
             raise
@@ -212,8 +200,8 @@ class KeptTable:
         discard(own)
         head = self._open()
         if not head.has(number):
-            return self._put(head, number, new)
-        discard(new.files)
+            return self._put(head, number, rows, files)
+        discard(files)
         return head
 
     def _committed(self, head: _Head, number: int, files: Sequence[DataFile]) -> _Head | None:

@@ -378,7 +378,10 @@ class Upkeep:
                 self._appends[path] = APPENDS
                 self._due.set()
         if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
-            do("old files stay", self._expire)
+            with self.nothing_expires(path):
+                do("old files stay", lambda path: expire(path, self._keep_ms))
+            if "old files stay" not in faults.values():
+                self._expire_at_s[path] = time.monotonic() + self._every_s
         for reason in faults.keys() - self._said[path]:
             self._say(f"table {path}: {faults[reason]} ({reason}); batches go on, and it is tried again in a minute")
         self._said[path] = set(faults)
@@ -393,8 +396,3 @@ class Upkeep:
         if joins == _MOST_JOINS:
             self._appends[path] = APPENDS
             self._due.set()
-
-    def _expire(self, path: Path) -> None:
-        with self.nothing_expires(path):
-            expire(path, self._keep_ms)
-        self._expire_at_s[path] = time.monotonic() + self._every_s

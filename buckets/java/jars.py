@@ -209,7 +209,14 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
     """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
     # Relative paths: `[` and `(` in the name of a folder are patterns to Ivy.
-    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
+    ivy = next((pyspark_jars() or Path()).glob("ivy-*.jar"), None)
+    if ivy is None:
+        message = (
+            "there is no pyspark with its jars in this Python environment: run make setup, "
+            f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"
+        )
+        raise BucketsError(message)
+    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
     files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
     succeeded, output = run_java([*java, "-confs", "jars", *files], workspace, _FETCH_WITHIN_S)
     if not succeeded:
@@ -221,16 +228,6 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
             f"{folder} by hand; then run this again; details: {log}"
         )
         raise BucketsError(message)
-
-
-def _ivy_jar(jars: Sequence[Jar]) -> Path:
-    for path in (pyspark_jars() or Path()).glob("ivy-*.jar"):
-        return path
-    message = (
-        "there is no pyspark with its jars in this Python environment: run make setup, "
-        f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"
-    )
-    raise BucketsError(message)
 
 
 def _ivy_file(jars: Sequence[Jar]) -> str:

@@ -22,7 +22,7 @@ from buckets.checkpoint.source_offsets import records_folder
 from buckets.clock import epoch_ms
 from buckets.errors import BucketsError, first_line, kind_and_line
 from buckets.files import show_whole
-from buckets.monitor.pace import BatchReport, LastHour, LiveSample, RecentMoments, pace_of, recorded_hour, sample_of
+from buckets.monitor.pace import BatchReport, LastHour, RecentMoments, pace_of, recorded_hour, sample_of
 from buckets.monitor.processes import PROC, ProcessUse, by_kind, job_processes
 from buckets.monitor.query_news import JobCounts, QueryNews, QueryWatch
 from buckets.rules.rule_set import RuleSet
@@ -107,22 +107,19 @@ class Live:
         """Say whether the job runs, has been stopped, is gone without a word, or has not been heard of for a while."""
         if self.data["ended_ms"] is not None:
             return "stopped"
-        if self.data["host"] == socket.gethostname() and not _is_alive(self.data["pid"]):
-            return "gone"
+        if self.data["host"] == socket.gethostname():
+            try:
+                os.kill(self.data["pid"], 0)
+            except ProcessLookupError:
+                return "gone"
+            except PermissionError:
+                pass
         return "running" if now_ms - self.data["written_ms"] <= SILENT_AFTER_MS else "silent"
 
     def has_failed(self, now_ms: int) -> bool:
         """Return whether the job has ended by a fault, or says nothing any more; not if it runs or was stopped."""
         state = self.state(now_ms)
         return state in ("gone", "silent") or (state == "stopped" and bool(self.data["failure"]))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 def read_live(checkpoint: Path) -> Live | None:
@@ -184,8 +181,11 @@ class LiveStatus:
         self._not_counted = 0
         self._fault: str | None = None
         self._counts = JobCounts()
-        self._moments = RecentMoments()
-        self._hour = LastHour(_hour_before(checkpoint))
+        self._moments, self._hour = RecentMoments(), LastHour()
+        # What the last run has kept of its last hour, if that can be read.
+        with contextlib.suppress(BucketsError):
+            before = read_live(checkpoint)
+            self._hour = LastHour([] if before is None else recorded_hour(before.data))
         self._described: dict[str, Any] = {"version": None}
         self._refused_changes = 0
         self._outages = 0
@@ -321,15 +321,6 @@ class LiveStatus:
                 ],
             }
         return self._described
-
-
-def _hour_before(checkpoint: Path) -> list[LiveSample]:
-    """Return what the last run of a job has kept of its last hour; nothing of one that cannot be read."""
-    try:
-        live = read_live(checkpoint)
-    except BucketsError:
-        return []
-    return [] if live is None else recorded_hour(live.data)
 
 
 def _subject(shortage: str) -> str:

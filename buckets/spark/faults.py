@@ -13,8 +13,7 @@ from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import denied, login_refused, tls_failed, unreachable
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.spark.running import Patience
-from buckets.spark.session_folder import last_error
-from buckets.spark.session_places import log_path
+from buckets.spark.session_folder import last_error, log_path
 from buckets.stores.store_path import StoreAway, store_away
 
 _IN_TASK = re.compile(r"buckets\.stores\.store_path\.StoreAway: *(\S.*)")

@@ -25,7 +25,7 @@ from buckets import __version__
 from buckets.clock import machine_start
 from buckets.engine.storage.arena import BUFFER, ENTRIES, TABLE, ArenaNumbers
 from buckets.engine.storage.key import Array, MemoryPart
-from buckets.spark.session_places import SHARDS
+from buckets.spark.session_folder import SHARDS
 from buckets.state.live_log import HELD, SEGMENTS, CacheNumbers, PrivateCaches, ShardCache
 
 MARK = "mark"  # The file of a folder that is no array
@@ -185,7 +185,10 @@ class MappedShard:
         read = json.loads(text)
         if read["made_by"] != _made_by() or read["cache"]["lineage"] != self._lineage:
             return None
-        return _numbers_of(read["cache"]) if self.memory.resume(read["sizes"]) else None
+        if not self.memory.resume(read["sizes"]):
+            return None
+        arena = read["cache"]["arena"] | {"counters": tuple(read["cache"]["arena"]["counters"])}
+        return CacheNumbers(**read["cache"] | {"arena": ArenaNumbers(**arena), "log": tuple(read["cache"]["log"])})
 
     def begin_changes(self) -> None:
         """Mark what lies here as not to be looked at, until `end_changes`."""
@@ -221,11 +224,6 @@ def remove_oldest(folder: Path, most: int) -> None:
 
 def _check(text: bytes) -> bytes:
     return zlib.crc32(text).to_bytes(_CHECK_BYTES, "little")
-
-
-def _numbers_of(read: dict[str, Any]) -> CacheNumbers:
-    arena = read["arena"] | {"counters": tuple(read["arena"]["counters"])}
-    return CacheNumbers(**read | {"arena": ArenaNumbers(**arena), "log": tuple(read["log"])})
 
 
 OF_EXECUTOR = "SPARK_LOCAL_DIRS"  # That in which Spark tells a worker the folders of its executor, which go with it

@@ -38,7 +38,7 @@ from buckets.printable import counted
 from buckets.rules.revision import Refusal
 from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topic
-from buckets.spark.query import Phases, Scoring, ScoringQuery
+from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, shuffle_partitions, start_session
 from buckets.spark.shard_keys import ShardKeys
@@ -123,8 +123,7 @@ class PreparedJob:
             times=TimeNotes(job.event_schema.event_time, listener.say),
             reopen=lambda: open_source(spark, schemas.job),
         )
-        phases = Phases(f"following the rules of {feed.origin}", self._reading(spark), listener.on_phase)
-        return ScoringQuery(scoring, listener.on_batch, phases)
+        return ScoringQuery(scoring, listener.on_batch, listener.on_phase, self._reading(spark))
 
     def _delivery(self, say: Callable[[str], None]) -> Delivery | None:
         """Return what hands over alerts to the webhook; None where there is none, which is said if alerts wait."""

@@ -77,23 +77,18 @@ class Scoring:
     reopen: Callable[[], ArrivalStream] | None = None
 
 
-@dataclass(frozen=True)
-class Phases:
-    """What a query does on its way to the first batch, in words."""
-
-    following: str = ""  # before rules and lists are followed
-    reading: str = ""  # once the source is read
-    tell: Callable[[str], None] = lambda line: None  # told each of them, once
-
-
 class ScoringQuery:
     """A query from its start to its end."""
 
-    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None], phases: Phases | None = None) -> None:
-        """Keep what is needed to start."""
-        self._phases = Phases() if phases is None else phases
-        self._scoring = scoring
-        self._on_batch = on_batch
+    def __init__(
+        self,
+        scoring: Scoring,
+        on_batch: Callable[[BatchReport], None],
+        on_phase: Callable[[str], None] = lambda line: None,
+        reading: str = "",
+    ) -> None:
+        """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read."""
+        self._scoring, self._on_batch, self._on_phase, self._reading = scoring, on_batch, on_phase, reading
         self._arrivals = scoring.arrivals
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
@@ -111,7 +106,7 @@ class ScoringQuery:
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
-            self._phases.tell(self._phases.reading)
+            self._on_phase(self._reading)
         return self._query
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
@@ -197,7 +192,7 @@ class ScoringQuery:
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
         with self._scoring.lock:
-            self._phases.tell(self._phases.following)
+            self._on_phase(f"following the rules of {self._scoring.book.origin}")
             remove_tree(self._spilled)
             try:
                 if self._scoring.schemas is not None:

@@ -21,8 +21,7 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError, Outage
 from buckets.events.source_files import plain_path
 from buckets.monitor.query_news import QueryNews
-from buckets.spark.session_folder import last_error, missing_python
-from buckets.spark.session_places import check_not_ended, log_path
+from buckets.spark.session_folder import check_not_ended, last_error, log_path, missing_python
 from buckets.spark.stall import Shutdown, StallWatch
 from buckets.stores.store_path import StoreAway, away_behind
 
@@ -123,10 +122,8 @@ class Running:
                     self._reopened += 1
                     if self._reopened > MOST_REOPENED:
                         raise BucketsError(error.message) from error
-                except Outage as error:
+                except (Outage, SlowStart) as error:
                     self._wait_out(error)
-                except SlowStart as error:
-                    self._wait_for_machine(error)
                 except (Py4JError, ConnectionError) as error:
                     if self._shutdown.is_overdue:
                         self._shutdown.leave()
@@ -150,30 +147,23 @@ class Running:
             check_not_ended()
             raise self._plain(error) from error
 
-    def _wait_out(self, error: Outage) -> None:
-        """Wait a moment in an outage."""
-        now_s = time.monotonic()
-        self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
-        patience_s = self._patience.store_s if isinstance(error, StoreAway) else self._patience.outage_s
-        if now_s - self._out_since_s > patience_s:
-            raise error
-        self._patience.on_outage(error)
-        self._pause(RETRY_S)
-
-    def _wait_for_machine(self, error: SlowStart) -> None:
-        """Wait where the machine was too slow, longer each time."""
-        now_s = time.monotonic()
-        self._slow_since_s = now_s if self._slow_since_s is None else self._slow_since_s
-        if now_s - self._slow_since_s >= self._patience.start_s:
-            raise error
-        self._patience.say(f"{error.message}; trying again in {self._retry_s:g} s")
-        self._pause(self._retry_s)
-        self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
-
-    def _pause(self, seconds: float) -> None:
-        """Wait before the next start."""
-        self._watch.mark("the start of the query", ahead_s=seconds)
-        self._stopping.wait(seconds)
+    def _wait_out(self, error: Outage | SlowStart) -> None:
+        """Wait in an outage, or where the machine was too slow, longer each time; raise it if it lasts too long."""
+        now_s, patience = time.monotonic(), self._patience
+        if isinstance(error, SlowStart):
+            self._slow_since_s = now_s if self._slow_since_s is None else self._slow_since_s
+            if now_s - self._slow_since_s >= patience.start_s:
+                raise error
+            patience.say(f"{error.message}; trying again in {self._retry_s:g} s")
+            pause_s, self._retry_s = self._retry_s, min(self._retry_s * 2, LONGEST_RETRY_S)
+        else:
+            self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
+            if now_s - self._out_since_s > (patience.store_s if isinstance(error, StoreAway) else patience.outage_s):
+                raise error
+            patience.on_outage(error)
+            pause_s = RETRY_S
+        self._watch.mark("the start of the query", ahead_s=pause_s)
+        self._stopping.wait(pause_s)
 
     def run_until_interrupt(self, interval_ms: int | None, on_interrupt: Callable[[], None]) -> None:
         """Run as `run` does; an interrupt ends it after the batch that is running, or without it; a second one at once.

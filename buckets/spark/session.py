@@ -23,14 +23,19 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.java.jars import jar_paths, s3_jar_paths
 from buckets.java.java import find_java
-from buckets.spark.session_folder import S3A, STORE_FILE_MANAGER, last_error, missing_python, schemes_of, store_settings
-from buckets.spark.session_places import (
+from buckets.spark.session_folder import (
+    S3A,
+    STORE_FILE_MANAGER,
     SessionPlaces,
     has_class,
     jvm_has_ended,
     kill_jvm,
+    last_error,
     log_path,
+    missing_python,
     open_places,
+    schemes_of,
+    store_settings,
     take_signals,
     under_spark_submit,
 )

@@ -79,20 +79,17 @@ class KafkaSink:
         decided_ms = epoch_ms()
         for output in columns.TOPICS:
             if batch.has(output):
-                sending = self._sending(output, batch, decided_ms)
+                binary, written_in = None, self._output.format
+                if self._schemas is not None and written_in != "json":
+                    binary = BinaryOutput(written_in, self._schemas.prefix(output))
+                messages = Messages(batch.rule_set, batch.terms.event_schema)
+                sending = OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
                 if is_cut_by_key(output, batch.terms) and batch.spilled(output):
                     self._sender.flush()
                     send_spilled(sending, self._kafka, output, batch)
                 else:
                     sending.send(self._sender, batch.table(output))
         self._sender.flush()
-
-    def _sending(self, output: str, batch: ScoredBatch, decided_ms: int) -> "OutputSender":
-        binary, written_in = None, self._output.format
-        if self._schemas is not None and written_in != "json":
-            binary = BinaryOutput(written_in, self._schemas.prefix(output))
-        messages = Messages(batch.rule_set, batch.terms.event_schema)
-        return OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
 
 
 @dataclass(frozen=True)

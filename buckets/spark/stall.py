@@ -18,7 +18,7 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.exit_codes import DONE, FAILED, INTERRUPTED
 from buckets.monitor.processes import process_tree
-from buckets.spark.session_places import end_jvm, kill, kill_jvm, log_path, under_spark_submit
+from buckets.spark.session_folder import end_jvm, kill, kill_jvm, log_path, under_spark_submit
 
 CUT_WITHIN_S = 5.0  # For how long a batch that is abandoned may take to end, before the process is ended with it
 LEAVE_WITHIN_S = 10.0  # How long this process takes at most to end, once its JVM is dead

@@ -2,5 +2,5 @@
 
 An *export* is a folder of Delta tables with everything that a checkpoint knows, and a manifest. What of it changes
 with the settings is here: which group a group becomes, how its keys are written, which shard has them. Spark reads and
-writes the state itself (`spark.state_export`, `spark.state_import`).
+writes the state itself (`spark.state_carry`).
 """

@@ -5,8 +5,7 @@ import yaml
 
 from buckets.config.job import load_job
 from buckets.outputs.columns import EVALUATIONS, TOPICS
-from buckets.spark.state_export import export_state
-from buckets.spark.state_import import import_state, plan_of
+from buckets.spark.state_carry import export_state, import_state, plan_of
 from tests.kafka.kafka_job import KafkaJob, comparable
 from tests.kafka.test_scoring import run_to_end
 from tests.spark.payments import payments

@@ -284,8 +284,7 @@ def test_an_audit_whose_batch_is_half_in_its_tables_loses_nothing_of_other_topic
 
 
 def test_state_that_is_carried_over_knows_its_topic(spark, broker, tmp_path):
-    from buckets.spark.state_export import export_state
-    from buckets.spark.state_import import import_state, plan_of
+    from buckets.spark.state_carry import export_state, import_state, plan_of
 
     job = KafkaJob(broker, tmp_path / "job")
     job.send(payments(20))

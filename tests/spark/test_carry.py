@@ -9,8 +9,7 @@ import pytest
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.spark.state_export import export_state
-from buckets.spark.state_import import check_target, import_state, plan_of
+from buckets.spark.state_carry import check_target, export_state, import_state, plan_of
 from buckets.state_transfer.export_manifest import parse_names
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES, SCHEMA, payments

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.spark import session_places
+from buckets.spark import session_folder
 from buckets.spark.session_folder import FULL_BYTES, KEPT_LOGS, SessionFolder, SessionLogs
 
 HOLDING = """
@@ -74,15 +74,15 @@ def test_a_link_that_somebody_has_put_there_is_not_followed(root, tmp_path, as_w
 
 def test_shards_lie_in_memory_where_that_has_room_and_else_in_the_folder_of_the_session(root, tmp_path, monkeypatch):
     folder = SessionFolder(root)
-    monkeypatch.setattr(session_places, "SHARED_MEMORY", tmp_path)
-    assert session_places.shards_of(folder) == folder.path / "shards"
+    monkeypatch.setattr(session_folder, "SHARED_MEMORY", tmp_path)
+    assert session_folder.shards_of(folder) == folder.path / "shards"
     monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
-    shards = session_places.shards_of(folder)
+    shards = session_folder.shards_of(folder)
     assert shards.parents[1] == tmp_path / f"buckets-{os.getuid()}"
     assert [mode(path) for path in (shards, *shards.parents[:2])] == [0o700] * 3
     assert (shards.parent / "in_use").exists()
-    monkeypatch.setattr(session_places, "ROOM_BYTES", 1 << 60)
-    assert session_places.shards_of(folder) == folder.path / "shards"
+    monkeypatch.setattr(session_folder, "ROOM_BYTES", 1 << 60)
+    assert session_folder.shards_of(folder) == folder.path / "shards"
     folder.remove()
 
 

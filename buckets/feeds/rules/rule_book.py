@@ -177,6 +177,11 @@ class RuleBook:
         self._feed.follow_schema(schema)
 
     @property
+    def origin(self) -> str:
+        """What the feed follows, in words."""
+        return self._feed.origin
+
+    @property
     def fault(self) -> str | None:
         """Why the feed cannot be followed at the moment, in one line; None while it is followed."""
         return self._feed.fault
