@@ -1,7 +1,7 @@
 """Where the rules of a configuration are kept (file, table or topic), as commands read and change them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -174,13 +174,18 @@ class TopicRules(JobRules):
         return kept, [*messages.refused, *revision.refused]
 
     def _publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        self._send([_message(change) for change in made])
+        self._send(
+            RuleChange(change="delete", rule_id=change.rule_id, author=change.author, reason=change.reason)
+            if change.after is None
+            else RuleChange(change="put", rule=change.after, author=change.author, reason=change.reason)
+            for change in made
+        )
 
     def send(self, change: RuleChange) -> None:
         """Send a message under a key that belongs to no rule."""
         self._send([change])
 
-    def _send(self, changes: Sequence[RuleChange]) -> None:
+    def _send(self, changes: Iterable[RuleChange]) -> None:
         assert self._job.settings.kafka is not None
         sender = Sender(self._job.settings.kafka)
         for change in changes:
@@ -195,10 +200,9 @@ class FileRules(JobRules):
         """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
         kept = []
         for file in rule_files(self._path):
-            rules = load_rules(file, self._job.event_schema)
             notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
             time_ms = file.stat().st_mtime_ns // 1_000_000
-            for rule in rules:
+            for rule in load_rules(file, self._job.event_schema):
                 if rule.state != "DELETE":
                     note = notes.get(rule.rule_id, by_owner)
                     kept.append(KeptRule(rule, note.author, note.reason, time_ms))
@@ -278,13 +282,6 @@ class TableRules(JobRules):
         merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
 
 
-def _message(made: Change) -> RuleChange:
-    """Return a change as a message that holds the whole rule, or deletes it."""
-    if made.after is None:
-        return RuleChange(change="delete", rule_id=made.rule_id, author=made.author, reason=made.reason)
-    return RuleChange(change="put", rule=made.after, author=made.author, reason=made.reason)
-
-
 def _owner(file: Path) -> str:
     try:
         return file.owner()
@@ -295,7 +292,8 @@ def _owner(file: Path) -> str:
 def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:
     """Return a rule with what is known of it; moments are ISO 8601."""
     rule, warmth = kept.rule, completion.warmth
-    shown: dict[str, Any] = {
+    now = None if warmth is None else warmth.current
+    return {
         "rule_id": rule.rule_id,
         "version": rule.version,
         "state": rule.state,
@@ -305,21 +303,13 @@ def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:
         "reason": kept.reason,
         "changed_at": _iso(kept.time_ms),
         "completeness": completion.words,
-        "complete_since": None,
-        "complete_from": None,
-        "warm": [],
-        "latest_event_time": None,
+        "complete_since": None if now is None else _iso(now.from_ms),
+        "complete_from": None if warmth is None else _iso(warmth.complete_from_ms),
+        "warm": [{"from": _iso(one.from_ms), "until": _iso(one.until_ms)} for one in (warmth.warm if warmth else ())],
+        "latest_event_time": None if warmth is None else _iso(warmth.latest_ms),
         "backfill": [fill.to_json() for fill in completion.fills],
+        "rule": rule.model_dump(by_alias=True, mode="json"),
     }
-    if warmth is not None:
-        now = warmth.current
-        shown |= {
-            "complete_since": None if now is None else _iso(now.from_ms),
-            "complete_from": _iso(warmth.complete_from_ms),
-            "warm": [{"from": _iso(stretch.from_ms), "until": _iso(stretch.until_ms)} for stretch in warmth.warm],
-            "latest_event_time": _iso(warmth.latest_ms),
-        }
-    return shown | {"rule": rule.model_dump(by_alias=True, mode="json")}
 
 
 def _iso(time_ms: int | None) -> str | None:

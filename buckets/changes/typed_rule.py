@@ -1,8 +1,7 @@
 """A rule as somebody types it, with what checks and tests of rule files find in it."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,16 @@ from buckets.lint.subject import Subject
 from buckets.rule_files.rule_tests import GivenFile
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_file, read_rule_files
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome
-from buckets.rules.rule import Rule
 from buckets.stores.location import location
 
 _TYPED = Path("typed.yaml")  # Where a typed text lies in errors, before they are made errors of a text
 
 
-@dataclass(frozen=True)
-class TypedRule:
-    """A text that holds one valid rule, as a rule file does, with tests beside it or without."""
+def read_rule(text: str, job: Job) -> RuleFile:
+    """Read a text that holds one rule, as a rule file does, with tests beside it or without.
 
-    file: RuleFile
-
-    @property
-    def rule(self) -> Rule:
-        """The rule."""
-        return self.file.rules[0]
-
-
-def read_rule(text: str, job: Job) -> TypedRule:
-    """Read a text; BucketsError says the line if it does not hold one valid rule, or a test names a file."""
+    BucketsError says the line if it does not hold one valid rule, or a test names a file.
+    """
     try:
         file = read_rule_file(_TYPED, text.replace("\r\n", "\n"), job.event_schema)
         for index, test in enumerate(file.tests):
@@ -49,34 +38,42 @@ def read_rule(text: str, job: Job) -> TypedRule:
     fault = list_fault(file.rules[0], job.settings.lists)
     if fault is not None:
         raise BucketsError(fault)
-    return TypedRule(file)
+    return file
 
 
-def findings_of(typed: TypedRule, job: Job) -> list[dict[str, Any]]:
+def findings_of(typed: RuleFile, job: Job) -> list[dict[str, Any]]:
     """Return what is wrong with a rule that is valid, as `buckets rules check` finds it."""
-    rule = typed.rule
-    written = {rule.rule_id: typed.file.written(rule.rule_id)}
+    rule = typed.rules[0]
+    written = {rule.rule_id: typed.written(rule.rule_id)}
     report = look(Subject((rule,), epoch_ms(), job.event_schema, job.settings.engine, None, written))
     return [
         {
             "code": finding.code.code,
             "level": finding.code.level,
-            "line": typed.file.rule_line(rule.rule_id, finding.path),
+            "line": typed.rule_line(rule.rule_id, finding.path),
             "message": finding.message,
         }
         for finding in report.findings
     ]
 
 
-def outcomes_of(typed: TypedRule, job: Job) -> list[RuleTestOutcome]:
+def outcomes_of(typed: RuleFile, job: Job) -> list[RuleTestOutcome]:
     """Run the tests beside a rule: those that are typed with it, and those of its file that are about it alone.
 
     BucketsError if a test does not fit the events or the rule.
     """
+    path, (rule,), outcomes = job.settings.rules.path, typed.rules, []
     try:
-        return [outcome for file in _files(typed, job) for outcome in _outcomes(file, typed.rule, job)]
+        kept = () if path is None else read_rule_files(location(path), job.event_schema)
+        for file in (typed, *kept):
+            if any(there.rule_id == rule.rule_id for there in file.rules):
+                rules = tuple(rule if there.rule_id == rule.rule_id else there for there in file.rules)
+                tester = RuleTester(replace(file, rules=rules), job.event_schema, job.settings.engine)
+                own = (at for at, test in enumerate(file.tests) if tester.rules_of(test) == (rule.rule_id,))
+                outcomes += [tester.run(at) for at in own]
     except BucketsError as error:
-        raise _of_text(error, typed.file.path) from None
+        raise _of_text(error, typed.path) from None
+    return outcomes
 
 
 def _of_text(error: BucketsError, path: Path) -> BucketsError:
@@ -84,19 +81,3 @@ def _of_text(error: BucketsError, path: Path) -> BucketsError:
     name = f"rule file {path}:"
     line = re.sub(rf"^{re.escape(name)}(?=\d)", "line ", error.message)
     return BucketsError(re.sub(rf"^{re.escape(name)}", "the text:", line))
-
-
-def _files(typed: TypedRule, job: Job) -> Iterator[RuleFile]:
-    yield typed.file
-    path = job.settings.rules.path
-    for file in () if path is None else read_rule_files(location(path), job.event_schema):
-        if any(rule.rule_id == typed.rule.rule_id for rule in file.rules):
-            rules = tuple(typed.rule if rule.rule_id == typed.rule.rule_id else rule for rule in file.rules)
-            yield replace(file, rules=rules)
-
-
-def _outcomes(file: RuleFile, rule: Rule, job: Job) -> Iterator[RuleTestOutcome]:
-    tester = RuleTester(file, job.event_schema, job.settings.engine)
-    for index, test in enumerate(file.tests):
-        if tester.rules_of(test) == (rule.rule_id,):
-            yield tester.run(index)

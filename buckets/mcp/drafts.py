@@ -122,7 +122,7 @@ class DraftTools:
         """
         check_reason(reason)
         job, rules = self._asked.job, self._asked.rules(NEW_FILE)
-        draft, author = rules.draft(read_rule(rule, job).rule), self._author(context)
+        draft, author = rules.draft(read_rule(rule, job).rules[0]), self._author(context)
         _check_own(rules, draft, author)
         report = self._checks.check(rule, job, "assistant")
         _check_sound(report)

@@ -182,7 +182,7 @@ def _replay(job: Job, times: TimeRange) -> dict[str, Any]:
 
 def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, Any]:
     """Return what a rule would have raised on the archive of a job, as `buckets backtest --active` says it."""
-    rule = read_rule(asked["text"], job).rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
+    rule = read_rule(asked["text"], job).rules[0].model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE})
     folder = kept_results(job)
     recorded = folder if folder is not None and has_alerts(folder) else None
     backtest = Backtest(

@@ -137,7 +137,7 @@ def _answer(writer: Connection, text: str, job: Job, within_ms: int, most_bytes:
     _limit(within_ms, most_bytes)
     try:
         typed = read_rule(text, job)
-        found: RuleReport | str = RuleReport(typed.rule, findings_of(typed, job), outcomes_of(typed, job))
+        found: RuleReport | str = RuleReport(typed.rules[0], findings_of(typed, job), outcomes_of(typed, job))
     except BucketsError as error:
         found = error.message
     except MemoryError:

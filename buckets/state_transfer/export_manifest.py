@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.identity import CheckpointIdentity, check_release, fixed_settings, is_same_source
@@ -79,15 +79,14 @@ class ExportManifest(BaseModel):
         if not folder.is_dir():
             message = f"there is no folder {folder}; name one that `buckets state export` has written"
             raise BucketsError(message)
-        file = folder / FILE
-        if not file.exists():
+        if not (folder / FILE).exists():
             message = (
                 f"{folder} is no whole export: there is no {FILE} in it, which `buckets state export` writes last; "
                 "export the state again, into a new folder"
             )
             raise BucketsError(message)
         try:
-            written = json.loads(file.read_bytes())
+            written = json.loads((folder / FILE).read_bytes())
             if written["format"] != FORMAT:
                 message = f"has format {written['format']}, and this release reads format {FORMAT}"
                 raise BucketsError(message)
@@ -96,7 +95,7 @@ class ExportManifest(BaseModel):
         except BucketsError as error:
             message = f"export {folder} {error.message}; run a release that is as new as the one that wrote it"
             raise BucketsError(message) from error
-        except (ValidationError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             message = f"export {folder} is damaged: {FILE} cannot be read ({first_line(error)}); export the state again"
             raise BucketsError(message) from None
         return manifest
@@ -125,8 +124,7 @@ class CarriedGroup:
 
     def shards(self, keys: Sequence[str], shards: int) -> list[int]:
         """Return the shard of each key as it is."""
-        found: list[int] = shards_of(self.group, pa.array(keys, pa.string()), shards).tolist()
-        return found
+        return [*map(int, shards_of(self.group, pa.array(keys, pa.string()), shards))]
 
 
 @dataclass(frozen=True)
@@ -201,7 +199,14 @@ def plan_import(
     now = with_lateness(renamed.rule_set, next_version, arrived, before_ms, now_ms)
     if not names and now.groups == rule_set.groups and now.alert_groups == rule_set.alert_groups:
         now = rule_set
-    _check_rules(now, basis.schema)
+    for rule in now.rules:
+        fault = check_against_schema(rule, basis.schema) if rule.state != "DELETE" else None
+        if fault is not None:
+            message = (
+                f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({'.'.join(fault[0])}: "
+                f"{fault[1]}); rename the field with --rename, declare it, or delete the rule before you export"
+            )
+            raise BucketsError(message)
     groups = {group.group_id: group for group in (*now.groups, *now.alert_groups)}
     pairs = [
         (group, groups[renamed.groups[group.group_id].group_id]) for group in (*rule_set.groups, *rule_set.alert_groups)
@@ -242,17 +247,6 @@ def _conflict(written: Mapping[str, Any], before: EventSchema, basis: Checkpoint
         if role_now is not None and role_now != role:
             return f"was made with {field} as {role}, and the configuration says {role_now}"
     return None
-
-
-def _check_rules(rule_set: RuleSet, schema: EventSchema) -> None:
-    for rule in rule_set.rules:
-        fault = check_against_schema(rule, schema) if rule.state != "DELETE" else None
-        if fault is not None:
-            message = (
-                f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({'.'.join(fault[0])}: "
-                f"{fault[1]}); rename the field with --rename, declare it, or delete the rule before you export"
-            )
-            raise BucketsError(message)
 
 
 def _differences(
@@ -360,17 +354,19 @@ CHECKED = {
     RECORDS: ("path", "content"),
 }
 """Of each table, the columns that its checksum is of."""
-_CHANGED = "does not hold what was written"
 
 
 def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, with the columns of `CHECKED`."""
-    with _readable(folder, name):
+    """Yield the rows of a table, with the columns of `CHECKED`; BucketsError if it cannot be read."""
+    with _reading(folder, name):
         yield from DeltaTable(folder / name).to_pyarrow_dataset().to_batches(columns=list(CHECKED[name]))
 
 
 def check_table(folder: Path, name: str) -> TableCheck:
-    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row."""
+    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row.
+
+    BucketsError if it cannot be read.
+    """
     rows = checksum = 0
     for batch in rows_of(folder, name):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -382,29 +378,28 @@ def check_table(folder: Path, name: str) -> TableCheck:
 
 
 def check_contents(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table holds what was written."""
+    """See that each table holds what was written; BucketsError if one does not, or cannot be read."""
     for name in CHECKED:
-        if check_table(folder, name) != manifest.tables.get(name):
-            raise _damaged(folder, name, _CHANGED)
+        _check(folder, name, check_table(folder, name) == manifest.tables.get(name))
 
 
 def check_row_counts(folder: Path, manifest: ExportManifest) -> None:
-    """See that each table opens and has as many rows as were written; no row is read."""
+    """See that each table opens and has as many rows as were written; no row is read; BucketsError if one does not."""
     for name in CHECKED:
-        with _readable(folder, name):
+        with _reading(folder, name):
             rows = DeltaTable(folder / name).to_pyarrow_dataset().count_rows()
-        written = manifest.tables.get(name)
-        if written is None or rows != written.rows:
-            raise _damaged(folder, name, _CHANGED)
+        _check(folder, name, name in manifest.tables and rows == manifest.tables[name].rows)
+
+
+def _check(folder: Path, name: str, is_whole: bool, what: str = "does not hold what was written") -> None:
+    if not is_whole:
+        message = f"export {folder} is damaged: table {name} {what}; export the state again"
+        raise BucketsError(message)
 
 
 @contextmanager
-def _readable(folder: Path, name: str) -> Iterator[None]:
+def _reading(folder: Path, name: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, OSError) as error:
-        raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
-
-
-def _damaged(folder: Path, name: str, what: str) -> BucketsError:
-    return BucketsError(f"export {folder} is damaged: table {name} {what}; export the state again")
+        _check(folder, name, False, f"cannot be read ({first_line(error)})")

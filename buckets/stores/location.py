@@ -86,10 +86,8 @@ _KEPT_S = 7 * 86_400  # Copies that nobody has asked for as long are removed
 def local_copy(path: Path) -> Path:
     """Return a file of this machine with what an object holds, which never changes; a file is returned as it is.
 
-    Copies of one object are made once a machine, for all processes of a user, and kept while they are in use.
-
-    Raises:
-        OSError: it cannot be read, or not written here.
+    Copies of one object are made once a machine, for all processes of a user, and kept while they are in use. OSError
+    if it cannot be read, or not written here.
     """
     if not isinstance(path, StorePath):
         return path

@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from html import unescape
@@ -28,6 +28,7 @@ from buckets.extras import extra
 from buckets.web_address import is_address
 
 if TYPE_CHECKING:  # it takes 35 ms to import, and most jobs need none of it
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
@@ -117,43 +118,52 @@ class StorePath(PosixPath):
         return self.key
 
     def _asked(self, ask: Callable[["ObjectStore"], T], patience_s: float | None = None) -> T:
-        """Ask the bucket, and again for so long, in s, as it does not answer."""
+        """Ask the bucket, and again for so long, in s, as it does not answer; OSError for what goes wrong."""
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(ENDPOINT, ""), patience_s)
 
         def passes_within_s(error: Exception) -> float:
             return patience_s if type(error).__name__ == "GenericError" and not is_mistaken(error) else 0.0
 
-        return retried(lambda: ask(store), passes_within_s)
+        try:
+            store = store_of(f"{self.parts[0]}//{self.parts[1]}", os.environ.get(ENDPOINT, ""), patience_s)
+            return retried(lambda: ask(store), passes_within_s)
+        except FileNotFoundError as error:
+            if _fault(str(error))[0] not in _NOT_THERE:  # no bucket, or no such user
+                raise store_error(self, error) from error
+            message = f"{self} is not there"
+            raise FileNotFoundError(message) from error
+        except Exception as error:
+            if not type(error).__module__.startswith("obstore"):
+                raise
+            raise store_error(self, error) from error
 
     def read_bytes(self) -> bytes:
         """Return what an object holds."""
-        with _as_os_error(self):
-            return self._asked(lambda store: bytes(store.get(self._object).bytes()))
+        return self._asked(lambda store: bytes(store.get(self._object).bytes()))
 
     def read_tagged(self, patience_s: float = PATIENCE_S) -> tuple[bytes, str]:
         """Return what an object holds, and the tag by which `write_over` knows it."""
-        with _as_os_error(self):
 
-            def ask(store: "ObjectStore") -> tuple[bytes, str]:
-                found = store.get(self._object)
-                return bytes(found.bytes()), str(found.meta["e_tag"])
+        def get(store: "ObjectStore") -> tuple[bytes, str]:
+            found = store.get(self._object)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
 
-            return self._asked(ask, patience_s)
+        return self._asked(get, patience_s)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
         """Return what an object holds, as text."""
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
+    def _head(self) -> "ObjectMeta":
+        return self._asked(lambda store: store.head(self._object))
+
     def tag(self) -> str:
         """Return the tag of an object, which another one in its place does not have."""
-        with _as_os_error(self):
-            return str(self._asked(lambda store: store.head(self._object))["e_tag"])
+        return str(self._head()["e_tag"])
 
     def write_bytes(self, data: Any) -> int:
         """Write an object, or another one in its place."""
-        with _as_os_error(self):
-            self._asked(lambda store: store.put(self._object, bytes(data)))
+        self._asked(lambda store: store.put(self._object, bytes(data)))
         return len(data)
 
     def write_text(
@@ -163,10 +173,9 @@ class StorePath(PosixPath):
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
 
     def write_first(self, data: bytes) -> str | None:
-        """Write an object unless there is one; of several writers, each with data of its own, one does so.
+        """Write an object unless there is one, and return its tag; None where there was one.
 
-        Returns:
-            Its tag; None where there was one.
+        Of several writers, each with data of its own, one does so.
         """
         return self._put(data, "create", PATIENCE_S)
 
@@ -176,24 +185,26 @@ class StorePath(PosixPath):
 
     def _put(self, data: bytes, mode: Any, patience_s: float) -> str | None:
         """Write an object on a condition; return its tag, None where another writer has been there."""
-        with _as_os_error(self):
+
+        def put(store: "ObjectStore") -> str | None:
             try:
-                key = self._object
-                put = self._asked(lambda store: store.put(key, data, mode=mode, use_multipart=False), patience_s)
-                return str(put["e_tag"])
+                return str(store.put(self._object, data, mode=mode, use_multipart=False)["e_tag"])
             except Exception as error:
                 if type(error).__name__ not in _TAKEN:
                     raise
-                # It may hold just this: a write whose answer was lost, and was tried again.
-                with suppress(FileNotFoundError):
-                    there, tag = self.read_tagged()
-                    return tag if there == data else None
                 return None
+
+        tag = self._asked(put, patience_s)
+        if tag is None:
+            # It may hold just this: a write whose answer was lost, and was tried again.
+            with suppress(FileNotFoundError):
+                there, its_tag = self.read_tagged()
+                return its_tag if there == data else None
+        return tag
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove an object, if it is there."""
-        with _as_os_error(self):
-            self._asked(lambda store: store.delete(self._object))
+        self._asked(lambda store: store.delete(self._object))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there with the first object in it."""
@@ -203,8 +214,7 @@ class StorePath(PosixPath):
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return how large an object is, and when it was written; in place of an inode what stands for its tag."""
-        with _as_os_error(self):
-            meta = self._asked(lambda store: store.head(self._object))
+        meta = self._head()
         number = int.from_bytes(hashlib.blake2b(str(meta["e_tag"]).encode(), digest_size=7).digest(), "big")
         written_s = meta["last_modified"].timestamp()
         times = {"st_mtime": written_s, "st_mtime_ns": round(written_s * 1000) * 1_000_000, "st_ctime_ns": 0}
@@ -221,31 +231,30 @@ class StorePath(PosixPath):
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether there is an object."""
-        with _as_os_error(self):
-            try:
-                return bool(self.key) and self._asked(lambda store: store.head(self.key)) is not None
-            except FileNotFoundError:
-                return False
+        try:
+            return bool(self.key) and self._head() is not None
+        except FileNotFoundError:
+            return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether objects lie below it."""
-        with _as_os_error(self):
-            prefix = f"{self.key}/" if self.key else None
-            return self._asked(lambda store: any(store.list(prefix=prefix, chunk_size=1)))
+        prefix = f"{self.key}/" if self.key else None
+        return self._asked(lambda store: any(store.list(prefix=prefix, chunk_size=1)))
+
+    def _content(self) -> tuple[list[str], dict[str, "ObjectMeta"]]:
+        """Return the names of the folders in a folder, and of its objects what the store knows of them."""
+        found = self._asked(lambda store: store.list_with_delimiter(self.key or None))
+        folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
+        return folders, {PurePosixPath(meta["path"]).name: meta for meta in found["objects"]}
 
     def iterdir(self) -> Iterator[Self]:  # type: ignore[override]
         """Yield what lies in a folder."""
-        found = self._content()
-        for name in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"])):
-            yield self / PurePosixPath(name).name
-
-    def _content(self) -> Any:
-        with _as_os_error(self):
-            return self._asked(lambda store: store.list_with_delimiter(self.key or None))
+        folders, objects = self._content()
+        yield from (self / name for name in (*folders, *objects))
 
     def sizes(self) -> Iterator[tuple[Self, int]]:
         """Yield the objects in a folder with their sizes in bytes."""
-        return ((self / PurePosixPath(meta["path"]).name, meta["size"]) for meta in self._content()["objects"])
+        return ((self / name, meta["size"]) for name, meta in self._content()[1].items())
 
     def walk(self) -> Iterator[tuple[Self, list[str], dict[str, int]]]:
         """Yield each folder from here on, with the folders in it, and the objects with when they were written.
@@ -253,12 +262,8 @@ class StorePath(PosixPath):
         That is in ms since the epoch, to the second, as `stat` says it: not all answers of a store say more. What the
         caller takes out of the list of folders is not walked.
         """
-        found = self._content()
-        folders = [PurePosixPath(name).name for name in found["common_prefixes"]]
-        written_ms = {
-            PurePosixPath(meta["path"]).name: int(meta["last_modified"].timestamp()) * 1000 for meta in found["objects"]
-        }
-        yield self, folders, written_ms
+        folders, objects = self._content()
+        yield self, folders, {name: int(meta["last_modified"].timestamp()) * 1000 for name, meta in objects.items()}
         for name in folders:
             yield from (self / name).walk()
 
@@ -273,8 +278,7 @@ class StorePath(PosixPath):
         return (path for path in found if len(path.parts) == len(self.parts) + parts and path.match(pattern))
 
     def _below(self) -> Iterator[Self]:
-        with _as_os_error(self):
-            found = self._asked(lambda store: list(store.list(prefix=self.key or None)))
+        found = self._asked(lambda store: list(store.list(prefix=self.key or None)))
         for chunk in found:
             for meta in chunk:
                 yield self.joinpath(PurePosixPath(meta["path"]).relative_to(self.key or "."))
@@ -288,8 +292,7 @@ class StorePath(PosixPath):
 
     def read_part(self, start: int, length: int) -> memoryview:
         """Return some bytes of an object."""
-        with _as_os_error(self):
-            return memoryview(self._asked(lambda store: store.get_range(self._object, start=start, length=length)))
+        return memoryview(self._asked(lambda store: store.get_range(self._object, start=start, length=length)))
 
 
 class _Reader(io.RawIOBase):
@@ -319,22 +322,6 @@ class _Reader(io.RawIOBase):
         buffer[:wanted] = self._path.read_part(self._at, wanted)
         self._at += wanted
         return wanted
-
-
-@contextmanager
-def _as_os_error(path: StorePath) -> Iterator[None]:
-    """Raise what goes wrong in a store as an OSError that names the object."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if _fault(str(error))[0] not in _NOT_THERE:  # no bucket, or no such user
-            raise store_error(path, error) from error
-        message = f"{path} is not there"
-        raise FileNotFoundError(message) from error
-    except Exception as error:
-        if not type(error).__module__.startswith("obstore"):
-            raise
-        raise store_error(path, error) from error
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import h11
 
@@ -36,30 +36,91 @@ from buckets.webhook.spool import Spool, WaitingAlert
 _PORTS = {"http": 80, "https": 443}
 _READ_BYTES = 1 << 14
 _MOST_READ = 1 << 16  # How much of an answer's body is read, so that the connection can be used again
+_REFUSALS = frozenset({400, 413, 415, 422})
+"""Answers that say something about this one message, which the next attempt would not change."""
+_REDIRECTED = 300
+_LONGEST_REASON = 200
+_LONGEST_PAUSE_S = 3600
+_PAUSE_DIGITS = 5  # As many digits of a pause are read as make it longer than the longest
 
 
-class ReceiverConnection:
-    """A connection to one address, opened when it is needed and again after whatever went wrong.
+@dataclass(frozen=True)
+class Attempt:
+    """What became of an attempt."""
 
-    Attributes:
-        until_s: the deadline of exchanges, on the monotonic clock.
-    """
+    # whether the alert was taken, is refused for good, or the receiver is away and may take it later
+    outcome: Literal["taken", "refused", "away"]
+    reason: str = ""  # why it was not taken, in words
+    pause_s: float | None = None  # how long the receiver asks to be left alone; None where it does not say
 
-    def __init__(self, address: SplitResult, tls: Callable[[], ssl.SSLContext]) -> None:
-        """Connect to nothing yet.
 
-        Args:
-            address: whose scheme, host and port count.
-            tls: makes what an `https` connection is opened with.
-        """
-        self._address, self._tls = address, tls
-        self.until_s = 0.0
+def signature(key: bytes, message_id: str, at_s: int, body: bytes) -> str:
+    """Return the signature of a message in the form of its header."""
+    signed = f"{message_id}.{at_s}.".encode() + body
+    return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
+
+
+class Receiver:
+    """Hands over alerts over one connection, opened when it is needed and again after whatever went wrong."""
+
+    def __init__(self, settings: WebhookSettings) -> None:
+        """Connect to nothing yet."""
+        self._settings, self._address = settings, urlsplit(settings.url)
+        path = self._address.path or "/"
+        self._path = f"{path}?{self._address.query}" if self._address.query else path
+        self._until_s = 0.0  # the deadline of an exchange, on the monotonic clock
         self._socket: socket.socket | None = None
         self._protocol = h11.Connection(h11.CLIENT)
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether it is open and can be used again; one that its peer has closed or writes to unasked is closed."""
+    def post(self, message_id: str, at_s: int, body: bytes) -> Attempt:
+        """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now.
+
+        The code of the answer decides, however its body goes on.
+        """
+        headers = {
+            "Host": self._address.netloc,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "webhook-id": message_id,
+            "webhook-timestamp": str(at_s),
+        }
+        if self._settings.key is not None:
+            headers["webhook-signature"] = signature(self._settings.key, message_id, at_s, body)
+        request = h11.Request(method="POST", target=self._path, headers=list(headers.items()))
+        self._until_s = time.monotonic() + self._settings.timeout / 1000
+        was_kept = self._is_kept()
+        try:
+            try:
+                answer = self._exchange(request, body)
+            except ConnectionError:
+                if not was_kept:
+                    raise
+                answer = self._exchange(request, body)
+        except TimeoutError:
+            return Attempt("away", f"does not answer within {format_duration(self._settings.timeout)}")
+        except (OSError, h11.ProtocolError, ValueError) as error:
+            return Attempt("away", f"does not answer ({first_line(error)[:_LONGEST_REASON]})")
+        if answer.status_code < _REDIRECTED:
+            return Attempt("taken")
+        outcome: Literal["refused", "away"] = "refused" if answer.status_code in _REFUSALS else "away"
+        return Attempt(outcome, f"answers {answer.status_code}", _pause_s(answer))
+
+    def break_off(self) -> None:
+        """Let an attempt that another thread makes end at once; it counts as not answered."""
+        self._until_s = 0.0
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+    def _is_kept(self) -> bool:
+        """Return whether the connection can be used again; one that its peer has closed or writes to is closed."""
         if self._socket is None:
             return False
         self._socket.settimeout(0)
@@ -72,22 +133,17 @@ class ReceiverConnection:
         self.close()
         return False
 
-    def exchange(self, request: h11.Request, body: bytes) -> h11.Response:
-        """Send a request, and return the head of its answer.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-            ConnectionError: the connection is closed, without any answer.
-            OSError: it cannot be opened.
-            h11.RemoteProtocolError: the answer is not HTTP/1.
-        """
+    def _exchange(self, request: h11.Request, body: bytes) -> h11.Response:
+        """Send a request, and return the head of its answer; ConnectionError if there is none, OSError if too late."""
         try:
             connected = self._socket if self._socket is not None else self._opened()
             events = (request, h11.Data(data=body), h11.EndOfMessage())
-            data = b"".join(self._protocol.send(event) or b"" for event in events)
+            rest = memoryview(b"".join(self._protocol.send(event) or b"" for event in events))
             # A receiver may refuse a request before it has read all of it; its answer says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._send(connected, data)
+                while rest:
+                    connected.settimeout(self._left_s())
+                    rest = rest[connected.send(rest) :]
             answer = self._head(connected)
         except (OSError, h11.ProtocolError):
             self.close()
@@ -95,60 +151,36 @@ class ReceiverConnection:
         self._finish(connected)
         return answer
 
-    def break_off(self) -> None:
-        """Let an exchange that another thread makes end at once, and no other begin before the next deadline is set."""
-        self.until_s = 0.0
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close it, if it is open."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
-
     def _left_s(self) -> float:
-        left_s = self.until_s - time.monotonic()
+        left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
         return left_s
 
     def _opened(self) -> socket.socket:
-        self._protocol = h11.Connection(h11.CLIENT)
-        host = self._address.hostname or ""
-        port = self._address.port or _PORTS[self._address.scheme]
-        connected = self._connected(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        if self._address.scheme == "https":
-            connected.settimeout(self._left_s())
-            secured = self._tls().wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
-            self._socket = connected = secured
-            secured.do_handshake()
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
-
-    def _connected(self, addresses: "Iterable[tuple[int, int, int, str, tuple[object, ...]]]") -> socket.socket:
         """Connect to the first address that takes it; each has its share of the time that is left."""
-        untried = list(addresses)
-        while True:
+        self._protocol = h11.Connection(h11.CLIENT)
+        host, port = self._address.hostname or "", self._address.port or _PORTS[self._address.scheme]
+        untried = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        while self._socket is None:
             family, kind, protocol, _, address = untried.pop(0)
-            self._socket = socket.socket(family, kind, protocol)
+            self._socket = connected = socket.socket(family, kind, protocol)
             try:
-                self._socket.settimeout(self._left_s() / (len(untried) + 1))
-                self._socket.connect(address)
+                connected.settimeout(self._left_s() / (len(untried) + 1))
+                connected.connect(address)
             except OSError:
                 self.close()
                 if not untried:
                     raise
-            else:
-                return self._socket
-
-    def _send(self, connected: socket.socket, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
+        if self._address.scheme == "https":
             connected.settimeout(self._left_s())
-            rest = rest[connected.send(rest) :]
+            tls = ssl.create_default_context(cafile=self._settings.ca_file)
+            self._socket = connected = secured = tls.wrap_socket(
+                connected, server_hostname=host, do_handshake_on_connect=False
+            )
+            secured.do_handshake()
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     def _received(self, connected: socket.socket) -> bytes:
         connected.settimeout(self._left_s())
@@ -187,84 +219,6 @@ class ReceiverConnection:
         self.close()
 
 
-_REFUSALS = frozenset({400, 413, 415, 422})
-"""Answers that say something about this one message, which the next attempt would not change."""
-_REDIRECTED = 300
-_LONGEST_REASON = 200
-_LONGEST_PAUSE_S = 3600
-_PAUSE_DIGITS = 5  # As many digits of a pause are read as make it longer than the longest
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What became of an attempt."""
-
-    # whether the alert was taken, is refused for good, or the receiver is away and may take it later
-    outcome: Literal["taken", "refused", "away"]
-    reason: str = ""  # why it was not taken, in words
-    pause_s: float | None = None  # how long the receiver asks to be left alone; None where it does not say
-
-
-def signature(key: bytes, message_id: str, at_s: int, body: bytes) -> str:
-    """Return the signature of a message in the form of its header."""
-    signed = f"{message_id}.{at_s}.".encode() + body
-    return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
-
-
-class Receiver:
-    """Hands over alerts over one connection, which is opened anew after whatever went wrong."""
-
-    def __init__(self, settings: WebhookSettings) -> None:
-        """Connect to nothing yet."""
-        self._settings, self._address = settings, urlsplit(settings.url)
-        path = self._address.path or "/"
-        self._path = f"{path}?{self._address.query}" if self._address.query else path
-        self._connection = ReceiverConnection(
-            self._address, lambda: ssl.create_default_context(cafile=settings.ca_file)
-        )
-
-    def post(self, message_id: str, at_s: int, body: bytes) -> Attempt:
-        """Try once to hand over an alert; twice, if the connection was kept from before and is closed by now.
-
-        The code of the answer decides, however its body goes on.
-        """
-        headers = {
-            "Host": self._address.netloc,
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            "webhook-id": message_id,
-            "webhook-timestamp": str(at_s),
-        }
-        if self._settings.key is not None:
-            headers["webhook-signature"] = signature(self._settings.key, message_id, at_s, body)
-        request = h11.Request(method="POST", target=self._path, headers=list(headers.items()))
-        self._connection.until_s = time.monotonic() + self._settings.timeout / 1000
-        was_kept = self._connection.is_kept
-        try:
-            try:
-                answer = self._connection.exchange(request, body)
-            except ConnectionError:
-                if not was_kept:
-                    raise
-                answer = self._connection.exchange(request, body)
-        except TimeoutError:
-            return Attempt("away", f"does not answer within {format_duration(self._settings.timeout)}")
-        except (OSError, h11.ProtocolError, ValueError) as error:
-            return Attempt("away", f"does not answer ({first_line(error)[:_LONGEST_REASON]})")
-        if answer.status_code < _REDIRECTED:
-            return Attempt("taken")
-        outcome: Literal["refused", "away"] = "refused" if answer.status_code in _REFUSALS else "away"
-        return Attempt(outcome, f"answers {answer.status_code}", _pause_s(answer))
-
-    def close(self) -> None:
-        """Close the connection, if there is one."""
-        self._connection.close()
-
-    def break_off(self) -> None:
-        """Let an attempt that another thread makes end at once; it counts as not answered."""
-        self._connection.break_off()
-
-
 def _pause_s(answer: h11.Response) -> float | None:
     """Return the seconds that `Retry-After` asks for, up to an hour; dates and all else are not read."""
     asked = next((value for name, value in answer.headers if name == b"retry-after"), b"").strip()
@@ -289,29 +243,20 @@ class Delivery:
         say: Callable[[str], None],
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """Begin with what waits from before.
+        """Begin with what waits in a checkpoint; `say` is told a line when alerts are not taken, and are again.
 
-        Args:
-            checkpoint: of the job.
-            settings: where alerts go.
-            say: told a line when alerts are not taken, and when they are again.
-            first_pause_s: before an alert is tried again.
-
-        Raises:
-            BucketsError: the record of what was handed over is damaged.
+        BucketsError if the record of what was handed over is damaged.
         """
         self._spool, self._settings, self._say = Spool(checkpoint), settings, say
         self._receivers = [Receiver(settings) for _ in range(settings.connections)]
         self._first_pause_s = first_pause_s
-        self._lock = threading.Lock()
-        """Held for what several connections change."""
+        self._lock = threading.Lock()  # held for what several connections change
         self._counts: Counter[str] = Counter()
         self._put = self._spool.count()
         self._settled = 0
         self._kept_s = time.monotonic()
         self._due, self._closing = threading.Event(), threading.Event()
-        self._stuck: set[Receiver] = set()
-        """Over which connections an alert is not taken."""
+        self._stuck: set[Receiver] = set()  # over which connections an alert is not taken
         self._told_s, self._is_told = -_TELL_EVERY_S, False
         self._gave_up_s, self._untold = -_TELL_EVERY_S, 0
         self._end_s = float("inf")

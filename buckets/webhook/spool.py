@@ -10,7 +10,7 @@ process that is killed loses none, and may hand over some again.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,7 @@ class Spool:
     """The alerts of a checkpoint that wait."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Read how far they have been handed over.
-
-        Raises:
-            BucketsError: that record is damaged.
-        """
+        """Read how far they have been handed over; BucketsError if that record is damaged."""
         self._records = RecordFiles(checkpoint)
         self._folder = self._records.folder / "webhook"
         self._file = self._folder / "position.json"
@@ -65,41 +61,35 @@ class Spool:
 
     def begin(self, batch_id: int) -> list[WaitingAlert]:
         """Return the alerts of a batch that are not settled, which are settled from now on."""
-        alerts = self._alerts(batch_id)
-        if not self._is_of(batch_id, alerts):
+        is_known, alerts = self._waiting(batch_id)
+        if not is_known:
             self._settled, self._beyond = (batch_id, 0, ""), {}
-        return self._unsettled(batch_id, alerts)
+        return alerts
 
     def waiting(self, batch_id: int) -> list[WaitingAlert]:
         """Return the alerts of a batch that are not settled."""
-        return self._unsettled(batch_id, self._alerts(batch_id))
+        return self._waiting(batch_id)[1]
 
     def count(self) -> int:
         """Return how many alerts wait."""
         return sum(len(self.waiting(batch_id)) for batch_id in self.batches())
 
-    def _alerts(self, batch_id: int) -> list[WaitingAlert]:
-        file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
-        with self._records.reading(file):
-            written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-            return [
-                WaitingAlert(batch_id, number, alert["id"], alert["key"], alert["decided_ms"], alert["body"])
-                for number, alert in enumerate(written)
-            ]
-
-    def _is_of(self, batch_id: int, alerts: Sequence[WaitingAlert]) -> bool:
-        """Return whether the settled position is of these alerts.
+    def _waiting(self, batch_id: int) -> tuple[bool, list[WaitingAlert]]:
+        """Return whether the settled position is of the alerts of a batch, and those that are not settled.
 
         A batch that was given up with its topic has left its number to another one, whose alerts are others.
         """
+        file = self._folder / f"{batch_id:0{_DIGITS}}.jsonl"
+        with self._records.reading(file):
+            written = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            alerts = [
+                WaitingAlert(batch_id, number, alert["id"], alert["key"], alert["decided_ms"], alert["body"])
+                for number, alert in enumerate(written)
+            ]
         batch, end, last_id = self._settled
-        return batch == batch_id and (end == 0 or (end <= len(alerts) and alerts[end - 1].message_id == last_id))
-
-    def _unsettled(self, batch_id: int, alerts: Sequence[WaitingAlert]) -> list[WaitingAlert]:
-        if not self._is_of(batch_id, alerts):
-            return list(alerts)
-        _, end, _ = self._settled
-        return [alert for alert in alerts[end:] if self._beyond.get(alert.line) != alert.message_id]
+        if batch != batch_id or (end and (end > len(alerts) or alerts[end - 1].message_id != last_id)):
+            return False, alerts
+        return True, [alert for alert in alerts[end:] if self._beyond.get(alert.line) != alert.message_id]
 
     def settle(self, alert: WaitingAlert) -> None:
         """Note that an alert of the batch that was begun needs nothing more; it is written with the next `keep`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.notebooks.train import NOTEBOOK, jupyter_text
+from tests.core.jupyter_notebook import NOTEBOOK, jupyter_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"PAYMENTS": "10000", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

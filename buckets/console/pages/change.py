@@ -213,14 +213,14 @@ def _end_snooze(planning: Planning) -> ChangePlan:
 
 def _draft(planning: Planning) -> ChangePlan:
     """Save what is typed as a draft, under an id that nothing in force has."""
-    rule = planning.rules.draft(read_rule(planning.fields.get("text", ""), planning.site.job).rule)
+    rule = planning.rules.draft(read_rule(planning.fields.get("text", ""), planning.site.job).rules[0])
     notes = [f"What it means: {stage_meaning(rule)}.", rule.sentence()]
     return planning.put(f"{rule.rule_id}: save as a draft", [rule], notes)
 
 
 def _apply(planning: Planning) -> ChangePlan:
     """Take what is typed, in place of what the rule says now."""
-    rule = read_rule(planning.fields.get("text", ""), planning.site.job).rule
+    rule = read_rule(planning.fields.get("text", ""), planning.site.job).rules[0]
     title = f"{rule.rule_id}: {stage(rule)} as it is written"
     return planning.put(title, [rule], [rule.sentence(), planning.windows(rule)])
 

@@ -125,7 +125,7 @@ def backtest(asked: Asked) -> Onward:
     check_archived(asked.site.job)
     sweeps = [each.strip() for each in asked.given("sweep").split(";") if each.strip()]
     fields = {"text": _text(asked), "begin": asked.given("begin"), "end": asked.given("end"), "sweeps": sweeps}
-    rule_id = typed.rule.rule_id
+    rule_id = typed.rules[0].rule_id
     title = f"What {rule_id} would have raised" + (f", with {'; '.join(sweeps)}" if sweeps else "")
     return ask(asked, title, rule_id, {"kind": "backtest", **fields})
 
