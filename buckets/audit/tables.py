@@ -44,6 +44,7 @@ DAY = "day"
 TOPIC, PARTITION, OFFSET, PUBLISHED_AT = "topic", "partition", "offset", "published_at"
 TOPIC_ID = "topic_id"
 TIMESTAMP_TYPE = "timestamp_type"
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _UNIT_OF_MOMENTS = " In ms since 1970-01-01T00:00:00Z."
 
 
@@ -85,7 +86,7 @@ _MESSAGE = (
     Column("key_bytes", pa.binary(), True, "Key as bytes, where it is not valid UTF-8."),
     Column("value", pa.string(), True, "Value as text; bytes that are no UTF-8 are replaced."),
     Column("value_bytes", pa.binary(), True, "Value as bytes, where it is not valid UTF-8."),
-    Column("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), True, "Headers, in order."),
+    Column("headers", HEADERS_TYPE, True, "Headers, in order."),
     Column(
         TIMESTAMP_TYPE,
         pa.int32(),
@@ -182,28 +183,10 @@ class BinaryValues:
 
 TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
-_ROWS_ORIGIN = pa.schema([(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (PUBLISHED_AT, MOMENT)])
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-MESSAGE_COLUMNS = pa.schema(
-    [
-        *_ROWS_ORIGIN,
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS_TYPE),
-        (TIMESTAMP_TYPE, pa.int32()),
-    ]
-)
-"""Messages as they are handed to a reader."""
-_RAW = pa.schema(
-    [
-        ("raw_key", pa.string()),
-        ("raw_key_bytes", pa.binary()),
-        ("raw_value", pa.string()),
-        ("raw_value_bytes", pa.binary()),
-        ("raw_headers", HEADERS_TYPE),
-        (f"raw_{TIMESTAMP_TYPE}", pa.int32()),
-    ]
-)
+_ROWS_ORIGIN = pa.schema([(column.name, column.type) for column in _ORIGIN if column.name != TOPIC_ID])
+_BYTES = [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE), (TIMESTAMP_TYPE, pa.int32())]
+MESSAGE_COLUMNS = pa.schema([*_ROWS_ORIGIN, *_BYTES])  # Messages as they are handed to a reader
+_RAW = pa.schema([(f"raw_{column.name}", column.type) for column in _MESSAGE])
 """A message as it came: outputs have fields `key` and `value` of their own."""
 
 

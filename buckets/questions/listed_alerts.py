@@ -304,7 +304,7 @@ def precisions(job: Job) -> dict[str, ShareInterval]:
     if not given.by_event and not given.by_alert:
         return {}
     tests = f"({is_in('alert_id', given.by_alert.keys())} or {is_in('event_id', given.by_event.keys())})"
-    rules = quality(recorded_alerts(folder, selection=Selection(tests=[tests])), given, {}, {})
+    rules = quality(recorded_alerts(folder, Selection(tests=[tests])), given, {}, {})
     return {rule.rule_id: rule.fraud_of_judged for rule in rules if rule.fraud_of_judged is not None}
 
 

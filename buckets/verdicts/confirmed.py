@@ -22,9 +22,8 @@ from buckets.delta.whole_table import is_table, query
 from buckets.errors import BucketsError, first_line
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
-from buckets.moment import ANY_TIME, TimeRange
 from buckets.numbers.fixed_point import finite_decimal
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, ALL, Selection, output_rows
 from buckets.printable import quoted
 from buckets.stores.location import as_input, location
 from buckets.verdicts.verdict import Findings, Verdict, findings
@@ -35,19 +34,11 @@ _VERDICT, _FRAUD, _MADE_AT = "verdict", "fraud", "made_at"
 _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 
-@dataclass(frozen=True)
-class FraudRow:
-    """What a row says of one event."""
+def read_fraud_rows(path: Path, schema: EventSchema) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Read the events that a table says were fraud, by id: the number of the last row about each, and its columns.
 
-    number: int  # of the row, from 1
-    event_id: str  # the event
-    said: Mapping[str, Any]  # the columns of the row that are about the event; none of a row that is about a whole case
-
-
-def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
-    """Read the events that a table says were fraud, each once, as its last row says.
-
-    It is a CSV, JSON lines or Parquet file, or a Delta table, and may have the event schema's name for the id.
+    It is a CSV, JSON lines or Parquet file, or a Delta table, and may have the event schema's name for the id. A row
+    about a whole case has no columns about its events.
     """
     path = location(str(path))
     rows = list(_rows(path))
@@ -61,7 +52,7 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
             f"columns there: {', '.join(there)}"
         )
         raise BucketsError(message)
-    rows_of: dict[str, FraudRow] = {}
+    rows_of: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for number, row in enumerate(rows, 1):
         written = row.get(column or "")
         if written in (None, ""):
@@ -70,11 +61,11 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
             rows_of.pop(str(written), None)
             continue
         for event_id in written if isinstance(written, list) else [written]:
-            rows_of[str(event_id)] = FraudRow(number, str(event_id), {} if column == EVENT_IDS else row)
+            rows_of[str(event_id)] = number, {} if column == EVENT_IDS else row
     if not rows_of:
         message = f"fraud {path}: names no event; write the id of an event into each row"
         raise BucketsError(message)
-    return list(rows_of.values())
+    return rows_of
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -146,15 +137,15 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
     Ids may stand in the column of the event schema, amounts in that of the measure.
     """
     amounts: dict[str, Decimal | None] = {}
-    for row in read_fraud_rows(path, schema):
-        named = (row.said[name] for name in (AMOUNT, measure) if name is not None and row.said.get(name) is not None)
+    for event_id, (number, row) in read_fraud_rows(path, schema).items():
+        named = (row[name] for name in (AMOUNT, measure) if name is not None and row.get(name) is not None)
         written = next(named, "")
         amount = finite_decimal(written)
         if amount is None and written != "":
             remedy = "write digits, as in 120.50"
-            message = f"fraud {path}: row {row.number:,}: the amount {written!r} is no number; {remedy}"
+            message = f"fraud {path}: row {number:,}: the amount {written!r} is no number; {remedy}"
             raise BucketsError(message)
-        amounts[row.event_id] = amount
+        amounts[event_id] = amount
     return amounts
 
 
@@ -173,15 +164,6 @@ class Fraud:
         amount = None if measure is None else finite_decimal(fields.get(measure))
         return Fraud(event_id, time_ms, amount, {name: value for name, value in fields.items() if value is not None})
 
-    def completed(self, other: "Fraud") -> "Fraud":
-        """Return it with what another source knows besides."""
-        return replace(
-            self,
-            event_time_ms=other.event_time_ms if self.event_time_ms is None else self.event_time_ms,
-            amount=other.amount if self.amount is None else self.amount,
-            fields={**other.fields, **self.fields},
-        )
-
 
 def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> list[Fraud]:
     """Read a table of confirmed fraud from elsewhere: charge-backs, or closed cases, a row for each event.
@@ -191,14 +173,14 @@ def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> li
     """
     frauds = []
     names, time = (*schema.attributes, *schema.measures), schema.event_time.field
-    for row in read_fraud_rows(path, schema):
-        fields, time_ms = {name: row.said[name] for name in names if row.said.get(name) not in (None, "")}, None
-        if schema.measures and row.said.get(AMOUNT) not in (None, ""):
-            fields.setdefault(next(iter(schema.measures)), row.said[AMOUNT])
-        if row.said.get(time) not in (None, ""):
-            times_ms, faults = conversion.times_ms(pa.array([row.said[time]]), schema.event_time)
+    for event_id, (_, row) in read_fraud_rows(path, schema).items():
+        fields, time_ms = {name: row[name] for name in names if row.get(name) not in (None, "")}, None
+        if schema.measures and row.get(AMOUNT) not in (None, ""):
+            fields.setdefault(next(iter(schema.measures)), row[AMOUNT])
+        if row.get(time) not in (None, ""):
+            times_ms, faults = conversion.times_ms(pa.array([row[time]]), schema.event_time)
             time_ms = None if faults else int(times_ms[0])
-        frauds.append(Fraud.of(row.event_id, time_ms, fields, measure))
+        frauds.append(Fraud.of(event_id, time_ms, fields, measure))
     return frauds
 
 
@@ -219,26 +201,20 @@ class RecordedAlert:
     decided_ms: int | None = None  # when the alert was decided on; None where tables do not say so
 
 
-def recorded_alerts(
-    folder: Path, times: TimeRange = ANY_TIME, selection: Selection | None = None
-) -> Iterator[RecordedAlert]:
-    """Yield the alerts of a job of some event times, or of a selection, each id once; keeps all ids in memory."""
+def recorded_alerts(folder: Path, wanted: Selection = ALL) -> Iterator[RecordedAlert]:
+    """Yield alerts of a job, each id once; keeps all their ids in memory."""
     seen: set[str] = set()
-    wanted = selection or Selection({}, times)
     for output in ALERT_OUTPUTS:
         for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
             if row["alert_id"] not in seen:
                 seen.add(row["alert_id"])
-                yield _alert(output, row)
+                yield RecordedAlert(output, *(row[name] for name in _COLUMNS))
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
     """Return those of some alerts that a job has recorded, by their ids."""
-    alerts: dict[str, RecordedAlert] = {}
-    for output in ALERT_OUTPUTS if alert_ids else ():
-        for row in output_rows(folder, output, _COLUMNS, Selection({"alert_id": alert_ids}), _OPTIONAL):
-            alerts.setdefault(row["alert_id"], _alert(output, row))
-    return alerts
+    alerts = recorded_alerts(folder, Selection({"alert_id": alert_ids})) if alert_ids else ()
+    return {alert.alert_id: alert for alert in alerts}
 
 
 def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
@@ -249,10 +225,6 @@ def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[
         for row in output_rows(folder, output, ("event_id", "event_time", "event"), wanted):
             events.setdefault(row["event_id"], (row["event_time"], row["event"]))
     return events
-
-
-def _alert(output: str, row: Mapping[str, Any]) -> RecordedAlert:
-    return RecordedAlert(output, *(row[name] for name in _COLUMNS))
 
 
 FindEvents = Callable[[Collection[str]], Mapping[str, tuple[int, Mapping[str, Any]]]]
@@ -289,8 +261,14 @@ def confirmed_fraud(
     ]
     frauds: dict[str, Fraud] = {}
     for fraud in chain.from_iterable(sources):
-        known = frauds.get(fraud.event_id)
-        frauds[fraud.event_id] = fraud if known is None else known.completed(fraud)
+        # What an earlier source knows counts.
+        known = frauds.get(fraud.event_id, fraud)
+        frauds[fraud.event_id] = Fraud(
+            fraud.event_id,
+            fraud.event_time_ms if known.event_time_ms is None else known.event_time_ms,
+            fraud.amount if known.amount is None else known.amount,
+            {**fraud.fields, **known.fields},
+        )
     return frauds
 
 

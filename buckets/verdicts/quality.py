@@ -28,7 +28,7 @@ from buckets.errors import BucketsError
 from buckets.moment import ANY_TIME, TimeRange, iso_text
 from buckets.numbers.fixed_point import short_percent_text
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.recorded_outputs import has_alerts
+from buckets.outputs.recorded_outputs import Selection, has_alerts
 from buckets.verdicts.confirmed import FindEvents, Fraud, RecordedAlert, confirmed_fraud, job_verdicts, recorded_alerts
 from buckets.verdicts.verdict import Findings, ShareInterval, findings, wilson
 
@@ -275,7 +275,7 @@ def quality_report(
     rule_set = RuleVersions(job.checkpoint).latest_rule_set()
     there = job.rules if rule_set is None else rule_set.rules
     states: dict[str, str] = {rule.rule_id: rule.state for rule in there if rule.state in ("ACTIVE", "SHADOW")}
-    rules = quality(recorded_alerts(folder, times), verdicts, frauds, states)
+    rules = quality(recorded_alerts(folder, Selection({}, times)), verdicts, frauds, states)
     return QualityReport(
         rules=[(rule, advise(rule, thresholds)) for rule in rules],
         frauds=len(frauds),
