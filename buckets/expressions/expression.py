@@ -1,11 +1,12 @@
 """An expression as a tree; its SQL, which reads back as the same tree; and one form for what says the same."""
 
 import functools
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from buckets.printable import short_line
 
@@ -14,7 +15,14 @@ Kind = Literal["text", "number", "boolean", "time", "texts", "numbers", "boolean
 ELEMENT_KINDS: Final[Mapping[Kind, Kind]] = {"texts": "text", "numbers": "number", "booleans": "boolean"}
 """By the kind of an array, that of its elements."""
 ELEMENTS: Final = "[]"  # Stands in the name of an array, and of nothing else, behind that of the list
-COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 NUMBER_FUNCTIONS: Final = {
     "geo_speed_kmh": ("latitude", "longitude", "earlier_latitude", "earlier_longitude", "seconds"),

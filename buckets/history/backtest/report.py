@@ -1,9 +1,8 @@
 """What a backtest has found, as plain values and as JSON, and what people expect of it."""
 
 import json
-import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +11,7 @@ from typing import Any
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows
+from buckets.expressions.expression import COMPARISONS
 from buckets.history.backtest.sweep import Sweep
 from buckets.moment import day_text, iso_text
 from buckets.numbers.fixed_point import short_decimal_text
@@ -131,14 +131,6 @@ class BacktestReport:
         return number / self.days
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-    "!=": operator.ne,
-}
 _OVERLAP: dict[str, Caught] = {title: part for part, title in TITLES.items()}
 _OF_FRAUD = ("precision", "recall", "caught", "saved")
 _SHARES = ("precision", "recall")
@@ -219,7 +211,7 @@ def check_expectation(expectation: Expectation, report: BacktestReport) -> Check
     value = _value(expectation, report)
     if value is not None and expectation.is_per_day:
         value /= report.days
-    is_met = value is not None and _OPERATORS[expectation.operator](value, expectation.number)
+    is_met = value is not None and COMPARISONS[expectation.operator](value, expectation.number)
     return CheckedExpectation(expectation, value, is_met)
 
 

@@ -1,7 +1,6 @@
 """The condition of a rule in its parts: which hold, how far each is from the other side, or why none was evaluated."""
 
-import operator as operators
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -42,14 +41,6 @@ _VERBS: Final = {
 """A comparison that is true, and one that is false."""
 _JOINS: Final[dict[str, Literal["all", "any", "not"]]] = {"and": "all", "or": "any", "not": "not"}
 _TRUTHS: Final[dict[bool | None, Truth]] = {None: "unknown", True: "true", False: "false"}
-_COMPARE: Final[dict[str, Callable[[Fraction, Fraction], bool]]] = {
-    "=": operators.eq,
-    "!=": operators.ne,
-    ">": operators.gt,
-    ">=": operators.ge,
-    "<": operators.lt,
-    "<=": operators.le,
-}
 
 
 @dataclass(frozen=True)
@@ -92,7 +83,7 @@ def explain_test(name: str, value: PlainValue, limit: Limit) -> ConditionPart:
     assert isinstance(value.exact, Fraction)
     assert isinstance(value.shown, Decimal)
     test = Expression(limit.operator, (Expression("field", value=name), Expression("number", value=limit.value)))
-    holds = _COMPARE[limit.operator](value.exact, Fraction(limit.value))
+    holds = COMPARISONS[limit.operator](value.exact, Fraction(limit.value))
     return _compared(test, value.shown, limit.value, "true" if holds else "false")
 
 
