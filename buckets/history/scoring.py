@@ -136,7 +136,7 @@ class ArchivePiece:
     # int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have the real
     # one
     orders: Int64s | None = None
-    # by shard, the history of what is being filled (`ReplayedFills`)
+    # by shard, the history of what is being filled (`fills_again`)
     sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES
     # by measure, how many values of `rows` were rounded, as far as that is known
     rounded: Mapping[str, int] = field(default_factory=dict)

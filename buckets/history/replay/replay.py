@@ -7,10 +7,10 @@ Scoring begins with the first batch, since timelines and policies depend on all 
 last batch that holds an event of the time that is asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
@@ -27,7 +27,7 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
 from buckets.errors import BucketsError
-from buckets.history.replay.replayed import CutAs, Replayed, ReplayedFills, RowDifference, differences, pieces_of
+from buckets.history.replay.replayed import CutAs, Replayed, RowDifference, differences, pieces_of
 from buckets.history.scoring import ScoredPiece, score_pieces
 from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
@@ -321,45 +321,31 @@ def replay_history(
     # The job has evicted keys at moments that a replay does not know where it filled history in, or took state in.
     was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
     evicts_otherwise = was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
-    begun = partial(
-        Replayed,
-        last_batch=last_batch,
-        batches=batches,
-        not_compared=not_compared,
-        evicts_otherwise=evicts_otherwise,
-    )
+
+    def scored_again(cut_as: CutAs, missing: Iterable[tuple[str, str, str]] = ()) -> Replayed:
+        """Score all of it once, and compare."""
+        replayed = Replayed(cut_as, last_batch, batches, not_compared, evicts_otherwise, missing=set(missing))
+        tables = ReplayedTables(history, request.times, rows, replayed)
+        with TemporaryDirectory() as folder:
+            pieces = pieces_of(history, Path(folder), cut_as, last_batch)
+            for scored in score_pieces(pieces, request.evaluations or bool(missing), request.processes):
+                replayed.events += scored.account.events_in
+                tables.take(scored)
+                on_piece(replayed)
+        tables.compare(recorded.cuts[-1].batch_id if not_compared is None else last_batch)
+        # The job may run meanwhile, and its next batch have written something.
+        cuts = Checkpoint(history.job.checkpoint).cuts.read()
+        tables.note_strangers(cuts[0].batch_id, cuts[-1].batch_id + 1)
+        return replayed
+
     is_large = history.archive.end() / len(recorded.cuts) >= LARGE_BATCH_ROWS
     usual: CutAs = "recorded" if len(recorded.cuts) <= FEW_BATCHES or is_large else "joined"
-    replayed = begun(usual if request.cuts == "auto" else request.cuts)
-    _replay(history, request, rows, replayed, on_piece)
+    replayed = scored_again(usual if request.cuts == "auto" else request.cuts)
     if request.cuts == "auto" and replayed.cut_as == "joined" and replayed.differences:
         say(f"{len(replayed.differences):,} rows differ with joined batches; scoring again, batch by batch")
-        replayed = begun("recorded")
-        _replay(history, request, rows, replayed, on_piece)
+        replayed = scored_again("recorded")
     if replayed.missing and replayed.may_evict_otherwise and not request.evaluations:
         count = f"{len(replayed.missing):,}"
         say(f"{count} alerts did not come out; scoring again, to see whether their windows were complete")
-        replayed = begun(replayed.cut_as, missing=replayed.missing)
-        _replay(history, request, rows, replayed, on_piece)
+        replayed = scored_again(replayed.cut_as, replayed.missing)
     return replayed
-
-
-def _replay(
-    history: History,
-    request: ReplayRequest,
-    rows: OutputTables,
-    replayed: Replayed,
-    on_piece: Callable[[Replayed], None],
-) -> None:
-    """Score all of it once, and enter what is found."""
-    tables = ReplayedTables(history, request.times, rows, replayed)
-    with TemporaryDirectory() as folder:
-        pieces = pieces_of(history, ReplayedFills(history, Path(folder)), replayed.cut_as, replayed.last_batch)
-        for scored in score_pieces(pieces, request.evaluations or bool(replayed.missing), request.processes):
-            replayed.events += scored.account.events_in
-            tables.take(scored)
-            on_piece(replayed)
-    tables.compare(history.recorded.cuts[-1].batch_id if replayed.not_compared is None else replayed.last_batch)
-    # The job may run meanwhile, and its next batch have written something.
-    cuts = Checkpoint(history.job.checkpoint).cuts.read()
-    tables.note_strangers(cuts[0].batch_id, cuts[-1].batch_id + 1)

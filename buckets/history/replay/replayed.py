@@ -26,7 +26,6 @@ from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
-from buckets.rules.completeness import Fill
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -126,48 +125,38 @@ def _is_same(one: Any, other: Any) -> bool:
         return False
 
 
-EVERYTHING = 2**62
+_EVERYTHING = 2**62
 
 
-class ReplayedFills:
-    """The history of a job's fills, made once more."""
-
-    def __init__(self, history: History, folder: Path) -> None:
-        """Make nothing yet; chunks lie meanwhile in a folder that is empty, and not the job's checkpoint."""
-        self._history, self._folder = history, folder
-
-    def sources_of(self, rule_set: RuleSet, cut: BatchEnd) -> Callable[[int], FillSources]:
-        """Return what a batch takes of each of its fills, by shard."""
-        ready = {fill.number: self._chunks(fill) for fill in rule_set.fills}
-        lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), self._history.job.checkpoint
-        return lambda shard: {
-            number: ChunkFeed(chunks, checkpoint, shard, total, total, EVERYTHING, lists)
-            for number, (chunks, total) in ready.items()
-        }
-
-    def _chunks(self, fill: Fill) -> tuple[FillChunks, int]:
-        """Return the chunks of a fill, all written, and how many they are."""
-        chunks = FillChunks(self._folder, fill.number)
+def fills_again(history: History, folder: Path, rule_set: RuleSet, cut: BatchEnd) -> Callable[[int], FillSources]:
+    """Return what a batch takes of each of its fills, by shard, made once more; a folder keeps it meanwhile."""
+    ready: dict[int, tuple[FillChunks, int]] = {}
+    for fill in rule_set.fills:
+        chunks = FillChunks(folder, fill.number)
         total = chunks.total()
-        if total is not None:
-            return chunks, total
-        total, end = 0, rows_of_fill(self._history, fill)
-        for chunk in () if end is None else chunks_of_fill(self._history, fill, 0, end):
-            chunks.write(total, chunk)
-            total += 1
-        chunks.finish(total)
-        return chunks, total
+        if total is None:
+            total, end = 0, rows_of_fill(history, fill)
+            for chunk in () if end is None else chunks_of_fill(history, fill, 0, end):
+                chunks.write(total, chunk)
+                total += 1
+            chunks.finish(total)
+        ready[fill.number] = chunks, total
+    lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), history.job.checkpoint
+    return lambda shard: {
+        number: ChunkFeed(chunks, checkpoint, shard, total, total, _EVERYTHING, lists)
+        for number, (chunks, total) in ready.items()
+    }
 
 
 CutAs = Literal["recorded", "joined"]
 JOINED_ROWS = 500_000  # Batches are joined until they have so many rows
 
 
-def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
+def pieces_of(history: History, folder: Path, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
     """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
 
     All batches have as many shards as the last one: timelines stay where they are, and what comes out does not depend
-    on shards.
+    on shards. An empty folder keeps meanwhile what is filled in.
     """
     recorded = history.recorded
     shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
@@ -176,14 +165,11 @@ def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch:
     lists: Lists = NO_LISTS
 
     def piece() -> ArchivePiece:
-        rows, rule_set, terms = (
-            pa.concat_tables(parts),
-            recorded.rule_set(last.ruleset_version),
-            recorded.terms(last.batch_id),
-        )
+        rows, rule_set = pa.concat_tables(parts), recorded.rule_set(last.ruleset_version)
+        terms, orders = recorded.terms(last.batch_id), None
         if terms.engine.shards != shards:
             terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": shards})})
-        batches, sources_of, orders = (first.batch_id, last.batch_id), fills.sources_of(rule_set, last), None
+        batches, sources_of = (first.batch_id, last.batch_id), fills_again(history, folder, rule_set, last)
         if first is not last:
             real = rows[SOURCE_ORDER].to_numpy()
             is_next = np.ones(len(rows), np.bool_)
