@@ -53,7 +53,7 @@ from buckets.size.constants import (
     read_constants,
 )
 from buckets.size.forecast import Batch, slots_of
-from buckets.size.workload import Kept, Machine, SizeQuestion, Workload, workload_of
+from buckets.size.workload import Cluster, Kept, SizeQuestion, Workload, workload_of
 
 SIZES: tuple[Stage, ...] = ((500, 12), (5_000, 8), (50_000, 5))
 SMALLER: tuple[Stage, ...] = ((500, 12), (5_000, 8), (30_000, 6))
@@ -143,7 +143,7 @@ class Stretch:
 def stretches_of(shape: Shape, conf: Path, batches: Batches, stored: StoredBytes) -> list[Stretch]:
     """What was measured of a run, size by size."""
     asked = SizeQuestion(
-        1000 / shape.gap_ms, {frozenset[str](): shape.keys}, TEXT_BYTES, shape.tasks, Machine(shape.tasks, 1)
+        1000 / shape.gap_ms, {frozenset[str](): shape.keys}, TEXT_BYTES, shape.tasks, Cluster(shape.tasks, 1, 1)
     )
     workload = workload_of(load_job(conf), asked)
     found, begin, events = [], 1, shape.keys

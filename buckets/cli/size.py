@@ -18,7 +18,7 @@ from buckets.numbers.fixed_point import percent_text
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.size.constants import FITTED, TERM_WORDS, read_constants
 from buckets.size.forecast import LIMITS, Capacity, Forecast, amount_text, forecast, size_text
-from buckets.size.workload import Machine, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
+from buckets.size.workload import Cluster, SizeQuestion, notes_of, parse_keys, parse_number, workload_of
 
 _TEXT_BYTES = 16
 _ITEMS = 8
@@ -69,7 +69,7 @@ def size(
         keys=read_option("--keys", "", lambda _: parse_keys(keys)),
         text_bytes=text_bytes,
         cores=cores,
-        machine=Machine(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        machine=Cluster(os.cpu_count() or 1, 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
     )
     job = load_job(conf)
     if rules is not None:

@@ -101,11 +101,6 @@ class BrokerStatus:
     pid: int | None  # its process; None if it does not run
     address: str | None  # `host:port`, even if it has been stopped; None if none was ever started in the folder
 
-    @property
-    def running(self) -> bool:
-        """Whether its process is there."""
-        return self.pid is not None
-
 
 class LocalBroker:
     """One Kafka node in a folder."""

@@ -151,14 +151,6 @@ IN_COLUMNS = ("parquet", "delta")  # Kinds of sources whose events come in colum
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The machine on which the command runs, which is taken for the job's where the master is local."""
-
-    cores: int  # that it has
-    memory_bytes: int  # that it has
-
-
-@dataclass(frozen=True)
 class SizeQuestion:
     """What a person says of a job beside its configuration."""
 
@@ -166,7 +158,7 @@ class SizeQuestion:
     keys: Keys  # of each grouping
     text_bytes: int  # how long ids of events and values of grouping fields are
     cores: int | None  # to score with; None: as the configuration says
-    machine: Machine  # where the command runs
+    machine: Cluster  # where the command runs, which is taken for the job's where the master is local
 
 
 def rule_set_of(job: Job) -> RuleSet:

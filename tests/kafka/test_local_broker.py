@@ -77,7 +77,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_a_start(own_broker):
     broker.produce("kept", ["a", "b"])
 
     broker.kill()
-    assert not broker.local.status().running
+    assert broker.local.status().pid is None
     broker.start()
     broker.produce("kept", ["c"])
 
@@ -90,7 +90,7 @@ def test_status_tells_running_stopped_and_never_started_apart(own_broker, tmp_pa
 
     broker = own_broker()
     status = broker.local.status()
-    assert status.running
+    assert status.pid is not None
     assert status.address == broker.kafka.bootstrap_servers
 
     broker.stop()
@@ -112,7 +112,7 @@ def test_any_object_for_the_folder_can_stop_it(own_broker):
     broker = own_broker()
 
     assert LocalBroker(broker.local.folder).stop()
-    assert not broker.local.status().running
+    assert broker.local.status().pid is None
 
 
 def test_a_pid_that_another_process_has_now_is_left_alone(own_broker):
@@ -120,7 +120,7 @@ def test_a_pid_that_another_process_has_now_is_left_alone(own_broker):
     broker.kill()
     (broker.local.folder / "broker.pid").write_text(f"{os.getpid()}\n")
 
-    assert not broker.local.status().running
+    assert broker.local.status().pid is None
     assert not broker.local.stop()
     assert broker.local.start()
 
@@ -143,7 +143,7 @@ def test_a_broker_that_runs_at_another_port_is_not_taken_for_this_one(own_broker
 
     with pytest.raises(BucketsError, check=as_worded):
         LocalBroker(broker.local.folder, port).start()
-    assert broker.local.status().running
+    assert broker.local.status().pid is not None
 
 
 # --- why it cannot start ------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_kafka_that_ends_at_once_gives_its_reason(own_broker):
         BucketsError, match=r"Kafka ended while it started: Stored node id 7 doesn't match .*details: .*broker\.log"
     ):
         broker.start()
-    assert not broker.local.status().running
+    assert broker.local.status().pid is None
 
 
 # --- logins -------------------------------------------------------------------------------------------------

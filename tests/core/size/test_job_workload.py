@@ -6,7 +6,7 @@ import yaml
 from buckets.config.job import Job, load_job
 from buckets.errors import ConfigurationError
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.size.workload import Cluster, Machine, SizeQuestion, Width, cluster_of, notes_of, parse_keys, workload_of
+from buckets.size.workload import Cluster, SizeQuestion, Width, cluster_of, notes_of, parse_keys, workload_of
 
 HOUR_MS = 3_600_000
 SHORT = {
@@ -28,7 +28,7 @@ FEATURES = {
 
 
 def asked(*keys: str, cores: int | None = None) -> SizeQuestion:
-    return SizeQuestion(100, parse_keys(keys or ["1k"]), 16, cores, Machine(8, 1 << 35))
+    return SizeQuestion(100, parse_keys(keys or ["1k"]), 16, cores, Cluster(8, 1, 1 << 35))
 
 
 def job(folder, *rules, **changes) -> Job:
