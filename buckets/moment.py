@@ -1,6 +1,8 @@
 """Moments as people write them, in ISO 8601, and as the engine counts them: milliseconds since the epoch."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, PlainSerializer
@@ -53,24 +55,24 @@ def moment_text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def time_text(time_ms: int) -> str:
-    """Return a time for people, in UTC to the second; one beyond the calendar in milliseconds."""
-    return _written(time_ms, " ", "seconds")
+def _written(time_ms: int, between: str, precision: str) -> str:
+    """Return a time in UTC; one beyond the calendar in milliseconds."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return moment.replace(tzinfo=None).isoformat(between, precision)
 
 
-def exact_time_text(time_ms: int) -> str:
-    """Return a time for people, as `time_text`, to the millisecond."""
-    return _written(time_ms, " ", "milliseconds")
+# Times for people, to the second, the millisecond and the minute
+time_text: Callable[[int], str] = partial(_written, between=" ", precision="seconds")
+exact_time_text: Callable[[int], str] = partial(_written, between=" ", precision="milliseconds")
+minute_text: Callable[[int], str] = partial(_written, between=" ", precision="minutes")
 
 
 def short_time_text(time_ms: int) -> str:
     """Return a time for people, as `exact_time_text`, without milliseconds where it has none."""
     return exact_time_text(time_ms).removesuffix(".000")
-
-
-def minute_text(time_ms: int) -> str:
-    """Return a time for people, as `time_text`, to the minute."""
-    return _written(time_ms, " ", "minutes")
 
 
 def brief_time_text(time_ms: int) -> str:
@@ -82,14 +84,6 @@ def iso_text(time_ms: int) -> str:
     """Return a time for programs, in ISO 8601 and UTC to the millisecond; one beyond the calendar as `time_text`."""
     text = _written(time_ms, "T", "milliseconds")
     return text if text.endswith("ms") else f"{text}Z"
-
-
-def _written(time_ms: int, between: str, precision: str) -> str:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return f"{time_ms} ms"
-    return moment.replace(tzinfo=None).isoformat(between, precision)
 
 
 def day_text(days: int) -> str:
