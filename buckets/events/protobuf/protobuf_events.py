@@ -12,7 +12,7 @@ The vendor's runtime is trusted with all but one thing: it takes a field that is
 schema says for an unknown one, which leaves the default. For a wanted field this would be a silent wrong value.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf import message_factory
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -203,7 +203,7 @@ def read_registered(
             if decoder is None:
                 yield np.array(chosen), nothing_of(len(chosen), schema, fault)
             else:
-                yield np.array(chosen), decoder.decode([contents[row][begins[row][1] :] for row in chosen], schema)
+                yield np.array(chosen), decoder([contents[row][begins[row][1] :] for row in chosen], schema)
 
     return by_schema(rows, schema, decode)
 
@@ -233,7 +233,7 @@ def read_plain(
 ) -> pa.RecordBatch:
     """Read messages without a prefix, all of one type; `message` names it where the schema has several."""
     decoder = _decoder(written, message, tuple(schema.field_names), ())
-    return with_fields(rows, schema, [(np.arange(rows.num_rows), decoder.decode(rows.column(RAW).to_pylist(), schema))])
+    return with_fields(rows, schema, [(np.arange(rows.num_rows), decoder(rows.column(RAW).to_pylist(), schema))])
 
 
 @dataclass
@@ -242,43 +242,6 @@ class _Wanted:
 
     fields: dict[int, tuple[FieldDescriptor, str]] = field(default_factory=dict)
     inside: list[tuple[FieldDescriptor, "_Wanted"]] = field(default_factory=list)
-
-
-class _Decoder:
-    """What reads messages of one type."""
-
-    def __init__(self, message: Descriptor, fields: Mapping[str, WantedField]) -> None:
-        self._kind, self._read = message, message_factory.GetMessageClass(message).FromString
-        self._fields = fields
-        ways = {name: (*wanted.way, *(wanted.inner or ())) for name, wanted in fields.items()}
-        self._wanted = _wanted({name: [s for s in way if not isinstance(s, int)] for name, way in ways.items() if way})
-
-    def decode(self, contents: Sequence[bytes], schema: EventSchema) -> Decoded:
-        """Read messages, given as what lies behind prefix and indexes."""
-        messages: list[Message | None] = []
-        broken, faults = dict[int, str](), dict[int, str]()
-        for row, content in enumerate(contents):
-            message = None
-            try:
-                message = self._read(content)
-            except DecodeError as error:
-                broken[row] = f"broken Protobuf: {self._reason(error)}"
-            else:
-                misfit = _misfit(message, self._wanted)
-                if misfit is not None:
-                    name, reason = misfit
-                    if reason is None:
-                        message, broken[row] = None, f"broken Protobuf: {name} {_OTHER_TYPE}"
-                    else:
-                        faults[row] = f"{name}: {reason}"
-            messages.append(message)
-        found: dict[Way, list[Any]] = {(): messages}
-        return decoded_fields(
-            schema, broken, lambda name: field_values(name, self._fields[name], found, schema), faults
-        )
-
-    def _reason(self, error: DecodeError) -> str:
-        return "a text is not valid UTF-8" if "UTF-8" in str(error) else f"is no message of type {self._kind.full_name}"
 
 
 def _wanted(ways: Mapping[str, Sequence[FieldDescriptor]]) -> _Wanted:
@@ -317,8 +280,37 @@ _MOST_INDEX_BYTES = 8
 @lru_cache(maxsize=512)
 def _decoder(
     written: WriterSchema, chosen: tuple[int, ...] | str | None, names: tuple[str, ...], pinned: PinnedNumbers
-) -> _Decoder:
-    """Return what reads messages of the type that indexes or a name choose in a schema; raises as `read_schema`."""
+) -> Callable[[Sequence[bytes], EventSchema], Decoded]:
+    """Return what reads messages, given as what lies behind prefix and indexes; raises as `read_schema`.
+
+    They are of the type that indexes or a name choose in a schema.
+    """
     file = read_schema(written)
-    message = message_at(file, chosen) if isinstance(chosen, tuple) else message_named(file, chosen)
-    return _Decoder(message, wanted_fields(message, names, dict(dict(pinned).get(message.full_name, ()))))
+    kind = message_at(file, chosen) if isinstance(chosen, tuple) else message_named(file, chosen)
+    fields = wanted_fields(kind, names, dict(dict(pinned).get(kind.full_name, ())))
+    read = message_factory.GetMessageClass(kind).FromString
+    ways = {name: (*wanted.way, *(wanted.inner or ())) for name, wanted in fields.items()}
+    on_ways = _wanted({name: [s for s in way if not isinstance(s, int)] for name, way in ways.items() if way})
+
+    def decode(contents: Sequence[bytes], schema: EventSchema) -> Decoded:
+        messages: list[Message | None] = []
+        broken, faults = dict[int, str](), dict[int, str]()
+        for row, content in enumerate(contents):
+            message = None
+            try:
+                message = read(content)
+            except DecodeError as error:
+                is_text = "UTF-8" in str(error)
+                why = "a text is not valid UTF-8" if is_text else f"is no message of type {kind.full_name}"
+                broken[row] = f"broken Protobuf: {why}"
+            else:
+                name, reason = _misfit(message, on_ways) or ("", "")
+                if reason is None:
+                    message, broken[row] = None, f"broken Protobuf: {name} {_OTHER_TYPE}"
+                elif reason:
+                    faults[row] = f"{name}: {reason}"
+            messages.append(message)
+        found: dict[Way, list[Any]] = {(): messages}
+        return decoded_fields(schema, broken, lambda name: field_values(name, fields[name], found, schema), faults)
+
+    return decode
