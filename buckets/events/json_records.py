@@ -92,14 +92,14 @@ def split_records(content: bytes, records: str) -> list[bytes]:
     steps: Path = () if records == ELEMENTS else path_of(records.removesuffix(ELEMENTS))
     for number, step in enumerate(steps):
         outer = name_of(steps[:number])
-        found = _element(found, step, outer) if isinstance(step, int) else _json_records_member(found, step, outer)
+        found = _element(found, step, outer) if isinstance(step, int) else _member_at(found, step, outer)
     outer = name_of(steps)
     lists = _decoded(_RECORDS, found, outer, "a list")
     _check_once(content, found, steps)
     return list(map(bytes, lists))
 
 
-def _json_records_member(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
+def _member_at(text: msgspec.Raw | bytes, name: str, outer: str) -> msgspec.Raw:
     """Return the member of an object that lies at a path, from the very memory of its text."""
     kind = msgspec.defstruct("Around", [("inside", msgspec.Raw, msgspec.Raw())], rename={"inside": name})
     found: msgspec.Raw = _decoded(msgspec.json.Decoder(kind), text, outer, "an object").inside

@@ -162,10 +162,9 @@ _SCALE = "as a measure it needs a scale, as in {scale: 2}"
 def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, str]) -> list[ImportedField]:
     """Return the fields of a message; without a name of the only one that has the wanted fields, else SchemaError."""
     if name is not None or len(file.message_types_by_name) == 1:
-        return list(_event_schema_fields(message_named(file, name), "", ()))
+        return list(_imported_fields(message_named(file, name), "", ()))
     by_message = {
-        message.full_name: list(_event_schema_fields(message, "", ()))
-        for message in file.message_types_by_name.values()
+        message.full_name: list(_imported_fields(message, "", ())) for message in file.message_types_by_name.values()
     }
     fitting = {of: fields for of, fields in by_message.items() if set(wanted) <= {field.name for field in fields}}
     if len(fitting) == 1:
@@ -185,7 +184,7 @@ def imported_fields(file: FileDescriptor, name: str | None, wanted: tuple[str, s
     raise BucketsError(message)
 
 
-def _event_schema_fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
+def _imported_fields(message: Descriptor, before: str, outer: tuple[str, ...]) -> Iterator[ImportedField]:
     """Yield the fields of a message, and those of messages in it but for such that contain themselves."""
     outer = (*outer, message.full_name)
     for field in message.fields:
@@ -215,7 +214,7 @@ def _imported(field: FieldDescriptor, name: str, outer: tuple[str, ...]) -> Iter
     elif inside.full_name == CONFLUENT_DECIMAL:
         yield ImportedField(name, reason=f"is a decimal; {_SCALE}")
     else:
-        yield from _event_schema_fields(inside, f"{name}." if name else "", outer)
+        yield from _imported_fields(inside, f"{name}." if name else "", outer)
 
 
 def _single(name: str, field: FieldDescriptor) -> ImportedField:
@@ -256,7 +255,7 @@ def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
     except DecodeError:
         fault = "is no message of its schema"
         raise ValueError(fault) from None
-    return _plain_values_fields(read)
+    return _plain_fields(read)
 
 
 @lru_cache(maxsize=64)
@@ -319,7 +318,7 @@ def _fill_scalar(made: Any, value: Any) -> None:
         setattr(made, _SCALARS[str if is_list else type(value)], _as_text(value) if is_list else value)
 
 
-def _plain_values_fields(message: Message) -> dict[str, Any]:
+def _plain_fields(message: Message) -> dict[str, Any]:
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
@@ -330,13 +329,13 @@ def _field(message: Message, field: FieldDescriptor) -> Any:
     if field.message_type is None:
         return list(value) if field.is_repeated else value
     if not field.is_repeated:
-        return _plain_values_single(value)
+        return _plain_single(value)
     if set(field.message_type.fields_by_name) == _ENTRY:
-        return {entry.key: _plain_values_single(entry.value) for entry in value}
-    return [_plain_values_fields(each) for each in value]
+        return {entry.key: _plain_single(entry.value) for entry in value}
+    return [_plain_fields(each) for each in value]
 
 
-def _plain_values_single(message: Any) -> Any:
+def _plain_single(message: Any) -> Any:
     if message.DESCRIPTOR.full_name == TIMESTAMP:
         return message.ToMilliseconds()
     if _NAMES in message.DESCRIPTOR.fields_by_name:
