@@ -27,6 +27,7 @@ from buckets.checkpoint.source_offsets import records_folder
 from buckets.files import remove_tree
 from buckets.lists.index import Lists
 from buckets.rules.completeness import Piece
+from buckets.rules.rule_set import RuleSet
 
 CHUNK_ROWS = 2_000  # Rows of the archive in a chunk at most
 _ROWS, _LISTS, _END = b"rows", b"lists", b"end"
@@ -174,10 +175,9 @@ class FillStatus:
 
 def read_fills(checkpoint: Path) -> list[FillStatus]:
     """Return how far the backfills on a checkpoint are; empty where there is none."""
-    rule_set, begun = RuleVersions(checkpoint).latest_rule_set(), list[FillStatus]()
-    filled = BatchRecords(checkpoint).fills() if rule_set is not None and rule_set.fills else {}
-    for fill in () if rule_set is None else rule_set.fills:
-        assert rule_set is not None
+    rule_set, begun = RuleVersions(checkpoint).latest_rule_set() or RuleSet(0, (), (), {}), list[FillStatus]()
+    filled = BatchRecords(checkpoint).fills() if rule_set.fills else {}
+    for fill in rule_set.fills:
         plan, so_far = FillChunks(checkpoint, fill.number).plan(), filled.get(fill.number)
         chunk, waiting = (0, 0) if so_far is None else (so_far.chunk, so_far.waiting)
         group = rule_set.filling[fill.number].name

@@ -245,12 +245,7 @@ class Terms(BaseModel):
 
     @classmethod
     def of(cls, job: Job, protobuf: PinnedProtobuf | None) -> "Terms":
-        """Return the terms of batches of a job that begin now.
-
-        Args:
-            job: the job.
-            protobuf: by what values and keys in Protobuf are read; None of all others.
-        """
+        """Return the terms of batches of a job that begin now; values and keys in Protobuf are read by `protobuf`."""
         settings = job.settings
         return cls(
             event_schema=job.event_schema,

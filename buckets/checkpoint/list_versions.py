@@ -97,16 +97,8 @@ class ListVersions:
     ) -> tuple[ListVersion, ListIndex]:
         """Write the next version of a list: what has changed, or all of it where too much has.
 
-        Args:
-            name: of the list.
-            index: the list after the changes.
-            changes: from the version before; None if they are not known one by one.
-            origin: where the list comes from.
-            position: how far that has been read.
-            changed: how many entries differ from the version before.
-
-        Returns:
-            The version, and the list as it is from now on.
+        `changes` are those since the version before, None if they are not known one by one; `changed` is how many
+        entries differ. Returns the version, and the list as it is from now on.
         """
         before = self.latest(name)
         number = 1 if before is None else before.number + 1

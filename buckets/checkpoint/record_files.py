@@ -38,11 +38,7 @@ def seal_json(record: Any, indent: int | None = None, place: str = "") -> bytes:
 
 
 def unseal_json(data: bytes, place: str = "") -> Any:
-    """Return the object that `seal_json` was given for this place.
-
-    Raises:
-        ValueError: these are other bytes than were written, or no JSON.
-    """
+    """Return the object that `seal_json` was given for this place; raises ValueError of other bytes."""
     if data[:_HEAD] != _head(data[_HEAD:], place):
         raise ValueError(OTHER_CHECKSUM)
     record = json.loads(data)
@@ -56,11 +52,7 @@ def seal_bytes(body: bytes, place: str = "") -> bytes:
 
 
 def unseal_bytes(data: bytes | memoryview, place: str = "") -> memoryview:
-    """Return the bytes that `seal_bytes` was given for this place, without a copy.
-
-    Raises:
-        ValueError: these are other bytes.
-    """
+    """Return the bytes that `seal_bytes` was given for this place, without a copy; raises ValueError of others."""
     view = memoryview(data).cast("B")
     start = len(_MAGIC) + _DIGITS
     if bytes(view[:start]) != _MAGIC + _digest(view[start:], place).encode():
@@ -288,11 +280,9 @@ class UnreadFiles:
         return {} if record is None else record["files"]
 
     def note(self, gone: Mapping[str, int], ended: int) -> None:
-        """Note what is gone as the job starts.
+        """Note the files that are gone as the job starts, of batches after `ended`, the last one that has ended.
 
-        Args:
-            gone: by path, the number of each file that is listed and gone, of a batch that has not ended.
-            ended: the number of the last batch that has; what was noted for later ones may be back by now.
+        What was noted for such batches may be back by now.
         """
         before = self.read()
         now = {path: number for path, number in before.items() if number <= ended} | dict(gone)

@@ -86,11 +86,7 @@ class Commits:
         return [json.loads(line) for line in self._path(version).read_text(encoding="utf-8").splitlines() if line]
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
-        """Write a commit, whole or not at all; return False where there is one of this version already.
-
-        Raises:
-            OSError: it cannot be written, and is not.
-        """
+        """Write a commit, whole or not at all; return False where there is one of this version already."""
         text, path = "".join(json.dumps(action) + "\n" for action in actions), self._path(version)
         if isinstance(path, StorePath):
             return path.write_first(text.encode()) is not None

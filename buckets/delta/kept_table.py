@@ -54,17 +54,12 @@ def append_new(
     properties: WriterProperties | None = None,
     besides: Sequence[Transaction] = (),
 ) -> None:
-    """Append what is new, once.
+    """Append what is new once, under the numbers of an application; the table is brought up to date.
 
-    Args:
-        table: the table as it was last read; brought up to date by this.
-        application: whose numbers these are.
-        new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
-        properties: how files are laid out, each append in one file; None: as delta-rs likes it.
-        besides: other numbers that are written with the rows.
+    `new_rows` is asked again if another writer was faster. With `properties` each append is one file. `besides` are
+    other numbers that are written with the rows.
 
     Raises:
-        BucketsError: the store of the table does not answer.
         CommitFailedError: something else has come in between, such as a change of the table's properties.
     """
     layout: dict[str, Any] = {} if properties is None else {"writer_properties": properties, "target_file_size": WHOLE}

@@ -71,15 +71,10 @@ class PageOfRows:
 def newest_rows(
     tables: Sequence[Path], columns: Collection[str], order: Order, wanted: RowFilter, most: int, most_looked_at: int
 ) -> PageOfRows:
-    """Read a page of rows. Cost: of the pieces in which its rows lie, and of those that are looked through for them.
+    """Read a page of up to `most` rows. Cost: of the pieces that hold its rows, and of those looked through for them.
 
-    Args:
-        tables: where they are; one that is not there has no rows.
-        columns: what is read of each row; one that a table lacks is null.
-        order: of the rows.
-        wanted: which rows.
-        most: how many rows a page has.
-        most_looked_at: how many rows are looked through for them; the page ends after about so many, full or not.
+    A table that is not there has no rows, and a column that it lacks is null. After about `most_looked_at` rows the
+    page ends, full or not.
     """
     sources = [_Source(path, order, wanted) for path in tables if is_table(path)]
     pieces = _Pieces(sources)

@@ -291,11 +291,7 @@ class Upkeep:
     ) -> None:
         """Look after tables; those that do not exist are left out.
 
-        Args:
-            tables: the tables.
-            keep_ms: how long their versions are kept; None as in `set_retention`.
-            is_compacting: whether small files are joined and old ones removed; otherwise only checkpoints are written.
-            say: told a line when something goes wrong.
+        Their versions are kept for `keep_ms`, see `set_retention`. Without compacting, only checkpoints are written.
         """
         self._appends = dict.fromkeys(tables, APPENDS)
         self._locks = {path: threading.Lock() for path in tables}

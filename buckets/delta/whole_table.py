@@ -29,7 +29,6 @@ def open_table(path: Path | str) -> DeltaTable:
     """Open a table.
 
     Raises:
-        BucketsError: its log is damaged, or the store does not answer.
         TableNotFoundError: there is none.
     """
     return tried(path, lambda: DeltaTable(str(path)))
@@ -57,31 +56,17 @@ def is_made(path: Path | str) -> bool:
 
 
 def last_number(path: Path | str, application: str) -> int | None:
-    """Return the number of the last append of an application, as `append_new` writes it; None before the first.
-
-    Raises:
-        BucketsError: the log of the table is damaged, or the store does not answer.
-        TableNotFoundError: there is none.
-    """
+    """Return the number of the last append of an application, as `append_new` writes it; None before the first."""
     return tried(path, lambda: open_table(path).transaction_version(application))
 
 
 def files_in(table: DeltaTable) -> pa.Table:
-    """Return what the log says of the files of a table.
-
-    Raises:
-        StoreError: the store does not answer.
-    """
+    """Return what the log says of the files of a table."""
     return through_store(table.table_uri, lambda: pa.table(table.get_add_actions(flatten=True)))
 
 
 def check_table(path: Path) -> None:
-    """See that the log of a table can be read, and that the files are there that hold its rows; not what is in them.
-
-    Raises:
-        BucketsError: the log is damaged, or a file is missing.
-        TableNotFoundError: there is no table.
-    """
+    """See that the log of a table can be read, and that the files are there that hold its rows; not what is in them."""
     named = files_in(open_table(path))["path"].to_pylist()
     gone = [name for name in named if not (path / name).exists() and not (path / unquote(name)).exists()]
     if gone:
@@ -94,7 +79,6 @@ def tried(path: Path | str, ask: Callable[[], T]) -> T:
     """Ask something of a table, or do what is right however often it is done, until it succeeds.
 
     Raises:
-        BucketsError: the log of the table is damaged, or the store does not answer.
         TableNotFoundError: there is none.
     """
 
@@ -107,11 +91,7 @@ def tried(path: Path | str, ask: Callable[[], T]) -> T:
 
 
 def through_store(path: Path | str, ask: Callable[[], T]) -> T:
-    """Ask something of a table, again as long as its store does not answer; other faults are raised as they are.
-
-    Raises:
-        StoreError: the store does not do it.
-    """
+    """Ask something of a table, again as long as its store does not answer; other faults are raised as they are."""
     try:
         return retried(ask, lambda error: PATIENCE_S if _is_of_store(path, error) and not is_mistaken(error) else 0.0)
     except Exception as error:

@@ -98,13 +98,9 @@ class WatchedFiles(Generic[T]):
         files: Callable[[Path], Sequence[Path]] = lambda path: [path],
         is_log: bool = False,
     ) -> None:
-        """Read when files have changed.
+        """Read a file, or the files of a folder, with `load` when they have changed; an error of `files` means none.
 
-        Args:
-            path: the file, or the folder of the files.
-            load: reads them.
-            files: returns the files of the path; an error of it means no files.
-            is_log: whether files are whole as soon as they are there, and `load` reads as of one of them.
+        Those of a log are whole as soon as they are there, and `load` reads as of one of them.
         """
         self._path, self._load, self._files, self._is_log = path, load, files, is_log
         self._every_s = LOOK_EVERY_S if is_log or isinstance(path, StorePath) else 0.0

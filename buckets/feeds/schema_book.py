@@ -42,12 +42,8 @@ class SchemaBook:
     ) -> None:
         """Begin with the event schema and the terms of a start.
 
-        Args:
-            job: the job.
-            terms: of batches, as they are at the start.
-            book: its rules.
-            say: told a line when a change is taken that a start would name, and when one is not taken.
-            check: what else a start checks in a job with an event schema; raises a BucketsError.
+        `say` is told a line when a change is taken that a start would name, and when one is not taken. `check` is what
+        else a start checks in a job with an event schema.
         """
         self.job, self.terms = job, terms
         self.fault: str | None = None

@@ -44,13 +44,9 @@ class WatchedTopic(ABC, Feed[R]):
         on_remark: Callable[[str], None] = lambda remark: None,
         others: Sequence[str] = (),
     ) -> None:
-        """Follow `topic`.
+        """Follow `topic`; `others` must exist too.
 
-        Args:
-            kafka: how Kafka is reached.
-            topic: the topic of changes.
-            on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
-            others: topics that must exist too.
+        `on_remark` is called with a line when the topic is not followed, for each reason, and when it is again.
         """
         self.origin = f"topic {topic}"
         self._kafka, self._topic, self._others = kafka, topic, others
@@ -71,12 +67,7 @@ class WatchedTopic(ABC, Feed[R]):
         """Add that the messages from one offset up to before another were gone before they were read."""
 
     def start(self, position: TopicPosition | None) -> None:
-        """Begin to follow, and read what is there already.
-
-        Raises:
-            BucketsError: a topic is missing, or that of changes has several partitions.
-            Outage: Kafka does not answer.
-        """
+        """Begin to follow, and read what is there already."""
         partitions = Broker(self._kafka).check_topics([self._topic, *self._others])[self._topic]
         if partitions != 1:
             message = (
@@ -219,11 +210,7 @@ class ListTopic(WatchedTopic[ListRead]):
 
 
 def read_entry(key: bytes | None, value: bytes | None) -> tuple[str, Entry | None]:
-    """Return a message as a key and its entry; None where it removes the entry.
-
-    Raises:
-        ValueError: it is neither; says why.
-    """
+    """Return a message as a key and its entry, None to remove it; raises ValueError if it is neither."""
     name = _text(key, "the key")
     if not name or len(name) > LONGEST_KEY:
         message = f"the key must have 1 to {LONGEST_KEY:,} characters, and has {len(name):,}"

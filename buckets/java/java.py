@@ -32,11 +32,7 @@ class JavaRuntime:
 
 
 def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
-    """Run a Java command in a folder, to its end.
-
-    Returns:
-        Whether it succeeded in time, and what it printed.
-    """
+    """Run a Java command in a folder; return whether it succeeded in time, and what it printed."""
     try:
         done = subprocess.run(
             command,

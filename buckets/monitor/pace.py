@@ -84,28 +84,24 @@ class LastMinute:
         span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
         events = sum(batch.account.events_in for batch in batches)
         latencies = [batch.latencies_ms() for batch in batches]
+        by_second = [0] * math.ceil(span_s)  # The oldest first
+        for batch in batches:
+            ago_s = (now_ms - batch.written_ms) // 1000
+            if 0 <= ago_s < len(by_second):
+                by_second[-1 - ago_s] += batch.account.events_in
         return {
             "span_s": span_s,
             "batches": len(batches),
             "events": events,
             "alerts": sum(group.alerts for batch in batches for group in batch.account.groups),
             "events_per_s": round(events / span_s, 1),
-            "events_by_second": self._by_second(now_ms, math.ceil(span_s)),
+            "events_by_second": by_second,
             "batch_ms": named_quantiles(np.array([round(batch.duration_s * 1000) for batch in batches], np.int64)),
             "latency_ms": named_quantiles(
                 np.concatenate([np.empty(0, np.int64), *(late_ms for late_ms, _ in latencies)]),
                 np.concatenate([np.empty(0), *(weights for _, weights in latencies)]),
             ),
         }
-
-    def _by_second(self, now_ms: int, seconds: int) -> list[int]:
-        """Return events of each of the latest seconds, oldest first."""
-        counts = [0] * seconds
-        for batch in self._batches:
-            ago_s = (now_ms - batch.written_ms) // 1000
-            if 0 <= ago_s < seconds:
-                counts[-1 - ago_s] += batch.account.events_in
-        return counts
 
 
 def named_quantiles(values: Int64s, weights: Float64s | None = None) -> dict[str, int] | None:
@@ -146,24 +142,14 @@ def sample_of(minute: dict[str, Any], lag: int | None, now_ms: int) -> LiveSampl
 
 
 def recorded_hour(status: dict[str, Any]) -> list[LiveSample]:
-    """Return what a status has kept of its last hour, oldest first; what another release has kept is left out."""
-    hour = status.get("hour")
-    return [LiveSample(*sample) for sample in hour if _is_sample(sample)] if isinstance(hour, list) else []
+    """Return what a status has kept of its last hour, oldest first."""
+    return [LiveSample(*sample) for sample in status.get("hour", ())]
 
 
 def as_columns(samples: Sequence[LiveSample]) -> dict[str, list[Any]]:
     """Return samples by column, as charts take them."""
     columns = zip(*samples, strict=True) if samples else [[] for _ in LiveSample._fields]
     return {name: list(column) for name, column in zip(LiveSample._fields, columns, strict=True)}
-
-
-def _is_sample(values: Any) -> bool:
-    return (
-        isinstance(values, list)
-        and len(values) == len(LiveSample._fields)
-        and isinstance(values[0], int)
-        and all(value is None or isinstance(value, int | float) for value in values)
-    )
 
 
 class LastHour:

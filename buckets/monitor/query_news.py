@@ -86,11 +86,6 @@ class Histogram:
 
 
 MOST_PARTITIONS = 500  # Of so many partitions the lag is told one by one; of all others together
-_STATE = {
-    "memory_bytes": ("memoryUsedBytes",),
-    "disk_bytes": ("customMetrics", "rocksdbSstFileSize"),
-}
-"""Where Spark's report of a stateful operator has what is told of the state."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +139,14 @@ class QueryNews:
 
 def _state_of(progress: dict[str, Any]) -> dict[str, int]:
     """Return what a report says of the state, summed over the stateful operators."""
-    state: dict[str, int] = {}
+    state: Counter[str] = Counter()
     for operator in progress.get("stateOperators", ()):
-        for name, path in _STATE.items():
-            value = operator
-            for step in path:
-                value = value.get(step, {})
-            if isinstance(value, int):
-                state[name] = state.get(name, 0) + value
-    return state
+        sizes = {
+            "memory_bytes": operator.get("memoryUsedBytes"),
+            "disk_bytes": operator.get("customMetrics", {}).get("rocksdbSstFileSize"),
+        }
+        state.update({name: size for name, size in sizes.items() if isinstance(size, int)})
+    return dict(state)
 
 
 NEWS_EVERY_S = 2.0

@@ -126,11 +126,6 @@ def prepare_audit(
 
     `new_topic` is told what is done about topics that were created again, which are refused without it, and `say` that
     a topic has appeared that the source's pattern matches.
-
-    Raises:
-        BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
-            missing or another one.
-        Outage: Kafka does not answer.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
@@ -213,12 +208,7 @@ class AuditQuery:
         self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s))
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end.
-
-        Raises:
-            BucketsError: it failed, or another query runs on its checkpoint.
-            KeyboardInterrupt: it was interrupted, and has ended.
-        """
+        """Run as `Running.run_until_interrupt` does; `once`: do what is there, and end."""
         with self._locked(), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 

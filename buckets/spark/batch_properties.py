@@ -36,14 +36,8 @@ def set_batch(
 ) -> None:
     """Send what tasks need to know of a batch along with the jobs that this thread starts next.
 
-    Args:
-        context: of Spark.
-        batch_id: the batch.
-        rule_set: its rules, encoded.
-        terms: what else decides its results.
-        lists: the checkpoint, and the versions of its lists by name.
-        fills: what the batch takes of the history of what is being filled.
-        spill: the folder for payloads that are too large for the driver, and how many bytes of all may come to it.
+    Lists are a checkpoint and versions by name; `spill` is a folder for payloads that are too large for the driver, and
+    how many bytes of all may come to it.
     """
     context.setLocalProperty(BATCH, str(batch_id))
     context.setLocalProperty(RULES, rule_set)

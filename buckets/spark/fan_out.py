@@ -36,15 +36,7 @@ def fan_out_rows(
     terms: Terms,
     lists: Lists = NO_LISTS,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn each piece of a task's arrivals into messages to the shards, in `COLUMNS`.
-
-    Args:
-        arrivals: pieces of any size, in the form of `buckets.events.arrivals`, read by the event schema of the batch.
-        shard_keys: the numbers by which Spark knows the shards.
-        rule_set: the rules of the batch.
-        terms: what else decides its results.
-        lists: those of the batch.
-    """
+    """Turn each piece of a task's arrivals, as in `events.arrivals`, into messages to the shards, in `COLUMNS`."""
     for rows in arrivals:
         if rows.num_rows:
             messages = list(fan_out(rows, rule_set, terms.event_schema, terms.engine, lists))

@@ -41,12 +41,7 @@ def explain_store(text: str) -> StoreAway | None:
 
 @contextmanager
 def java_in_one_line() -> Iterator[None]:
-    """Say in one line what Java says of something that is opened at the start of a query.
-
-    Raises:
-        StoreAway: a store does not answer.
-        BucketsError: it fails for another reason.
-    """
+    """Report in one line what Java says of something that is opened at the start of a query."""
     try:
         yield
     except Py4JJavaError as error:

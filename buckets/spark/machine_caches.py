@@ -51,10 +51,9 @@ class MappedMemory:
         return {name: array.nbytes for name, array in self._arrays.items()}
 
     def resume(self, sizes: Mapping[str, int]) -> bool:
-        """Go on with the arrays that lie in the files.
+        """Go on with the arrays that lie in the files; return whether they are so large.
 
-        Returns:
-            Whether they are so large. What was mapped in another size is mapped again when it is asked for.
+        What was mapped in another size is mapped again when it is asked for.
         """
         try:
             if any((self._folder / name).lstat().st_size != size for name, size in sizes.items()):
@@ -72,11 +71,7 @@ class MappedMemory:
                 os.truncate(path, 0)
 
     def grow(self, part: MemoryPart, kept: int, rows: int) -> Array:
-        """Return an array with at least so many rows; nothing is copied.
-
-        Raises:
-            OSError: the file of an array that has not been mapped yet cannot be mapped.
-        """
+        """Return an array with at least so many rows; nothing is copied. Raises OSError where a file cannot be."""
         array = self._arrays.get(part.name)
         if array is not None and rows <= len(array):
             return array
@@ -145,11 +140,7 @@ class MappedShard:
     """
 
     def __init__(self, folder: Path, lineage: str) -> None:
-        """Open the folder, which is made where there is none.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """Open the folder, which is made where there is none; raises OSError if it cannot be opened."""
         self._lineage = lineage
         self._path = folder / hashlib.blake2b(lineage.encode(), digest_size=16).hexdigest()
         self._path.mkdir(PRIVATE, exist_ok=True)

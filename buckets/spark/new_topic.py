@@ -6,7 +6,6 @@ pattern had found, and that is not there again, is dropped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from buckets.audit.folder import AuditFolder
@@ -23,15 +22,10 @@ from buckets.outputs.columns import TABLES
 
 
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
-    """Let a job read its source topic from the beginning, if that was created again; its state stays.
-
-    Raises:
-        BucketsError: results of a batch of the old topic are half written.
-        Outage: Kafka does not answer.
-    """
+    """Let a job read its source topic from the beginning, if that was created again; its state stays."""
     offsets = SourceOffsets(job.checkpoint)
-    changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
-    if changed.topics and unfinished is not None:
+    changed, unfinished = _changed(guard, offsets), offsets.unfinished
+    if any(changed) and unfinished is not None:
         _give_up(job, identity, unfinished, offsets, say)
     _begin(guard, changed, offsets, say)
 
@@ -39,16 +33,11 @@ def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable
 def go_on_in_new_topics(
     topics: Mapping[str, str], folder: AuditFolder, identity: str, guard: TopicGuard, say: Callable[[str], None]
 ) -> None:
-    """Let an audit read topics that were created again from their beginning; its tables stay.
-
-    Raises:
-        BucketsError: the checkpoint is in use.
-        Outage: Kafka does not answer.
-    """
+    """Let an audit read topics that were created again from their beginning; its tables stay."""
     with Lock(folder.checkpoint):
         offsets = SourceOffsets(folder.checkpoint)
-        changed, unfinished = _Changed.of(guard, offsets), offsets.unfinished
-        if changed.topics and unfinished is not None:
+        changed, unfinished = _changed(guard, offsets), offsets.unfinished
+        if any(changed) and unfinished is not None:
             # Its number is used up: tables that have it take no more under it. Messages without an id that are in
             # their table already are not read again; others are, and those that are repeats are dropped by their id.
             written = _written_with(folder.tables, TRANSACTIONS, identity) == unfinished
@@ -83,22 +72,13 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
     )
 
 
-@dataclass(frozen=True)
-class _Changed:
-    """The topics that are not those that were read: created again, each with its id now, gone, or gone before that."""
+_Changed = tuple[Mapping[str, str], Sequence[str], Sequence[str]]
+"""The topics that were created again, each with its id now, those that are gone, and those that were gone before."""
 
-    renewed: Mapping[str, str]
-    gone: Sequence[str]
-    lost: Sequence[str]
 
-    @classmethod
-    def of(cls, guard: TopicGuard, offsets: SourceOffsets) -> "_Changed":
-        planned = [] if offsets.unfinished is None else offsets.end(offsets.unfinished)
-        return cls(guard.renewed(), guard.gone(), guard.lost(planned))
-
-    @property
-    def topics(self) -> list[str]:
-        return [*self.renewed, *self.gone, *self.lost]
+def _changed(guard: TopicGuard, offsets: SourceOffsets) -> _Changed:
+    planned = [] if offsets.unfinished is None else offsets.end(offsets.unfinished)
+    return guard.renewed(), guard.gone(), guard.lost(planned)
 
 
 def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
@@ -106,22 +86,22 @@ def _begin(guard: TopicGuard, changed: _Changed, offsets: SourceOffsets, say: Ca
 
     Their ids were asked for first: if one is created again meanwhile, the next check sees it.
     """
-    renewed = changed.renewed
-    if not changed.topics:
+    renewed, gone, lost = changed
+    if not any(changed):
         say("no topic was created again or is gone; --new-topic changes nothing")
         return
     next_batch = offsets.next_batch
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
     before = offsets.before(next_batch)
     # First of all: once offsets are moved, nothing else says how far the old topics were read.
-    ends = {topic: before.get(topic, {}) for topic in (*renewed, *changed.gone)}
+    ends = {topic: before.get(topic, {}) for topic in (*renewed, *gone)}
     guard.generations.end({topic: {int(key): at for key, at in end.items()} for topic, end in ends.items()})
     begins = {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
-    offsets.move(next_batch, begins, without=[*changed.gone, *changed.lost])
+    offsets.move(next_batch, begins, without=[*gone, *lost])
     for topic, begin in beginnings.items():
         guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
         say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
-    for topic in changed.gone:
+    for topic in gone:
         guard.generations.let_go(topic)
         say(f"topic {topic} is gone, and is not read any more from batch {next_batch} on")
 

@@ -95,7 +95,10 @@ class PreparedJob:
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job, listener.say)
-        upkeep = self._upkeep(listener.say) if sink is None else None
+        output, upkeep = settings.output, None
+        if sink is None and output.folder is not None:
+            tables = [output.folder / name for name in (*TABLES, RULE_CHANGES)]
+            upkeep = Upkeep(tables, output.keep_versions, output.compact, listener.say)
         delivery = self._delivery(listener.say) if sink is None else None
         results = sink or self._open_sink(upkeep)
         book = RuleBook(
@@ -172,14 +175,6 @@ class PreparedJob:
         sink.prepare(self.terms)
         return sink
 
-    def _upkeep(self, say: Callable[[str], None]) -> Upkeep | None:
-        """Return what looks after the job's tables; None where its results go to topics."""
-        output = self.job.settings.output
-        if output.folder is None:
-            return None
-        tables = [output.folder / name for name in (*TABLES, RULE_CHANGES)]
-        return Upkeep(tables, output.keep_versions, output.compact, say)
-
 
 def prepare(
     job: Job,
@@ -188,16 +183,8 @@ def prepare(
 ) -> PreparedJob:
     """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
 
-    The checkpoint is locked before anything is written, so of two starts at one moment one goes on.
-
-    Args:
-        job: the job.
-        new_topic: told what is done about a source topic that was created again; None where that is refused.
-        on_lost: as for `Lock`.
-
-    Raises:
-        BucketsError: one of them belongs to something else or is in use, or a topic is missing or another one.
-        Outage: Kafka does not answer.
+    The checkpoint is locked before anything is written, so of two starts at one moment one goes on. `new_topic` is told
+    what is done about a source topic that was created again, which is refused without it; `on_lost` is as for `Lock`.
     """
     try:
         # A folder that is somebody else's is refused before a lock is put into it.

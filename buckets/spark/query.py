@@ -175,12 +175,7 @@ class ScoringQuery:
         checkpoint.cuts.keep(account.batch_id)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Follow the rules, and run the query, as `Running.run_until_interrupt` does.
-
-        Raises:
-            BucketsError: it failed, or another query runs on its checkpoint.
-            KeyboardInterrupt: it was interrupted, and has ended.
-        """
+        """Follow the rules, and run the query as `Running.run_until_interrupt` does."""
         with self._following():
             self._running.run_until_interrupt(interval_ms, on_interrupt)
 

@@ -89,11 +89,8 @@ class Running:
     def __init__(self, begin: Callable[[int | None, Batch], StreamingQuery], batch: Batch, patience: Patience) -> None:
         """Keep what is needed to start.
 
-        Args:
-            begin: starts the query, given the interval of its batches in ms (None: do what is there, and end) and what
-                its `foreachBatch` calls.
-            batch: what is done with a batch.
-            patience: what is done about faults of Kafka.
+        `begin` starts the query, given the interval of its batches in ms (None: do what is there, and end) and what its
+        `foreachBatch` calls.
         """
         self._begin, self._batch, self._patience = begin, batch, patience
         self._out_since_s: float | None = None
@@ -171,7 +168,6 @@ class Running:
         `on_interrupt` is called when an interrupt has come, before the query has ended.
 
         Raises:
-            BucketsError: it failed.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
 

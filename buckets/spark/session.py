@@ -63,11 +63,7 @@ def is_local(master: str) -> bool:
 def make_ready(session: SparkSession, shards: int | None, patience_ms: int, tell: Callable[[str], None]) -> None:
     """Wait for the executors of a session, and have each load the engine; nothing is done where there are none.
 
-    Args:
-        session: the session.
-        shards: of the engine, over as many partitions as the executors have cores; None: over what the user has set.
-        patience_ms: how long the first executor may take to come, and how long it may take to load the engine.
-        tell: told what is done.
+    Shards are spread over as many partitions as the executors have cores; None: over what the user has set.
     """
     context = session.sparkContext
     if is_local(context.master or ""):
@@ -266,8 +262,8 @@ def start_session(
         extra: Spark settings of the user, which win.
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
         patience_ms: how long the start may take.
-        checkpoint: of its query, if there is one.
-        places: where else it reads or writes; what lies in object stores decides on settings, see `store_settings`.
+        checkpoint: of its query; like `places`, where else it reads or writes, it decides on settings of stores.
+        places: others than the checkpoint.
         scores: whether workers load the engine and its kernels while the session starts.
     """
     # What py4j reports of a JVM that has ended is told in one line. It logs in the name of the root logger too.

@@ -70,12 +70,7 @@ class KafkaSink:
                 self._schemas.register()
 
     def write(self, batch: ScoredBatch) -> None:
-        """Send what a batch produced, and wait until it is there.
-
-        Raises:
-            BucketsError: it cannot be sent.
-            Outage: the brokers or the registry do not answer.
-        """
+        """Send what a batch produced, and wait until it is there."""
         decided_ms = epoch_ms()
         for output in columns.TOPICS:
             if batch.has(output):
@@ -120,12 +115,7 @@ class OutputSender:
 
 
 def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
-    """Have executors send an output with spilled payloads, all messages of a key from one task, in their order.
-
-    Raises:
-        BucketsError: it cannot be sent.
-        Outage: the brokers do not answer.
-    """
+    """Have executors send an output with spilled payloads, all messages of a key from one task, in their order."""
     lying, decoder = batch.spilled(output), batch.decoder
     at_hand = list(batch.tables_at_hand(output))
     cut = cut_by_key(pa.concat_tables(at_hand, promote_options="permissive")) if at_hand else [b""] * PIECES

@@ -147,12 +147,7 @@ def list_files(reader: DataStreamReader, path: str) -> DataFrame:
 
 
 def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
-    """Return a stream of files whose rows are read in Python.
-
-    Args:
-        files: the columns of `file_columns`; the stream has one row for each file.
-        read: reads one file, given its path, when it was modified, in ms since the epoch, and the event schema.
-    """
+    """Return a stream of files, in `file_columns`, whose rows are read in Python."""
 
     def rows(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
         for batch in batches:

@@ -76,11 +76,7 @@ def spill_folder(checkpoint: Path) -> Path:
 def beyond_share(produced: Iterable[Produced], shares: int, rule_set: RuleSet, terms: Terms) -> Iterator[Produced]:
     """Yield what was put out in a task; what is beyond its share of the driver lies in a file once all is taken.
 
-    Args:
-        produced: what was put out, by a shard or for a piece.
-        shares: how many there are of those in the batch.
-        rule_set: the rules of the batch.
-        terms: what else decides its results.
+    The batch has so many shares: of shards, or of pieces.
     """
     folder, driver_bytes = spill_of_task()
     left, path = driver_bytes // shares, folder / f"{uuid.uuid4()}.payloads"

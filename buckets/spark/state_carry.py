@@ -156,13 +156,7 @@ def _keys(spark: SparkSession, checkpoint: Path, groups: Mapping[str, Group], sc
 
 
 def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: EventSchema) -> pa.RecordBatch:
-    """Return keys as the export has them.
-
-    Args:
-        batch: columns `shard`, `state_key`, `head` and `policies`.
-        groups: all groups that there ever were.
-        schema: the event schema.
-    """
+    """Return keys as the export has them, of columns `shard`, `state_key`, `head` and `policies`."""
     heads = [head or b"" for head in batch["head"].to_pylist()]
     summary, extents = summarise_heads(ByteStrings.of(heads)), extents_of(ByteStrings.of(heads))
     names = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]

@@ -178,11 +178,7 @@ def _call(state: MapState, call: bytes, arguments: Sequence[bytes]) -> bytes:
 
 
 def value_of(answer: bytes) -> bytes:
-    """Return the value of a `StateResponse`; empty where it has none.
-
-    Raises:
-        RuntimeError: the call was refused.
-    """
+    """Return the value of a `StateResponse`; empty where it has none. Raises RuntimeError if the call was refused."""
     if answer[:1] in (b"", _VALUE):
         at = 1
         while answer[at : at + 1] > b"\x7f":

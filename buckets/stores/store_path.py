@@ -173,10 +173,7 @@ class StorePath(PosixPath):
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
 
     def write_first(self, data: bytes) -> str | None:
-        """Write an object unless there is one, and return its tag; None where there was one.
-
-        Of several writers, each with data of its own, one does so.
-        """
+        """Write an object and return its tag; None where there was one. Of several writers one does so."""
         return self._put(data, "create", PATIENCE_S)
 
     def write_over(self, data: bytes, tag: str, patience_s: float = PATIENCE_S) -> str | None:

@@ -45,16 +45,6 @@ def test_the_hour_of_a_job_goes_on_where_it_is_started_again(hour_of):
     assert len(second) <= 2
 
 
-@pytest.mark.parametrize(
-    "hour", [None, "abc", [[1, 2]], [["1", 0.0, 0.0, None, None, None, None]], [[1, "x", 0.0, None, None, None, None]]]
-)
-def test_what_is_no_sample_is_none_of_the_hour(hour):
-    sample = at(5)
-    assert recorded_hour({"hour": hour}) == recorded_hour({}) == []
-    if isinstance(hour, list):
-        assert recorded_hour({"hour": [*hour, list(sample)]}) == [sample]
-
-
 def test_a_status_that_cannot_be_read_does_not_keep_a_job_from_starting(hour_of, tmp_path):
     live_path(tmp_path).parent.mkdir(parents=True)
     live_path(tmp_path).write_text("nothing of this")

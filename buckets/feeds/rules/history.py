@@ -110,12 +110,8 @@ class RuleHistory:
     ) -> None:
         """Keep a table; nothing is written before the first `record`.
 
-        Args:
-            versions: the versions of the rules.
-            path: the table.
-            identity: of the checkpoint; with a version's number it makes a write happen once.
-            on_fault: called once for each fault that keeps the table from being written; the write is tried again.
-            owner: a file that must exist before the table is made; beside the tables of an audit, the audit writes it.
+        With a version's number, the identity of the checkpoint makes a write happen once. `on_fault` is called once for
+        each fault, and the write is tried again. The file `owner` must exist before the table is made.
         """
         self._versions, self._path, self._application = versions, path, f"{identity}-{TABLE}"
         self._on_fault, self._owner = on_fault, owner

@@ -350,11 +350,7 @@ def _says_something(change: RuleChange, there: Rule | None) -> bool:
 
 
 def change_of_row(row: dict[str, Any], origin: str, schema: EventSchema) -> RuleChange:
-    """Return a row as a change that puts its rule, which may have the state DELETE.
-
-    Raises:
-        ValueError: it holds no valid rule.
-    """
+    """Return a row as a change that puts its rule, perhaps with state DELETE; raises ValueError if it holds none."""
     if not row["rule_id"]:
         message = "column `rule_id` must not be empty"
         raise ValueError(message)
