@@ -314,34 +314,27 @@ def rows_about(path: Path) -> int:
         sizes = {file: file.stat().st_size for file in readable_files(path, subfolders=False)}
         largest = sorted(sizes, key=lambda file: sizes[file])[-_LOOKED_AT:]
         looked_at = sum(sizes[file] for file in largest)
-        return round(
-            sum(_row_estimate_rows(file, sizes[file]) for file in largest) * sum(sizes.values()) / max(looked_at, 1)
-        )
+        rows = sum(_rows_of_file(file, sizes[file]) for file in largest)
+        return round(rows * sum(sizes.values()) / max(looked_at, 1))
     except (BucketsError, OSError, pa.ArrowException):
         return 0
 
 
-def _row_estimate_rows(file: Path, size_bytes: int) -> float:
-    """Return about how many rows a file has."""
+def _rows_of_file(file: Path, size_bytes: int) -> float:
+    """Return about how many rows a file has; a compressed one is looked at up to where the sample is cut off."""
     if file.suffix.lower() == ".parquet":
         return float(pq.read_metadata(as_input(file)).num_rows)
     with file.open("rb") as opened:
         sample = opened.read(_SAMPLE_BYTES)
-    text = _plain(file, sample)
+    codec, parts = COMPRESSED.get(file.suffix.lower()), [sample]
+    if codec is not None:
+        parts = []
+        with (
+            contextlib.suppress(OSError, pa.ArrowException),
+            pa.CompressedInputStream(pa.BufferReader(sample), codec) as stream,
+        ):
+            while part := stream.read(_BYTES_A_ROW):
+                parts.append(part)
+    text = b"".join(parts)
     lines = text.count(b"\n") or len(text) / _BYTES_A_ROW
     return lines * size_bytes / max(len(sample), 1)
-
-
-def _plain(file: Path, sample: bytes) -> bytes:
-    """Return what the beginning of a file holds, up to where it is cut off if it is compressed."""
-    codec = COMPRESSED.get(file.suffix.lower())
-    if codec is None:
-        return sample
-    parts: list[bytes] = []
-    with (
-        contextlib.suppress(OSError, pa.ArrowException),
-        pa.CompressedInputStream(pa.BufferReader(sample), codec) as stream,
-    ):
-        while part := stream.read(_BYTES_A_ROW):
-            parts.append(part)
-    return b"".join(parts)

@@ -70,22 +70,17 @@ class Regime:
         return tail_ms is None or time_ms >= (clock_ms - tail_ms) // width_ms * width_ms
 
 
-@dataclass(frozen=True)
-class Fates:
-    """What became of arrivals."""
-
-    fates: list[Fate]  # of each
-    others: Mapping[int, int]  # by index, that of the arrival with which it shares id or time
-    clock_ms: int | None  # the greatest time that had come before the last one; None for none
-
-
 def decide_fates(
     times_ms: Sequence[int], ids: Sequence[str], regimes: Sequence[Regime], known: Mapping[int, Fate]
-) -> Fates:
+) -> tuple[list[Fate], dict[int, int], int | None]:
     """Say what became of arrivals of one key, in the order in which they came. A repeat moves no clock.
 
     `regimes` are the settings that each came under; `known` are, by index, those that did not get as far as the
     timeline. Complexity: O(n) where few share an id or a time.
+
+    Returns:
+        The fate of each; by index, the arrival with which one shares id or time; and the greatest time that had come
+        before the last one, None for none.
     """
     fates: list[Fate] = []
     others: dict[int, int] = {}
@@ -129,7 +124,7 @@ def decide_fates(
             there.append(row)
         fates.append(fate)
         clock_ms = now_ms
-    return Fates(fates, others, before_ms)
+    return fates, others, before_ms
 
 
 RANKS = 1 << 20  # More than a rule set has rules: alerts of one event count in the order of the rules
@@ -310,10 +305,10 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int | None) ->
     known = _kept_out(past, group, arrivals.take(np.arange(came)), fill, under.tolist())
     regimes = {batch_id: _regime(past, group, batch_id) for batch_id in set(under.tolist())}
     each = [regimes[batch_id] for batch_id in under.tolist()]
-    decided = decide_fates(arrivals.times_ms[:came].tolist(), arrivals.ids[:came].to_pylist(), each, known)
-    later: list[Fate] = ["not yet"] * (len(arrivals) - came)
-    fates = [*decided.fates, *later]
-    return KeyHistory(group, arrivals, fates, decided.clock_ms, decided.others, came - 1, each[-1], fill)
+    times_ms, ids = arrivals.times_ms[:came].tolist(), arrivals.ids[:came].to_pylist()
+    fates, others, clock_ms = decide_fates(times_ms, ids, each, known)
+    fates += ["not yet"] * (len(arrivals) - came)
+    return KeyHistory(group, arrivals, fates, clock_ms, others, came - 1, each[-1], fill)
 
 
 def _kept_out(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None, under: list[int]) -> dict[int, Fate]:
