@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -224,10 +224,10 @@ def _value(expectation: Expectation, report: BacktestReport) -> Fraction | None:
         return Fraction(overlap.parts[_OVERLAP[name]].events)
     if name in _OF_FRAUD:
         assert fraud is not None
-        if name in _SHARES:
-            return fraud.fraud_of_alerted if name == "precision" else fraud.caught_of_confirmed
-        return Fraction(fraud.caught if name == "caught" else fraud.saved_amount)
-    value = getattr(figures, name)
+        shares = {"precision": fraud.fraud_of_alerted, "recall": fraud.caught_of_confirmed}
+        value = {**shares, "caught": fraud.caught, "saved": fraud.saved_amount}[name]
+    else:
+        value = getattr(figures, name)
     return None if value is None else Fraction(value)
 
 
@@ -260,10 +260,7 @@ def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] =
         ],
         "overlap": _overlap(report.overlap),
         "rules_gone": dict(report.gone),
-        "sweeps": [
-            {"rule_id": sweep.rule_id, "parameter": sweep.parameter, "values": list(sweep.values)}
-            for sweep in report.sweeps
-        ],
+        "sweeps": [asdict(sweep) for sweep in report.sweeps],
         "variants": [
             {
                 "values": dict(zip((sweep.name for sweep in report.sweeps), variant.values, strict=True)),
