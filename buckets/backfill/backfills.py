@@ -268,43 +268,33 @@ class Backfills(BackfillSource):
         return sum(self._build(fill) for fill in building if fill.total is None) > 0
 
     def _build(self, building: _Building) -> bool:
-        """Write some chunks of a fill; whether any were missing."""
-        if building.coming is None:
-            building.ready, total = building.chunks.ready(), building.chunks.total()
-            if total is not None:
-                building.total = total
+        """Write the next chunks of a fill; whether there was room for some that were missing."""
+        chunks, coming = building.chunks, building.coming
+        if coming is None:
+            building.ready, building.total = chunks.ready(), chunks.total()
+            if building.total is not None:
                 return False
-            building.coming = self._coming(building)
-            if building.coming is None:
+            history = History.open(self._job)
+            end = rows_of_fill(history, building.fill)
+            if end is None:
                 self._closing.wait(AGAIN_AFTER_S)
                 return False
+            chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
+            coming = building.coming = chunks_of_fill(history, building.fill, chunks.end(), end)
+        room = min(PORTION, AHEAD - (building.ready - building.taken[-1]))
         try:
-            return self._write(building, building.coming)
+            for _ in range(room):
+                chunk = next(coming, None)
+                if chunk is None:
+                    chunks.finish(building.ready)
+                    building.total = building.ready
+                    return True
+                chunks.write(building.ready, chunk)
+                building.ready += 1
         except BaseException:
             building.coming = None  # What it has given may not be written: it begins again after what is.
             raise
-
-    def _write(self, building: _Building, coming: Iterator[Chunk]) -> bool:
-        """Write the next chunks of a fill; whether there was room for some."""
-        room = min(PORTION, AHEAD - (building.ready - building.taken[-1]))
-        for _ in range(room):
-            chunk = next(coming, None)
-            if chunk is None:
-                building.chunks.finish(building.ready)
-                building.total = building.ready
-                return True
-            building.chunks.write(building.ready, chunk)
-            building.ready += 1
         return room > 0
-
-    def _coming(self, building: _Building) -> Iterator[Chunk] | None:
-        """Return the chunks that have not been written; None while the archive does not reach that far."""
-        history = History.open(self._job)
-        end = rows_of_fill(history, building.fill)
-        if end is None:
-            return None
-        building.chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
-        return chunks_of_fill(history, building.fill, building.chunks.end(), end)
 
     def _clean(self) -> None:
         """Remove chunks, and whole fills, that no batch can ask for any more."""

@@ -83,7 +83,7 @@ def _compile(sources: dict[str, bytes], version: str, jar: Path) -> None:
             (workspace / source).write_bytes(text)
         compiler = os.pathsep.join(map(str, [*spark.glob("janino-*.jar"), *spark.glob("commons-compiler-*.jar")]))
         classes = os.pathsep.join(map(str, sorted(spark.glob("*.jar"))))
-        command = [str(find_java().path), "-cp", compiler, "org.codehaus.commons.compiler.samples.CompilerDemo"]
+        command = [str(find_java()), "-cp", compiler, "org.codehaus.commons.compiler.samples.CompilerDemo"]
         succeeded, output = run_java(
             [*command, "-classpath", classes, "-d", "classes", *sorted(sources)], workspace, _COMPILE_WITHIN_S
         )
@@ -216,7 +216,7 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
             f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"
         )
         raise BucketsError(message)
-    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
+    java = [str(find_java()), *_NETWORK_OPTIONS, "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
     files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
     succeeded, output = run_java([*java, "-confs", "jars", *files], workspace, _FETCH_WITHIN_S)
     if not succeeded:

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from buckets.errors import BucketsError
@@ -21,14 +20,6 @@ _REMEDY = (
     "install Java 17 or 21 (Debian, Ubuntu: apt install openjdk-17-jre-headless or openjdk-21-jre-headless; "
     "macOS: brew install openjdk@21) and put it on PATH or set JAVA_HOME to its folder"
 )
-
-
-@dataclass(frozen=True)
-class JavaRuntime:
-    """A Java that Spark can run on: the path of its `java` command and its major version."""
-
-    path: Path
-    major: int
 
 
 def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
@@ -48,8 +39,8 @@ def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[boo
     return done.returncode == 0, done.stdout
 
 
-def find_java() -> JavaRuntime:
-    """Return the Java that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
+def find_java() -> Path:
+    """Return the `java` that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
 
     JAVA_HOME decides alone, as it does in Spark's own scripts.
     """
@@ -58,7 +49,7 @@ def find_java() -> JavaRuntime:
     if major not in SUPPORTED_MAJORS:
         message = f"Java {major} at {path} ({origin}) cannot run Spark, which needs Java 17 or 21: {_REMEDY}"
         raise BucketsError(message)
-    return JavaRuntime(path, major)
+    return path
 
 
 def _locate() -> tuple[Path, str]:

@@ -152,7 +152,7 @@ class LocalBroker:
         jars = broker_jar_paths(say) if say else broker_jar_paths()
         # What native libraries unpack stays in the folder, even if the broker is killed.
         options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._mark]
-        java = [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
+        java = [str(find_java()), *options, "-cp", os.pathsep.join(map(str, jars))]
         self._write_properties()
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(java)

@@ -206,10 +206,9 @@ class JobCounts:
         self._totals = Counter(dict.fromkeys(_TOTALS, 0))
         self._groups = BoundedCounts(MOST_GROUPS)
         self._rules = BoundedCounts(MOST_RULES)
-        self._dead_letters: Counter[str] = Counter()
-        self._skipped: Counter[str] = Counter()
-        self._unclear_times: Counter[str] = Counter()
-        self._rounded: Counter[str] = Counter()
+        self._facts: dict[str, Counter[str]] = {
+            name: Counter() for name in ("dead_letters", "skipped", "unclear_times", "rounded")
+        }
         self._keys = BoundedCounts(MOST_GROUPS)
         self._shards: dict[int, ShardMemory] = {}
         self._partitions: dict[str, SampledKeys] = {}
@@ -246,10 +245,9 @@ class JobCounts:
         for output, by_rule in facts.rules.items():
             for rule_id, count in by_rule.items():
                 self._rules.add(rule_id, {STATES[output]: count})
-        self._dead_letters.update(facts.dead_letters)
-        self._skipped.update(facts.skipped)
-        self._unclear_times.update({kind: facts.times.get(kind, 0) for kind in UNCLEAR})
-        self._rounded.update(facts.rounded)
+        unclear = {kind: facts.times.get(kind, 0) for kind in UNCLEAR}
+        for name, counts in self._facts.items():
+            counts.update(unclear if name == "unclear_times" else getattr(facts, name))
         for kind, by_group in (("new", facts.new_keys), ("evicted", facts.evicted_keys)):
             for group, count in by_group.items():
                 self._keys.add(group, {kind: count})
@@ -264,10 +262,7 @@ class JobCounts:
             "totals": dict(self._totals),
             "groups": self._groups.to_json(),
             "rule_alerts": self._rules.to_json(),
-            "dead_letters": dict(self._dead_letters),
-            "skipped": dict(self._skipped),
-            "unclear_times": dict(self._unclear_times),
-            "rounded": dict(self._rounded),
+            **{name: dict(counts) for name, counts in self._facts.items()},
             "keys": self._keys.to_json(),
             "shards": {
                 "count": len(self._shards),

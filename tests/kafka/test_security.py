@@ -20,7 +20,7 @@ USER, PASSWORD = "ada", "open sesame é"
 
 def keytool(*arguments: str | Path) -> str:
     """Run the tool for certificates that is beside Java."""
-    command = [str(find_java().path.with_name("keytool")), *map(str, arguments)]
+    command = [str(find_java().with_name("keytool")), *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
