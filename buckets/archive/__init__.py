@@ -1,1 +1,1 @@
-"""The archive of all that a job took in, and what of it was recorded."""
+"""The archive of everything a job has read, and what each batch was scored with."""

@@ -123,7 +123,7 @@ def open_events(
 
     The rows of a file come as they stand, those of a folder file by file as these were modified, also of files in its
     folders `NAME=VALUE`, those of a Delta table in the order of a column: `arrival`, or else their event time. `say` is
-    told which fields of `needed` are nowhere, and at the end what is to be known of the times, such as that they have
+    told which fields of `needed` are nowhere, and at the end gets remarks about the times, such as that they have
     no zone.
     """
     path = location(str(path))

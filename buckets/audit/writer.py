@@ -102,7 +102,7 @@ class AuditWriter:
         return repeats
 
     def _table(self, name: str) -> DeltaTable:
-        """Return a table as it is now; what is kept open holds all commits since, and is opened anew now and then."""
+        """Return a table in its latest version; it is reopened now and then, since it keeps all commits in memory."""
         if self._open[name].version() - self._since[name] >= OPEN_COMMITS:
             self._open[name] = open_table(self._folder / name)
             self._since[name] = self._open[name].version()

@@ -43,7 +43,7 @@ from buckets.rules.rule_set import RuleSet
 _NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")  # Letters that names of columns of Delta tables do not have
 _TIME = pa.timestamp("us", "UTC")
 _MARK, _WRITER = "description", "written by buckets features"
-"""Metadata of a file, description of a table: only what has it is replaced."""
+"""Metadata of a file, description of a table: only files and tables with this mark are replaced."""
 
 
 def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
@@ -159,7 +159,7 @@ def read_ids(path: Path, column: str) -> pa.Array:
 
 
 def _ids(path: Path, kind: str, column: str) -> pa.Array:
-    """Read a column; a KeyError says that there is none."""
+    """Read a column; raises KeyError if it is missing."""
     if kind == "delta":
         table = open_table(path)
         if column not in pa.schema(table.schema().to_arrow()).names:
@@ -209,7 +209,7 @@ class FeatureRun:
     def __init__(
         self, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, ids: pa.Array | None, flags: bool
     ) -> None:
-        """Choose the columns; refuses rules over alerts, and rules of which none is evaluated.
+        """Choose the columns; refuses rules over alerts, and rule sets without an evaluated rule.
 
         A row is made for each arrival, or for the events whose ids are in an Arrow array. `flags` say of each feature
         whether it is exact, and whether it is warm.

@@ -121,7 +121,7 @@ def _score(share: _Share) -> list[Produced]:
 
 
 Int64s = npt.NDArray[np.int64]
-AHEAD = 2  # So many pieces are fanned out before what came of the first is asked for
+AHEAD = 2  # Pieces that are fanned out before the results of the first are awaited
 
 
 @dataclass(frozen=True)

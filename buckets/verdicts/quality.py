@@ -38,7 +38,7 @@ _Key = tuple[tuple[str, str], ...]  # Fields by name, each with its value as tex
 
 @dataclass(frozen=True)
 class RuleQuality:
-    """What is known of a rule."""
+    """The quality of a rule."""
 
     rule_id: str  # the rule
     state: str | None  # its state now; None of a rule that is gone

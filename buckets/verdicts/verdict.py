@@ -31,7 +31,7 @@ TABLE = audit_tables([VERDICTS])[VERDICTS]  # The table into which the audit wri
 
 @dataclass(frozen=True)
 class Verdict:
-    """What somebody has found."""
+    """A finding about an alert or an event."""
 
     id: str  # its identity; what comes again with the same one is a repeat
     verdict: Finding  # what was found
@@ -300,7 +300,7 @@ def findings(verdicts: Iterable[Verdict]) -> Findings:
     return Findings(by_alert, by_event)
 
 
-_Z = 1.959963984540054  # So many standard deviations on both sides of the mean hold 95 % of a normal distribution
+_Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations of the mean
 
 
 @dataclass(frozen=True)

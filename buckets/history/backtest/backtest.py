@@ -135,7 +135,7 @@ def event_pieces(
 ) -> Iterator[ArchivePiece]:
     """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
 
-    `say` is told at the end what is to be known of the times.
+    At the end `say` gets remarks about the times.
     """
     yield from _numbered(
         open_events(path, scoring.terms.event_schema, arrival, say, scoring.rule_set.named_fields), scoring
@@ -162,7 +162,7 @@ _Recorded = dict[tuple[str, str], dict[Event, Sample]]  # By rule and output, th
 
 @dataclass(frozen=True)
 class Backtest:
-    """What is asked."""
+    """A question: what would these rules have raised?"""
 
     rules: tuple[Rule, ...]  # the rules
     schema: EventSchema  # the event schema
@@ -244,7 +244,7 @@ class Backtest:
         """Score pieces made by `scoring`, and count what comes out.
 
         `on_rows` is called after each piece with the rows so far and the events that alerted, `on_alerts` with its
-        alerts, in and out of the range, whose `source_order` is the number of the arrival. So many `processes` score.
+        alerts, in and out of the range, whose `source_order` is the number of the arrival.
         """
         written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
         fields = [field for rule in self.rules for field in rule.group_by]

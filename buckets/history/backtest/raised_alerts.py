@@ -49,7 +49,7 @@ _ARRIVAL = "source_order"  # The column of alerts that holds the number of their
 _NO_NUMBERS, _NO_ALERTS = np.empty(0, np.int64), np.empty((0, 2), np.int64)
 _NEVER = np.iinfo(np.int64).max
 _LOW_BITS = 32
-_LEAST_SHARE = 20  # A day counts with one event of so many of a usual day
+_LEAST_SHARE = 20  # A day counts if it has at least 1/20 of the events of a usual day
 
 
 def scaled_amounts(rows: pa.Table, schema: EventSchema, amount: str | None) -> npt.NDArray[np.int64]:
@@ -118,7 +118,7 @@ class FraudEvents:
     def _worth(self, event_id: str, own: int) -> int:
         """Return the confirmed amount of an event, scaled; its own where none is written.
 
-        What is written for an id is the amount of its first event; others of this id have none.
+        The amount written for an id belongs to its first event; later events of this id count 0.
         """
         written = self._confirmed[event_id]
         if written is None or self._amount is None:
@@ -305,7 +305,7 @@ class RaisedAlerts:
         return samples
 
     def _figures(self, alerts: Sequence[tuple[Rule, Int64s]], held: int) -> Figures:
-        """Return what rules with their alerts have raised together, of which so many more were held back."""
+        """Return the figures of some rules together; `held` more alerts were held back."""
         row, key = np.concatenate([_NO_ALERTS, *(of_rule for _, of_rule in alerts)]).T
         is_alerted = np.zeros(len(self._events.first_row), np.bool_)
         is_alerted[self._events.event[row]] = True

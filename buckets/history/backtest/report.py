@@ -46,7 +46,7 @@ class FraudFigures:
 
     @property
     def caught_of_confirmed(self) -> Fraction | None:
-        """Return the share of the confirmed fraud that alerted; None where there is none."""
+        """Return the share of the confirmed fraud that alerted; None without any."""
         return Fraction(self.caught, self.confirmed) if self.confirmed else None
 
     @property
@@ -171,7 +171,7 @@ class CheckedExpectation:
 
 @dataclass(frozen=True)
 class Known:
-    """What a backtest can tell: of which rules, and whether fraud, recorded alerts and amounts of events are known."""
+    """What expectations may ask for: rules, and whether fraud, recorded alerts and amounts of events are known."""
 
     rules: Collection[str]
     fraud: bool

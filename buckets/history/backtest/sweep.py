@@ -59,7 +59,7 @@ _RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
 NONE = "none"  # The value of a cooldown that is left out
 _MOST_DIGITS = 38  # Before or after the point, written out: limits have no more
 _MORE_DIGITS = 2
-"""So many more digits than they are written with have the values of a range that does not divide evenly."""
+"""Values of a range that does not divide evenly get this many more digits than its ends."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
     """Read a sweep.
 
     Raises:
-        ValueError: it is none, or none of these rules.
+        ValueError: it is no sweep, or not of these rules.
     """
     live = [rule for rule in rules if rule.state != "DELETE"]
     for rule in sorted(live, key=lambda rule: -len(rule.rule_id)):
@@ -222,7 +222,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class SweptRules:
-    """What is tried beside the rules."""
+    """The variants that are tried beside the rules."""
 
     sweeps: tuple[Sweep, ...] = ()  # what was asked for
     rules: tuple[Rule, ...] = ()  # the variants, each with an id of its own
@@ -268,7 +268,7 @@ def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> R
 
 
 def _change(data: dict[str, Any], parameter: str, value: str) -> None:
-    """Put a value into a rule as it is written."""
+    """Put a value into the written form of a rule."""
     head, _, last = parameter.rpartition(".")
     if parameter == "limit":
         data["limit"] = data["limit"] | {"value": value}

@@ -49,15 +49,15 @@ class WindowArrival:
 
     event_id: str  # its id; of an alert the alert's
     time_ms: int  # when it happened
-    value: str | None  # what counts of it, as it is shown; None where only events are counted
+    value: str | None  # the value that counts, as text; None where only events are counted
     batch_id: int  # the batch in which it arrived
     source: str  # where it came from
     position: int  # its line or offset there
     ingested_ms: int | None  # when the source took it in, where it says so
     fate: str  # what became of it, as `Fate` names it
     counts: bool  # whether the value counts it
-    note: str  # what is to be said of it; empty for nothing
-    # of what counts for a sum or a count, what that comes to with it and all before it; None of all else
+    note: str  # a remark about it; empty for none
+    # of a sum or a count, its value up to and including this event; None for other aggregates and what does not count
     so_far: str | None = None
 
 
@@ -65,7 +65,7 @@ class WindowArrival:
 class RecordedValue:
     """A value as the job has it."""
 
-    value: str | bool | None  # as it is written; None where there is none
+    value: str | bool | None  # as text; None for NULL
     lower: str | bool | None  # what it is at least, where it is not exact
     upper: str | bool | None  # what it is at most, where it is not exact
     exact: bool  # whether it is known to the last digit
@@ -90,7 +90,7 @@ class FeatureThen:
     phrase: str  # what it computes, in English
     key: Mapping[str, Any]  # the values of the fields that it groups by
     where: str  # the filter of what it counts, in English; empty for all
-    window: str  # how long its window is, as it is written
+    window: str  # the length of its window, as written in the rule
     left: str  # whether the beginning is in it: closed or open
     start_ms: int  # where the window begins
     end_ms: int  # where it ends, which is in it
@@ -133,7 +133,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known of a rule at an event."""
+    """A rule at an event: the outcome, and all that led to it."""
 
     outcome: RuleOutcome  # what came of it
     alert_id: str | None = None  # of the alert, where there is one
@@ -148,7 +148,7 @@ class Explanation:
     condition: ConditionPart | None = None
     features: tuple[FeatureThen, ...] = ()  # its features over their windows
     origin: str = ""  # where what is recorded of it was found
-    notes: tuple[str, ...] = ()  # what else is to be said
+    notes: tuple[str, ...] = ()  # further remarks
 
     @property
     def is_faulty(self) -> bool:

@@ -1,4 +1,4 @@
-"""What an explanation is made of: the archive, what scored each batch of it, and what came out."""
+"""The past of a job, as explanations need it: the archive, what scored each batch, and the results."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

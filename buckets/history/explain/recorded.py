@@ -94,8 +94,8 @@ def policy_reasons(earlier: FiredBefore, is_warm: bool) -> tuple[list[Reason], l
     """Say what the policy of a rule makes of an event at which it fired.
 
     Returns:
-        What holds the alert back, in the order in which policies decide: the first counts. What is to be said of the
-        share of keys that the rule alerts for, and whether that puts the alert into `shadow_alerts`.
+        The reasons to hold the alert back, in the order in which policies decide: the first counts; the reasons from
+        the rule's state and rollout; and whether those put the alert into `shadow_alerts`.
     """
     rule, key = earlier.rule, key_of(earlier.rule, earlier.target)
     fired = FiredAt(earlier.target.time_ms, is_warm, lambda: key_texts(key))

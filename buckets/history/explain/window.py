@@ -21,7 +21,7 @@ from buckets.rules.group import COUNT_TRACK
 from buckets.rules.rule import Rule
 
 Recomputed = tuple[FeatureThen, PlainValue]
-"""A feature as it is computed again: what is shown of it, and its value to the last digit."""
+"""A recomputed feature: what an explanation shows, and the exact value."""
 _NOTES: Final = {
     "late": "came late",
     "repeat": "repeat of {other}: does not count again",
@@ -50,7 +50,7 @@ def explain_window(
     """Compute a feature again from what arrived.
 
     `history` reaches at least as far back as the window. The latest alert that has reset the feature was at `reset_ms`.
-    At `most` so many events are shown, half of them the first ones and half the last; None for all.
+    Shows at most `most` events, half of them the first ones and half the last; None for all.
     """
     arrivals, of = history.arrivals, _field_of(named)
     end_ms = int(arrivals.times_ms[history.target])
@@ -161,7 +161,7 @@ def _uncounted(fate: str) -> str:
 
 
 def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms: int | None) -> Iterator[str]:
-    """Say what is to be said of an arrival; empty texts say nothing."""
+    """Yield remarks about an arrival; empty texts say nothing."""
     arrivals, fate, other = history.arrivals, history.fates[row], history.others.get(row)
     yield _NOTES.get(fate, "").format(other="" if other is None else arrivals.ids[other].as_py())
     if fate in IN_TIMELINE and not counts:

@@ -75,7 +75,7 @@ def _feature_lines(feature: FeatureThen) -> Iterator[str]:
 
 
 def number_text(value: str | None) -> str:
-    """Return a value as people read it; what is no number as it is."""
+    """Return a number as people read it, and any other text unchanged."""
     value = value or ""
     return readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value
 

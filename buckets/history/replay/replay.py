@@ -132,14 +132,14 @@ class AuditedTables(OutputTables):
 
 
 COMPARED_BYTES = 1 << 28
-"""So much of what came out is compared at once, where what is recorded can be read a few batches at a time."""
+"""Replayed rows of this size are compared at once, where recorded rows can be read a few batches at a time."""
 
 
 class ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
     def __init__(self, history: History, times: TimeRange, rows: OutputTables, replayed: Replayed) -> None:
-        """Gather nothing yet; `replayed` is told what is found."""
+        """Gather nothing yet; differences go to `replayed`."""
         self._kind = history.job.settings.output.kind
         self._times, self._rows, self._replayed, self._recorded = times, rows, replayed, history.recorded
         self._tables: dict[str, list[pa.Table]] = {output: [] for output in rows.outputs}
@@ -259,12 +259,12 @@ def last_batch_within(history: History, times: TimeRange) -> int:
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
 LARGE_BATCH_ROWS = 200_000
-"""Batches are not joined where there are few of them, or where they have so many rows: a batch costs 25 ms and more."""
+"""Few batches, or batches of at least this size, are not joined: each costs 25 ms and more."""
 
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What is asked of a replay."""
+    """Options of a replay."""
 
     times: TimeRange = ANY_TIME  # the event times whose rows are compared
     evaluations: bool = False  # whether evaluations are compared too, where the job writes them
@@ -309,7 +309,7 @@ def replay_history(
 ) -> Replayed:
     """Score the archive of a job again, which has been extended, and compare.
 
-    `on_piece` is called after each piece with what has been found so far; `say` is told a line when all is scored
+    `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored
     again.
     """
     rows = recorded_rows(history.job, request.evaluations)

@@ -1,4 +1,4 @@
-"""What a replay has found: how much was compared, what differs, and what of that is due to eviction alone."""
+"""What a replay has found: how much was compared, which rows differ, and which of them only because of eviction."""
 
 import json
 from collections import Counter
@@ -44,12 +44,12 @@ class RowDifference:
     # on both sides, and some fields differ
     kind: DifferenceKind
     fields: tuple[str, ...]  # the fields that differ; none where it is on one side only
-    recorded: ComparedRow | None  # the row as it is recorded
+    recorded: ComparedRow | None  # the recorded row
     replayed: ComparedRow | None  # the row as it came out
 
     @property
     def row(self) -> ComparedRow:
-        """The row, as it is recorded where it is."""
+        """The recorded row, or else the replayed one."""
         row = self.recorded if self.recorded is not None else self.replayed
         assert row is not None
         return row
@@ -149,7 +149,7 @@ def fills_again(history: History, folder: Path, rule_set: RuleSet, cut: BatchEnd
 
 
 CutAs = Literal["recorded", "joined"]
-JOINED_ROWS = 500_000  # Batches are joined until they have so many rows
+JOINED_ROWS = 500_000  # Batches are joined until they have this many rows
 
 
 def pieces_of(history: History, folder: Path, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
@@ -219,7 +219,7 @@ class Replayed:
     differences: list[RowDifference] = field(default_factory=list)  # the first of all of these
     # rule, event and key of alerts that did not come out, where it is not known that this is of eviction
     missing: set[tuple[str, str, str]] = field(default_factory=set)
-    # the rules and keys of which a row differs that says `warm: false`
+    # rules and keys with a differing row that says `warm: false`
     cold: set[tuple[str, str]] = field(default_factory=set)
 
     @property
