@@ -176,7 +176,7 @@ class FillStatus:
 def read_fills(checkpoint: Path) -> list[FillStatus]:
     """Return how far the backfills on a checkpoint are; empty where there is none."""
     rule_set, begun = RuleVersions(checkpoint).latest_rule_set() or RuleSet(0, (), (), {}), list[FillStatus]()
-    filled = BatchRecords(checkpoint).fills() if rule_set.fills else {}
+    filled = BatchRecords(checkpoint).latest_done()[1].fills if rule_set.fills else {}
     for fill in rule_set.fills:
         plan, so_far = FillChunks(checkpoint, fill.number).plan(), filled.get(fill.number)
         chunk, waiting = (0, 0) if so_far is None else (so_far.chunk, so_far.waiting)

@@ -11,7 +11,6 @@ and gets a line of its own.
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -75,7 +74,6 @@ class BatchEnds:
         return cuts
 
     def _recorded(self, after: int) -> list[BatchEnd]:
-        """Return the cuts of batches after a batch, from their records."""
         return [
             BatchEnd(batch_id, record.ruleset_version, record.intake.end, record.lists, record.intake.span)
             for batch_id, record in self._batches.done_after(after)
@@ -123,24 +121,22 @@ OrderRange = tuple[int, int]
 """The least and the greatest order in a batch: values of the arrival column, or times of files in ms."""
 
 
-@dataclass(frozen=True)
-class Ordering:
-    """What gives the order, and what is done when a batch overlaps an earlier one."""
-
-    column: str | None  # the arrival column; None where the order is the time at which files were modified
-    refuse: bool  # whether such a batch ends the job
-
-
 class ArrivalOrder:
     """Compares each batch with all that came before it, also before a restart."""
 
-    def __init__(self, checkpoint: Path, ordering: Ordering, say: Callable[[str], None] = lambda line: None) -> None:
-        """Go on after what was written; `say` is told what the user should know, each kind of it once."""
-        self._ordering = ordering
+    def __init__(
+        self, checkpoint: Path, column: str | None, refuse: bool, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Go on after what was written; `say` is told what the user should know, each kind of it once.
+
+        Without an arrival column the order is the time at which files were modified. With `refuse`, a batch that comes
+        before an earlier one ends the job.
+        """
+        self._column, self._refuse = column, refuse
         self._say = say
         self._said: set[str] = set()
         batches = BatchRecords(checkpoint)
-        self._batch = batches.newest_done()  # The batch that ran last, with the greatest order before and after it
+        self._batch = batches.latest_done()[0]  # The batch that ran last, with the greatest order before and after it
         self._before, self._greatest = (
             None if self._batch is None else _greatest(batches, self._batch - back) for back in (1, 0)
         )
@@ -150,7 +146,7 @@ class ArrivalOrder:
         earlier = self._earlier(batch_id)
         if span is None or earlier is None or span[0] > earlier:
             return
-        column, first = self._ordering.column, span[0]
+        column, first = self._column, span[0]
         if first == earlier:
             what = f"rows with the same {column}" if column else "files that were modified at the very same time"
             line = f"{what} ({earlier}) came in two batches; they have no order among them"
@@ -159,7 +155,7 @@ class ArrivalOrder:
                 f"files that are older ({first}) than some that have been read ({earlier}) came after them; their rows "
                 "count as having arrived now"
             )
-        elif self._ordering.refuse:
+        elif self._refuse:
             message = (
                 f"batch {batch_id}: {column} {first} arrives after {earlier} of an earlier batch, so results would "
                 f"depend on how the stream is cut; nothing of the batch is committed. Mend the order, or take rows "

@@ -9,7 +9,7 @@ between, Spark's note that the batch has ended, which comes later, is lost as we
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,9 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     intake: Intake | None = None  # what it has taken from its source; None until it has run
 
 
+NO_BATCH = BatchRecord(0, (), done=False)
+
+
 class BatchRecords:
     """The records of a checkpoint's latest batches, and the terms of each.
 
@@ -74,11 +77,20 @@ class BatchRecords:
 
     def arrived(self) -> Stretches:
         """Return the event times that have arrived up to the newest batch that has run."""
-        return next((record.arrived for _, record in self._done()), ())
+        return self.latest_done()[1].arrived
 
-    def fills(self) -> Mapping[int, Filled]:
-        """Return how far fills had come with the newest batch that has run. Cost: of a listing."""
-        return next((record.fills for _, record in self._done()), {})
+    def latest(self) -> BatchRecord:
+        """Return the record of the newest batch that has begun; `NO_BATCH` where none has."""
+        newest = self.newest()
+        return NO_BATCH if newest is None else self.record(newest) or NO_BATCH
+
+    def latest_done(self) -> tuple[int | None, BatchRecord]:
+        """Return the newest batch that has run, and its record; None and `NO_BATCH` where none is recorded."""
+        for batch_id in reversed(self._batches.numbers()):
+            record = self.record(batch_id)
+            if record is not None and record.done:
+                return batch_id, record
+        return None, NO_BATCH
 
     def record(self, batch_id: int) -> BatchRecord | None:
         """Return the record of a batch; None of one that has not begun, or that Spark cannot go back to."""
@@ -91,20 +103,6 @@ class BatchRecords:
             raise self._batches.missing(batch_id - 1)
         return record
 
-    def newest_version(self) -> int:
-        """Return the version of the rules of the newest batch that is recorded; 0 where none is."""
-        record = self._newest()
-        return 0 if record is None else record.ruleset_version
-
-    def newest_lists(self) -> Mapping[str, int]:
-        """Return by name the versions of the lists of the newest batch that is recorded."""
-        record = self._newest()
-        return {} if record is None else record.lists
-
-    def newest_done(self) -> int | None:
-        """Return the newest batch that has run; None where none is recorded."""
-        return next((batch_id for batch_id, _ in self._done()), None)
-
     def done_after(self, batch_id: int) -> Iterator[tuple[int, BatchRecord]]:
         """Yield the recorded batches after a batch that have run, the oldest first."""
         for number in self._batches.numbers():
@@ -114,22 +112,10 @@ class BatchRecords:
 
     def check_beside(self) -> None:
         """See that the records are there that were there when the newest batch was recorded."""
-        newest = self._newest()
-        for name in () if newest is None else newest.beside:
+        for name in self.latest().beside:
             file = self._records.folder / name
             if not file.exists():
                 raise self._records.damage(file, MISSING)
-
-    def _newest(self) -> BatchRecord | None:
-        newest = self.newest()
-        return None if newest is None else self.record(newest)
-
-    def _done(self) -> Iterator[tuple[int, BatchRecord]]:
-        """Yield the batches that have run, the newest first, each read when it is asked for."""
-        for batch_id in reversed(self._batches.numbers()):
-            record = self.record(batch_id)
-            if record is not None and record.done:
-                yield batch_id, record
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
@@ -180,7 +166,7 @@ class BatchRecords:
     def all_terms(self) -> dict[int, Terms]:
         """Return all terms there ever were, by the first batch that each was in force for, ascending."""
         terms, number = {}, self._terms.newest()
-        self._check_terms(number, self._newest())
+        self._check_terms(number, self.latest())
         while number is not None:
             written, before = self._terms.read(number, _read_terms)
             try:

@@ -60,7 +60,7 @@ class DriverState:
 
     def check(self) -> None:
         """See that the state after the newest batch that has run can be read."""
-        newest = self._batches.newest_done()
+        newest = self._batches.latest_done()[0]
         if newest is not None:
             self.read(newest)
 
@@ -133,7 +133,7 @@ class Checkpoint:
     def check(self) -> None:
         """See that the newest records are there and whole, before anything is done with them."""
         self.versions.latest_rule_set()
-        for name in self.batches.newest_lists():
+        for name in self.batches.latest().lists:
             self.lists.latest(name)
         self.batches.all_terms()
         self.batches.check_beside()

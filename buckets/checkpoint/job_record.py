@@ -170,7 +170,6 @@ class JobRecord:
         return None
 
     def _readable(self, written: Any) -> dict[str, Any]:
-        """Return what is written, if this release reads it."""
         try:
             check_release(written)
         except BucketsError as error:

@@ -53,7 +53,7 @@ class ListVersions:
 
     def latest(self, name: str) -> ListVersion | None:
         """Return the newest version of a list; None where there is none yet."""
-        newest, seen = self._of(name).newest(), self._batches.newest_lists().get(name, 0)
+        newest, seen = self._of(name).newest(), self._batches.latest().lists.get(name, 0)
         if seen > (newest or 0):
             raise self._of(name).missing(seen)
         return None if newest is None else self.version(name, newest)

@@ -308,7 +308,6 @@ class OwnedFolder:
         return str(self._written()["checkpoint"]) if self.owner.exists() else None
 
     def _written(self) -> dict[str, Any]:
-        """Return the record of the owner."""
         try:
             written = unseal_json(self.owner.read_bytes())
             if isinstance(written, dict) and "checkpoint" in written:

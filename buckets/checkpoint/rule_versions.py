@@ -128,9 +128,8 @@ class RuleVersions:
         return self._rule_sets.read(version, _VERSION.validate_python)
 
     def _versions(self) -> list[int]:
-        """Return the numbers of all versions, oldest first."""
         versions = self._rule_sets.numbers()
-        scored_by = self._batches.newest_version()
+        scored_by = self._batches.latest().ruleset_version
         if scored_by > max(versions, default=0):
             raise self._rule_sets.missing(scored_by)
         return versions

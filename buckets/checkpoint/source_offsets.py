@@ -122,7 +122,6 @@ class SourceOffsets:
 
 
 def _checksum_of(file: Path) -> Path:
-    """Return where Hadoop keeps the checksum of a file."""
     return file.with_name(f".{file.name}.crc")
 
 

@@ -137,7 +137,6 @@ def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table
 
 
 def _files(table: DeltaTable) -> list[SmallFile]:
-    """Return the files of a table, oldest first."""
     actions = files_in(table)
     names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
     wanted = [*names, *(f"partition.{day}" for day in days)]
@@ -163,7 +162,6 @@ def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
 
 
 def _chosen_of(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
-    """Return the files of a partition that are joined next."""
     low = 0
     for high in SIZES_BYTES:
         of_size = [file for file in files if low <= file.size_bytes < high and (file.rows or 0) <= _MOST_ROWS // 2]

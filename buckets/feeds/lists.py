@@ -125,7 +125,6 @@ class ListBook:
             self._versions.forget(name, min(needed, last.number))
 
     def _report(self, name: str, fault: str) -> None:
-        """Say a fault, unless it was the last thing that was said of the list."""
         if self._said.get(name) != fault:
             self._said[name] = fault
             self._say(f"list {name} stays as it is: {fault}")

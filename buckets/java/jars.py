@@ -180,7 +180,6 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 
 
 def _names(jars: Sequence[Jar]) -> str:
-    """Return the names in one line; of many only some."""
     shown = [jar.file_name for jar in jars[: len(jars) if len(jars) <= _NAMED else _NAMED - 1]]
     more = len(jars) - len(shown)
     return ", ".join(shown) + (f" and {more} more of buckets/java/jars.lock" if more else "")

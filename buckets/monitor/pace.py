@@ -284,7 +284,6 @@ def _first_at_work(moments: Sequence[Moment]) -> int:
 
 
 def _figures(moments: Sequence[Moment]) -> Pace:
-    """Return the figures of moments, without a state."""
     since, span_ms = moments[1:], max(_span_ms(moments), 1)
     busy_ms = sum(moment.busy_ms for moment in since)
     delays_ms = [moment.delay_ms for moment in moments[-_FEWEST_OF_GROWTH:] if moment.delay_ms is not None]

@@ -44,7 +44,6 @@ def _stat(pid: int) -> list[str]:
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of every process."""
     parents: dict[int, int] = {}
     if PROC.joinpath("self", "stat").exists():
         for folder in PROC.iterdir():

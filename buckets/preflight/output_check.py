@@ -21,7 +21,7 @@ def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | No
             "go back to its output folder, or name a new checkpoint"
         )
         raise BucketsError(message)
-    newest = checkpoint.batches.newest_done()
+    newest = checkpoint.batches.latest_done()[0]
     if identity is not None and newest is not None:
         _check_filled(folder.path, checkpoint.path, identity, newest)
 

@@ -114,7 +114,6 @@ class MappedMemory:
 
 
 def _in_pages(part: MemoryPart, rows: int) -> int:
-    """Return how much room rows take, in whole pages."""
     return -(-rows * part.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
@@ -302,7 +301,6 @@ class MachineCaches:
         return None
 
     def _let_go(self) -> None:
-        """Let others have the shard that this worker was at."""
         if self._taken is not None:
             self._taken[1].unlock()
             self._taken = None

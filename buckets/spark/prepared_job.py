@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from buckets.audit.folder import check_isolation
 from buckets.backfill.backfills import Backfills
-from buckets.checkpoint.batch_ends import ArrivalOrder, Ordering
+from buckets.checkpoint.batch_ends import ArrivalOrder
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.lock import Lock, LostLease, check_free
@@ -105,7 +105,6 @@ class PreparedJob:
             checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
         )
         schemas = SchemaBook(job, self.terms, book, listener.say, _check_digits)
-        ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
@@ -117,7 +116,9 @@ class PreparedJob:
             shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
-            order=ArrivalOrder(job.checkpoint, ordering, listener.say) if source.is_ordered else None,
+            order=ArrivalOrder(job.checkpoint, source.arrival, source.out_of_order == "refuse", listener.say)
+            if source.is_ordered
+            else None,
             backfills=backfills,
             guard=guard,
             upkeep=upkeep,
@@ -164,7 +165,6 @@ class PreparedJob:
         return Terms.of(self.job, self.protobuf)
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
-        """Open where the job's results go, with all tables or topics there."""
         settings = self.job.settings
         if settings.output.folder is None:
             assert settings.kafka is not None

@@ -226,7 +226,6 @@ class Running:
             raise self._plain(error) from error
 
     def _plain(self, error: StreamingQueryException | Py4JJavaError) -> BucketsError:
-        """Put the failure into one line."""
         if isinstance(self._error, BucketsError):
             return away_behind(self._error) or self._error
         text, cause = str(error), self._error or error

@@ -104,7 +104,6 @@ class OutputSender:
                 sender.send(self.topic, key, value, {ID: identity})
 
     def _values(self, rows: pa.Table) -> Iterator[tuple[str, str | bytes, str]]:
-        """Yield key, value and identity of each message."""
         if self.binary is None:
             for message in self.messages.of(self.output, rows, self.decided_ms):
                 yield message.key, message.value, message.identity
@@ -149,13 +148,11 @@ def table_columns(terms: Terms) -> dict[str, pa.Schema]:
 
 
 def _as_stored(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of an output as those of its table."""
     kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
     return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
 
 
 def _with_batch(table: pa.Table, batch_id: int, schema: pa.Schema) -> pa.Table:
-    """Return the rows of an output as those of its table."""
     batch = pa.array(np.full(table.num_rows, batch_id))
     return table.append_column(BATCH_ID, batch).select(schema.names).cast(schema)
 

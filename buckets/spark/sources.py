@@ -181,7 +181,6 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with file addresses as plain paths."""
     source = rows.column(SOURCE).dictionary_encode()
     plain = pa.array(map(plain_path, source.dictionary.to_pylist()), pa.string()).take(source.indices)
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)

@@ -289,7 +289,6 @@ def _import_into_store(
 
 
 def _check_new(checkpoint: Path) -> None:
-    """See that nothing is in a folder but its lock."""
     lock = lock_file(checkpoint)
     if checkpoint.exists() and any(path not in (lock, lock.parent) for path in checkpoint.rglob("*")):
         message = (
@@ -326,7 +325,6 @@ def check_target(job: Job, manifest: ExportManifest) -> None:
 
 
 def _write_records(folder: Path, checkpoint: Path) -> None:
-    """Write the files that are carried over as they are."""
     for batch in rows_of(folder, RECORDS):
         for path, content in zip(batch["path"].to_pylist(), batch["content"].to_pylist(), strict=True):
             write_whole(checkpoint / path, content)
@@ -380,7 +378,6 @@ def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
 
 
 def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
-    """Return the keys of voters."""
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

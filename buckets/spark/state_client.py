@@ -97,7 +97,6 @@ def _joined(strings: Sequence[bytes]) -> bytes:
 
 
 def _parted(joined: bytes) -> list[bytes]:
-    """Return what was joined."""
     count = int.from_bytes(joined[:4], "little")
     first = 4 + 4 * count
     ends = (first + np.frombuffer(joined, "<i4", count, 4).cumsum(dtype=np.int64)).tolist()
@@ -168,7 +167,6 @@ def request(state_name: str, call: bytes, arguments: Sequence[bytes]) -> bytes:
 
 
 def _call(state: MapState, call: bytes, arguments: Sequence[bytes]) -> bytes:
-    """Make a call, and return the value of its answer."""
     stream = state._mapStateClient._stateful_processor_api_client.sockfile
     message = request(state._stateName, call, arguments)
     stream.write(_HEADER.pack(0, len(message)) + message)

@@ -6,20 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.checkpoint.batch_ends import ArrivalOrder, Ordering, OrderRange
+from buckets.checkpoint.batch_ends import ArrivalOrder, OrderRange
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords, Intake
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
 
 
-def run(checkpoint: Path, spans: list[OrderRange | None], ordering: Ordering, restart: bool = False) -> list[str]:
+def run(
+    checkpoint: Path, spans: list[OrderRange | None], ordering: tuple[str | None, bool], restart: bool = False
+) -> list[str]:
     """What is said of batches, one after the other."""
     said: list[str] = []
-    order = ArrivalOrder(checkpoint, ordering, said.append)
+    order = ArrivalOrder(checkpoint, *ordering, said.append)
     for batch_id, span in enumerate(spans):
         if restart:
-            order = ArrivalOrder(checkpoint, ordering, said.append)
+            order = ArrivalOrder(checkpoint, *ordering, said.append)
         order.check(batch_id, span)
         end(checkpoint, order, batch_id, span)
     return said
@@ -40,21 +42,21 @@ def in_order(spans: list[OrderRange | None]) -> bool:
 def test_a_batch_is_refused_if_and_only_if_some_earlier_batch_reaches_past_its_begin(tmp_path_factory, spans, restart):
     checkpoint = tmp_path_factory.mktemp("order")
     if in_order(spans):
-        run(checkpoint, spans, Ordering("seen", refuse=True), restart)
+        run(checkpoint, spans, ("seen", True), restart)
     else:
         with pytest.raises(BucketsError, match=r"so results would depend on how the stream is cut"):
-            run(checkpoint, spans, Ordering("seen", refuse=True), restart)
+            run(checkpoint, spans, ("seen", True), restart)
 
 
 def test_what_is_refused_is_one_line_with_the_way_out(tmp_path, as_worded):
     with pytest.raises(BucketsError, check=as_worded):
-        run(tmp_path, [(1, 5), None, (4, 9)], Ordering("seen", refuse=True))
+        run(tmp_path, [(1, 5), None, (4, 9)], ("seen", True))
 
 
 def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path, as_worded):
-    ordering = Ordering("seen", refuse=True)
+    ordering = ("seen", True)
     run(tmp_path, [(1, 5), (6, 9)], ordering)
-    again = ArrivalOrder(tmp_path, ordering)
+    again = ArrivalOrder(tmp_path, *ordering)
     again.check(1, (6, 9))
     end(tmp_path, again, 1, (6, 9))
     again.check(2, (9, 12))
@@ -73,6 +75,6 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path, as
     ],
 )
 def test_what_is_taken_out_of_order_is_said_once(tmp_path, column, spans, said):
-    found = run(tmp_path, spans, Ordering(column, refuse=False))
+    found = run(tmp_path, spans, (column, False))
     assert len(found) == len(said)
     assert all(line.startswith(begin) for line, begin in zip(found, said, strict=True))

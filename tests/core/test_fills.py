@@ -212,7 +212,7 @@ def test_how_far_fills_are_is_read_back(checkpoint):
     record = BatchRecord(1, until(5), True, {}, {3: Filled(2, 7, False)})
     checkpoint.batches.keep(4, record)
     assert checkpoint.batches.record(4) == record
-    assert checkpoint.batches.fills() == {3: Filled(2, 7, False)}
+    assert checkpoint.batches.latest_done()[1].fills == {3: Filled(2, 7, False)}
 
 
 # Chunks, requests, pace

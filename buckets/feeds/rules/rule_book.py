@@ -321,7 +321,6 @@ class RuleTable(WholeRules[RuleRows]):
 
 
 def _load(path: Path, schema: EventSchema) -> RuleRows:
-    """Read all rows of a table."""
     table = open_rule_table(path)
     origin = f"{path}@{table.version()}"
     changes: dict[str, RuleChange] = {}
