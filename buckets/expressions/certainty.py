@@ -1,15 +1,9 @@
-"""What a condition can come to when not all that it is about is known exactly.
+"""What a condition can come to on one row, when of some values only bounds are known, or several truths.
 
-`possible_truths(expression, row)` takes one row. In it a value is known, or a number that lies between two bounds, or
-one of several truths. It follows the expression upwards with the bounds of each part:
-
-    recent > 5 * usual      recent in 900..1,000, usual in 100..150
-             5 * usual      is in 500..750
-    recent > 5 * usual      is true, since 900 > 750
+    recent > 5 * usual      with recent in 900..1,000 and usual in 100..150, is true, since 900 > 750
 
 If one truth comes out, the condition has that truth whatever the exact values are. If several do, it may still have
-one alone: the parts are taken for independent of each other, and a field that stands in two of them for two fields.
-Of known values exactly that truth comes out that `evaluation` finds.
+one alone: parts are taken for independent of each other. Of known values that truth comes out that `evaluation` finds.
 """
 
 import functools

@@ -1,11 +1,9 @@
-"""Writes conditions as plain English, for the sentence of a rule and for that of an alert.
+"""Writes conditions as plain English, for the sentence of a rule and for that of an alert; and checks their kinds.
 
     recent > 5 * usual AND payments >= 10
-    recent is above 5 times usual and payments is at least 10
     recent (8,120.00) is above 5 times usual (310.25) and payments (12) is at least 10
 
-Conditions that mean different things read differently: brackets stand around all that could be taken apart in another
-way, and a text that could be taken for something else stands in quotes.
+Conditions that mean different things read differently, by brackets and quotes.
 """
 
 import re

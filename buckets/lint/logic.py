@@ -1,14 +1,11 @@
-"""Whether a condition can be true, or false, given what its parts can be.
+"""Whether a condition can be true, or false, given what its parts can be; what it says is certain.
 
 `may_hold` takes a condition apart at AND: comparisons of one thing with literals narrow what that thing can be, and
-where nothing remains the condition is never true. What is left, such as a comparison of two features, goes through
-`possible_truths` with the bounds of its parts; of an OR, each branch is looked at with what the AND around it says.
+where nothing remains the condition is never true. What is left goes through `possible_truths` with the bounds of its
+parts; of an OR, each branch is looked at with what the AND around it says.
 
     paymentAmount > 10 AND paymentAmount < 5      nothing is above 10 and below 5: never true
-    seconds > 90000, with seconds from 0 to 86400 never true
     NOT count >= 1, with count at least 1         never true, so `count >= 1` is never false
-
-What it says is certain; what it does not see through, such as a function it does not know, can be anything.
 """
 
 from collections.abc import Iterator, Mapping

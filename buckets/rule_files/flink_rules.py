@@ -1,8 +1,6 @@
 """Reads files of the Flink demo's messages as rules; and the notes on who changed a rule file, and why.
 
-Messages count in their order, as in a topic: a later one replaces an earlier one of the same rule, DELETE takes it
-away, and DELETE_RULES_ALL all before it. The other commands ask something of a running job, and say nothing about
-which rules there are.
+Messages count in their order, as in a topic. Commands but DELETE_RULES_ALL say nothing about which rules there are.
 """
 
 import contextlib

@@ -1,15 +1,10 @@
-"""Rules as the text of a rule file, and changes to such a text that leave everything else, comments too, as it is.
+"""Rules as the text of a rule file, and changes to such a text that leave all else, comments and tests, as it is.
 
 A change is made where the rule is, found by the marks of the YAML parser:
 
     state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
-    put      the values that differ, and new lines for new features and for a policy; the lines of a policy that is
-             gone are removed; the rule's own lines where it has other fields than before; or new lines after the last
-             rule
-    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, and a rule that a test
-             names get `state: DELETE`
-
-Tests stay as they are.
+    put      the values that differ, and new lines or none for features and policies; or else the rule's own lines
+    delete   the rule's own lines are removed; the only rule of a file, or one that a test names, gets `state: DELETE`
 
 Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
 unforeseen way, such as with anchors, is refused and not spoilt.

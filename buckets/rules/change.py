@@ -1,19 +1,14 @@
 """A change of the rules that is asked for while a job runs, in a message, a file or a table.
 
-A message is a JSON object with a `change`, or a bare rule, which is put. A message without a value deletes the rule
-that its key names, as in any compacted topic.
-
-    key            value
-    payer-24h      {"change": "put", "rule": {...}, "author": "ann", "reason": "too many alerts"}
-    payer-24h      {"change": "delete", "rule_id": "payer-24h"}
+    key                     value
+    payer-24h               {"change": "put", "rule": {...}, "author": "ann", "reason": "too many"}, or the rule alone
+    payer-24h               {"change": "delete", "rule_id": "payer-24h"}, or no value
     !state payer-24h        {"change": "state", "rule_id": "payer-24h", "state": "PAUSE"}
-    !clear_state payer-24h  {"change": "clear_state", "rule_id": "payer-24h"}    the rule's group starts again
+    !clear_state payer-24h  {"change": "clear_state", "rule_id": "payer-24h"}; the rule's group starts again
     !clear_all_state        {"change": "clear_all_state"}, likewise `delete_all` and `export`
 
-A compacted topic keeps only the last message of each key. A message under a rule's own key must therefore hold the
-whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace
-the rule by it. A `delete` stays in the topic with its author and reason. Messages of the Flink demo (`flink_message`)
-are changes too; the demo gives them no key.
+A compacted topic keeps only the last message of each key. So a message under a rule's own key holds the whole rule or
+deletes it, and any other message has a key that belongs to no rule (`key_of`). Messages of the Flink demo have no key.
 """
 
 import json

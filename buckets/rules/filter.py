@@ -1,13 +1,9 @@
 """The filter of a rule: what must be true of an event; not false, and not unknown because a field is null.
 
-Written as a mapping from field to a value, a list of values, or operators with operands, all of which must hold, or as
-a condition in SQL:
-
     where: {paymentType: CRD, country: [FR, DE], paymentAmount: {">": "100"}}
     where: paymentType = 'CRD' AND (country IN ('FR', 'DE') OR paymentAmount > 100)
 
-Each test of a mapping is `(field, operator, operands)`, sorted, and a condition in SQL has one form, so that two
-spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
+Two spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
 """
 
 import re

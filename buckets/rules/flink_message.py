@@ -1,9 +1,7 @@
 """A rule or a command of Apache Flink's fraud detection demo, as a JSON message or as a plain line of nine parts.
 
-{"ruleId": 1, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "unique": [],
-"aggregateFieldName": "paymentAmount", "aggregatorFunctionType": "SUM",
-"limitOperatorType": "GREATER", "limit": 500, "windowMinutes": 20}
-{"ruleState": "CONTROL", "controlType": "CLEAR_STATE_ALL"}
+{"ruleId": 1, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "aggregateFieldName": "paymentAmount",
+"aggregatorFunctionType": "SUM", "limitOperatorType": "GREATER", "limit": 500, "windowMinutes": 20}
 """
 
 import re

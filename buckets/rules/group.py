@@ -1,13 +1,9 @@
 """A group: what several rules share, grouping fields and filter, and how its timelines are laid out.
 
 A rule needs a group for each set of fields that its features group by, without a filter; one in the short form needs
-one with its own filter. Timelines have one column of values for each track that any rule of the group has ever used, in
-the order of first use. A column never moves, so that timelines written under an earlier version stay readable. A
-*track* is one such column, or the bare count of events.
-
-`complete` of a track says from which event time on its timelines hold every event. It is None for a track that has
-been kept since the job's first event. A track that is new in a later version begins after the event times that had
-arrived by then (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
+one with its own filter. Timelines have one column of values for each *track* that any rule of the group has ever used,
+which never moves, so that timelines written under an earlier version stay readable. `complete` of a track says from
+which event time on they hold every event: not those that had arrived before a version that needs it first.
 """
 
 import hashlib

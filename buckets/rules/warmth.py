@@ -1,14 +1,12 @@
 """Since when the windows of a rule are complete, and when they will be: what evaluations say as `warm`.
 
-A window of an event at t reaches back to t - reach. It is complete if the history of all that it reads is, from there
-on. What a rule reads in several groups and over several windows must all be complete:
+What a rule reads in several groups and over several windows must all be complete:
 
     history of a group     ·············[───────────────────
     windows of an event        [──────)·    incomplete before since + reach
                                      [──────)   complete from there on
 
-A key that was idle for so long that its timeline was evicted begins again, and is no part of this: of its first windows
-only evaluations know that they are not complete.
+A key whose timeline was evicted begins again, and is no part of this: only evaluations know of its first windows.
 """
 
 from collections.abc import Iterator
