@@ -195,10 +195,6 @@ class Past:
                     return fill
         return None
 
-    def is_filling(self, fill: Fill, version: int) -> bool:
-        """Return whether a fill was under way in a version of the rules."""
-        return any(other.number == fill.number for other in self.versions.rule_set(version).fills)
-
     def begun_with(self, fill: Fill) -> int:
         """Return the batch by whose rules and settings a fill took in what the archive had."""
         cuts = self.recorded.cuts

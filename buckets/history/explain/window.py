@@ -91,8 +91,9 @@ def explain_window(
         )
 
     counting, chosen, over = set(counted.tolist()), rows.tolist(), _over_from(rule, so_far)
-    fates = (
-        fate if row in counting else _uncounted(fate) for row, fate in ((row, history.fates[row]) for row in chosen)
+    fates = Counter(
+        "does not count" if history.fates[row] in IN_TIMELINE and row not in counting else history.fates[row]
+        for row in chosen
     )
     shown = (
         chosen
@@ -109,7 +110,7 @@ def explain_window(
         entries=tuple(map(entry, shown)),
         left_out=len(chosen) - len(shown),
         over=None if over is None else entry(over),
-        fates=dict(Counter(fates)),
+        fates=dict(fates),
         count=len(counted),
     )
     return feature, plain
@@ -156,10 +157,6 @@ def _field_of(named: NamedFeature) -> str | None:
     return None if named.feature.aggregate.by_value else named.feature.of
 
 
-def _uncounted(fate: str) -> str:
-    return "does not count" if fate in IN_TIMELINE else fate
-
-
 def _notes(history: KeyHistory, of: str | None, row: int, counts: bool, reset_ms: int | None) -> Iterator[str]:
     """Yield remarks about an arrival; empty texts say nothing."""
     arrivals, fate, other = history.arrivals, history.fates[row], history.others.get(row)
@@ -198,7 +195,8 @@ def _kept_since(past: Past, rule: Rule, named: NamedFeature, history: KeyHistory
         earlier = find_group(past.recorded.rule_set(version - 1), rule, named.fields, named.group_where)
         if earlier is None or not needed <= set(earlier.live_tracks):
             break
-        if history.fill is not None and past.is_filling(history.fill, version - 1):
+        fills = past.versions.rule_set(version - 1).fills
+        if history.fill is not None and any(fill.number == history.fill.number for fill in fills):
             return None
         if (earlier.generation, earlier.timelines) != (group.generation, group.timelines):
             break
