@@ -16,7 +16,7 @@ from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError, Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
-from buckets.monitor.audit_status import AuditStatus
+from buckets.monitor.query_news import AuditStatus
 
 if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport

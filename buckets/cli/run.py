@@ -21,8 +21,8 @@ from buckets.errors import BucketsError, Outage, first_line, kind_and_line
 from buckets.exit_codes import FAILED, INTERRUPTED
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.moment import iso_text
-from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live import LiveStatus
+from buckets.monitor.query_news import AuditStatus
 from buckets.outputs.columns import ALERTS
 from buckets.rules.revision import Refusal
 

@@ -12,7 +12,7 @@ it costs the same however far back it lies. A table is read in pieces, the row g
 import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import unquote
@@ -76,11 +76,19 @@ def newest_rows(
     A table that is not there has no rows, and a column that it lacks is null. After about `most_looked_at` rows the
     page ends, full or not.
     """
-    sources = [_Source(path, order, wanted) for path in tables if is_table(path)]
-    pieces = _Pieces(sources)
+    number, waiting = count(), list[tuple[int, int, _Piece | Callable[[], Iterator[_Piece]]]]()
+
+    def add(to_us: int, there: _Piece | Callable[[], Iterator[_Piece]]) -> None:
+        # Those that reach furthest come first; files are opened when it is their turn.
+        heapq.heappush(waiting, (-to_us, next(number), there))
+
+    for source in [_Source(path, order, wanted) for path in tables if is_table(path)]:
+        for path, to_us in source.files():
+            add(to_us, partial(source.pieces, path, to_us))
     found: list[_Found] = []
     looked_at, after = 0, None
-    while (to_us := pieces.reach_us()) is not None:
+    while waiting:
+        to_us = -waiting[0][0]
         if len(found) > most and found[most].place.time_us > to_us:
             break
         rest = RowPlace(to_us + 1, "")
@@ -90,10 +98,12 @@ def newest_rows(
             after = rest
             found = [each for each in found if each.place >= after]
             break
-        piece = pieces.next()
-        if piece is None:
-            break
-        newer, rows = piece.look(most + 1)
+        _, _, there = heapq.heappop(waiting)
+        if not isinstance(there, _Piece):
+            for piece in there():
+                add(piece.to_us, piece)
+            continue
+        newer, rows = there.look(most + 1)
         looked_at += rows
         by_place = {each.place: each for each in (*found, *newer)}  # a row that was written twice is one
         found = [by_place[place] for place in sorted(by_place, reverse=True)[: most + 1]]
@@ -143,8 +153,8 @@ class _Source:
         apart = self.table.metadata().partition_columns
         return pa.schema(field for field in pa.schema(self.table.schema().to_arrow()) if field.name not in apart)
 
-    def files(self) -> Iterator["_File"]:
-        """Yield the files that may hold wanted rows."""
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """Yield the files that may hold wanted rows, each with its greatest moment, or a later one."""
         actions = files_in(self.table)
         names = [f"{end}.{self.order.moment}" for end in ("min", "max")]
         known = [actions[name] if name in actions.column_names else pa.nulls(len(actions)) for name in names]
@@ -155,7 +165,16 @@ class _Source:
             if self.may_hold(least, greatest):
                 # Its name may be written as in an address.
                 path = self.path / name
-                yield _File(self, path if path.exists() else self.path / unquote(name), greatest)
+                yield path if path.exists() else self.path / unquote(name), greatest
+
+    def pieces(self, path: Path, to_us: int) -> Iterator["_Piece"]:
+        """Yield the row groups of a file that may hold wanted rows."""
+        with readable(self.named):
+            file = pq.ParquetFile(as_input(path))
+        for group in range(file.num_row_groups):
+            least_us, greatest_us = _ends_us(file, group, self.order.moment)
+            if self.may_hold(least_us, greatest_us):
+                yield _Piece(self, file, group, to_us if greatest_us is None else greatest_us)
 
     def may_hold(self, least_us: int | None, greatest_us: int | None) -> bool:
         """Return whether rows between two moments may be wanted; None of one that is not known."""
@@ -166,24 +185,6 @@ class _Source:
             or (least_us is not None and until_ms is not None and least_us >= until_ms * 1000)
             or (greatest_us is not None and from_ms is not None and greatest_us < from_ms * 1000)
         )
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file that has not been opened yet."""
-
-    source: _Source
-    path: Path
-    to_us: int
-
-    def pieces(self) -> Iterator["_Piece"]:
-        """Yield its row groups that may hold wanted rows."""
-        with readable(self.source.named):
-            file = pq.ParquetFile(as_input(self.path))
-        for group in range(file.num_row_groups):
-            least_us, greatest_us = _ends_us(file, group, self.source.order.moment)
-            if self.source.may_hold(least_us, greatest_us):
-                yield _Piece(self.source, file, group, self.to_us if greatest_us is None else greatest_us)
 
 
 @dataclass(frozen=True)
@@ -222,34 +223,6 @@ class _Piece:
         with readable(self.source.named):
             rows = self.file.read_row_group(self.group, [name for name in dict.fromkeys(columns) if name in there])
             return with_columns(rows, pa.schema([known.get(name, pa.field(name, pa.null())) for name in columns]))
-
-
-class _Pieces:
-    """Pieces of all tables, those that reach furthest first; files are opened when it is their turn."""
-
-    def __init__(self, sources: Sequence[_Source]) -> None:
-        self._number = count()
-        self._waiting: list[tuple[int, int, _File | _Piece]] = []
-        for source in sources:
-            for file in source.files():
-                self._add(file)
-
-    def reach_us(self) -> int | None:
-        """Return the greatest moment that a row of the others may have; None where there are no others."""
-        return -self._waiting[0][0] if self._waiting else None
-
-    def next(self) -> _Piece | None:
-        """Return the next one; None where there is no other."""
-        while self._waiting:
-            _, _, there = heapq.heappop(self._waiting)
-            if isinstance(there, _Piece):
-                return there
-            for piece in there.pieces():
-                self._add(piece)
-        return None
-
-    def _add(self, there: _File | _Piece) -> None:
-        heapq.heappush(self._waiting, (-there.to_us, next(self._number), there))
 
 
 def _ends_us(file: pq.ParquetFile, group: int, name: str) -> tuple[int | None, int | None]:

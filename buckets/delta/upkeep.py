@@ -158,22 +158,19 @@ def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
     parts: dict[tuple[tuple[str, str], ...], list[SmallFile]] = {}
     for file in files:
         parts.setdefault(file.partition, []).append(file)
-    return next((chosen for part in parts.values() if (chosen := _chosen_of(part, fewest))), [])
-
-
-def _chosen_of(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
-    low = 0
-    for high in SIZES_BYTES:
-        of_size = [file for file in files if low <= file.size_bytes < high and (file.rows or 0) <= _MOST_ROWS // 2]
-        low = high
-        if len(of_size) >= fewest:
-            chosen, size_bytes, rows = of_size[:1], of_size[0].size_bytes, of_size[0].rows or 0
-            for file in of_size[1:_MOST_FILES]:
-                size_bytes, rows = size_bytes + file.size_bytes, rows + (file.rows or 0)
-                if size_bytes > _MOST_BYTES or rows > _MOST_ROWS:
-                    break
-                chosen.append(file)
-            return chosen
+    for part in parts.values():
+        low = 0
+        for high in SIZES_BYTES:
+            of_size = [file for file in part if low <= file.size_bytes < high and (file.rows or 0) <= _MOST_ROWS // 2]
+            low = high
+            if len(of_size) >= fewest:
+                chosen, size_bytes, rows = of_size[:1], of_size[0].size_bytes, of_size[0].rows or 0
+                for file in of_size[1:_MOST_FILES]:
+                    size_bytes, rows = size_bytes + file.size_bytes, rows + (file.rows or 0)
+                    if size_bytes > _MOST_BYTES or rows > _MOST_ROWS:
+                        break
+                    chosen.append(file)
+                return chosen
     return []
 
 

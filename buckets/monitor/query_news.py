@@ -1,12 +1,14 @@
 """What Spark reports of a query: its lag, the size of its state, what took long; and counts that stay small."""
 
+import contextlib
 import json
+import threading
 import time
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,6 +18,10 @@ from buckets.engine.stages.accounting import BatchFacts, GroupAccount, ShardMemo
 from buckets.events.message_fields import UNCLEAR
 from buckets.monitor.pace import BatchReport, LastMinute
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+
+if TYPE_CHECKING:
+    from buckets.audit.writer import WrittenMessages
+
 
 Partition = tuple[str, str]  # A topic, and the number of a partition as text
 
@@ -291,3 +297,60 @@ def _latest(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]:
         | {"key": json.loads(row["key"]), "value": None if row["value"] is None else format(row["value"], "f")}
         for row in rows[-most:]
     ]
+
+
+class AuditStatus:
+    """The counts of an audit, and what its query says of itself."""
+
+    def __init__(self) -> None:
+        """Begin without any batch."""
+        self._query = QueryWatch(QueryNews)
+        self._started_ms = epoch_ms()
+        self._counts = Counter({"batches": 0, "repeats": 0, "unreadable": 0, "outages": 0})
+        self._messages: Counter[str] = Counter()
+        self._duration = Histogram(BATCH_BOUNDS_S)
+        self._last_batch: dict[str, int] | None = None
+        self._closing = threading.Event()
+
+    @contextlib.contextmanager
+    def asking(self, query: Callable[[], QueryNews]) -> Iterator[None]:
+        """Ask a query every two seconds what Spark says of it, as long as the `with` lasts."""
+        self._query = QueryWatch(query)
+        thread = threading.Thread(target=self._run, name="audit status", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closing.set()
+            thread.join()
+
+    def on_batch(self, batch_id: int, written: "WrittenMessages", duration_s: float) -> None:
+        """Count a batch."""
+        self._messages.update(written.messages)
+        self._counts.update(batches=1, repeats=written.repeats, unreadable=written.unreadable)
+        self._duration.add([(duration_s, 1)])
+        self._last_batch = {"batch_id": batch_id, "written_ms": epoch_ms()}
+
+    def on_outage(self) -> None:
+        """Count that Kafka did not answer and is tried again."""
+        self._counts["outages"] += 1
+
+    def _run(self) -> None:
+        while not self._closing.wait(NEWS_EVERY_S):
+            self._query.look()
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """The status of now, as plain data."""
+        news = self._query.news
+        return {
+            "written_ms": epoch_ms(),
+            "started_ms": self._started_ms,
+            "ended_ms": epoch_ms() if self._closing.is_set() else None,
+            "idle_ms": self._query.idle_ms,
+            "lag": news.lag,
+            "query": news.to_json(),
+            "messages": dict(self._messages),
+            "duration": self._duration.to_json(),
+            "last_batch": self._last_batch,
+        } | self._counts

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from buckets.engine.stages.accounting import BatchFacts, ShardMemory
-from buckets.monitor.audit_status import AuditStatus
 from buckets.monitor.live import LiveStatus
 from buckets.monitor.pace import BatchReport
-from buckets.monitor.query_news import QueryNews
+from buckets.monitor.query_news import AuditStatus, QueryNews
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.rules.rule_set import first_rule_set
 from tests.core.done_batches import NOW_MS, batch
