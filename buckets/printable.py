@@ -113,3 +113,8 @@ def _python_escape(character: str) -> str:
 
 def _is_shown(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def value_text(value: object) -> str:
+    """Return a value of a key as people write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

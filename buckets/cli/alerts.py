@@ -14,7 +14,7 @@ from buckets.numbers.fixed_point import readable
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.messages import term_value
 from buckets.outputs.recorded_outputs import TIMES, Selection, read_rows, short_length
-from buckets.printable import counted, key_words, one_line
+from buckets.printable import counted, key_words, one_line, value_text
 from buckets.stores.location import location
 
 _USUALLY_SHOWN = 20
@@ -27,27 +27,27 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-Rule = Annotated[str | None, typer.Option(help="Only those of this rule.")]
-Key = Annotated[str | None, typer.Option(metavar="FIELD=VALUE", help="Only those of keys with these values.")]
+Rule = Annotated[str | None, typer.Option(help="Only alerts of this rule.")]
+Key = Annotated[str | None, typer.Option(metavar="FIELD=VALUE", help="Only alerts of keys with these values.")]
 
 
 def alerts(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a run or of an evaluation.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="How many to show, the newest first; 20.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many of the newest to show; 20 by default.")] = None,
     rule: Rule = None,
     key: Key = None,
     begin: From = None,
     end: To = None,
-    shadow: Annotated[bool, typer.Option("--shadow", help="Those of rules on trial instead.")] = False,
-    held: Annotated[bool, typer.Option("--held", help="Those that policies have held back instead.")] = False,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Show alerts of rules on trial instead.")] = False,
+    held: Annotated[bool, typer.Option("--held", help="Show alerts that policies held back instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the latest alerts, each with its id and its rule as an English sentence.
 
-    Of an id as much is shown as names the alert among all of the folder, which
-    is what `buckets explain`, `buckets verdict` and `buckets rules new` take.
-    --key takes several fields, FIELD=VALUE,FIELD=VALUE. With --json all are
-    printed, with whole ids, unless --limit is given.
+    Ids are cut to the length that is unique in the folder; `buckets explain`,
+    `buckets verdict` and `buckets rules new` take them so. --key takes several
+    fields, FIELD=VALUE,FIELD=VALUE. --json prints all alerts with whole ids,
+    unless --limit is given.
 
     \b
     Examples:
@@ -60,13 +60,13 @@ def alerts(
         message = "--shadow and --held are two outputs; ask for one of them"
         raise BucketsError(message)
     selection = Selection({} if rule is None else {"rule_id": [rule]}, range_ms(begin, end))
-    wanted = {} if key is None else {field: _text(value) for field, value in key_of(key, {}).items()}
+    wanted = {} if key is None else {field: value_text(value) for field, value in key_of(key, {}).items()}
     output = HELD_ALERTS if held else SHADOW_ALERTS if shadow else ALERTS
     columns = None if as_json else [*COLUMNS, "held_by"] if held else COLUMNS
     chosen = [
         row
         for row in read_rows(folder, output, columns, OPTIONAL, selection)
-        if all(field in row["key"] and _text(row["key"][field]) == value for field, value in wanted.items())
+        if all(field in row["key"] and value_text(row["key"][field]) == value for field, value in wanted.items())
     ]
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
     if as_json:
@@ -76,11 +76,6 @@ def alerts(
         Terminal().print(alert_table(chosen[:most], newest_of(chosen, most, "alerts"), short_length(folder)))
     else:
         Terminal().print(f"no alerts in {location(str(folder))}" + (f" of rule {rule}" if rule else ""))
-
-
-def _text(value: str | int | bool | None) -> str:
-    """Return a value of a key as it is written in --key."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +97,10 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextT
     for row in rows:
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
         lines.append(f"alert {row['alert_id'][:id_length]}")
-        lines += _of_policy(row)
+        policy = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
+        policy += [f"held back by {row['held_by']}"] if row.get("held_by") else []
+        policy += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
+        lines += [", ".join(policy)] if policy else []
         if row["warm"] is False:
             lines.append("the window reaches back beyond the history that is kept")
         if row["value"] is None:
@@ -115,14 +113,6 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextT
         time = exact_time_text(row["event_time"]).replace(" ", "\n")
         table.add_row(time, "\n".join(map(one_line, lines)), _values(row))
     return table
-
-
-def _of_policy(row: dict[str, Any]) -> list[str]:
-    """Return what the policy of the rule adds, on a line if there is anything."""
-    words = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
-    words += [f"held back by {row['held_by']}"] if row.get("held_by") else []
-    words += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
-    return [", ".join(words)] if words else []
 
 
 def _values(row: dict[str, Any]) -> str:

@@ -1,22 +1,30 @@
-"""The commands `buckets audit` and `buckets archive`: topics as Delta tables, and the archive extended."""
+"""The commands `buckets audit` and `archive`: topics as Delta tables, and the archive extended."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from buckets.archive.archiving import History
 from buckets.audit.folder import audit_settings
 from buckets.checkpoint.lock import LostLease
-from buckets.cli.console import Terminal, echo
-from buckets.cli.options import ArchivedConf, Master, MetricsPort, metrics_at, with_master
-from buckets.cli.progress import StatusLine
+from buckets.cli.console import Terminal
+from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
 from buckets.cli.run import NEW_TOPIC, LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError, Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.query_news import AuditStatus
+
+if TYPE_CHECKING:
+    from buckets.spark.audit import AuditReport
+
+from typing import TYPE_CHECKING
+
+from buckets.archive.archiving import History
+from buckets.cli.console import echo
+from buckets.cli.options import ArchivedConf
+from buckets.cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport
@@ -50,7 +58,7 @@ class AuditProgress(StatusLine):
 
 def audit(
     conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
-    once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, then end.")] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
     master: Master = None,
     metrics_port: MetricsPort = None,
@@ -124,10 +132,10 @@ def _audit(job: Job, once: bool, new_topic: bool, progress: AuditProgress, endpo
 def archive(conf: ArchivedConf) -> None:
     """Archive what a job has scored since the last time; the job may run meanwhile.
 
-    The archive is one Delta table of all that has arrived, typed, in the
-    order of arrival, with the batch that scored each row. Whatever asks the
-    past extends it first; run this where files or messages of the source are
-    removed after some time. A topic is archived from the tables of its audit.
+    The archive is one Delta table of all that has arrived, typed, in order of
+    arrival, with the batch that scored each row. Commands that read the past
+    extend it first; run this if files or messages of the source are removed
+    after some time. A topic is archived from the tables of its audit.
 
     \b
     Examples:

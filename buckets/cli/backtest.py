@@ -13,7 +13,6 @@ from rich.text import Text
 from buckets.archive.archiving import History
 from buckets.archive.sources import rows_about
 from buckets.cli.console import Terminal, TextTable, echo_report, report_text
-from buckets.cli.junit import junit_of_expectations
 from buckets.cli.options import (
     From,
     Processes,
@@ -26,7 +25,7 @@ from buckets.cli.options import (
     range_ms,
     read_option,
 )
-from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.cli.result_file import check_result_files, job_inputs, junit_of_expectations, write_result
 from buckets.cli.rules.compare import samples_table
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, kept_results, load_job
@@ -53,7 +52,7 @@ from buckets.outputs.recorded_outputs import has_alerts
 from buckets.printable import key_words
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
-from buckets.rules.rule import WHOLE_SHARE, Rule
+from buckets.rules.rule import WHOLE_SHARE
 from buckets.stores.location import location
 from buckets.verdicts.confirmed import read_confirmed_fraud
 
@@ -185,53 +184,56 @@ _STANDARD_OUTPUT = "-"
 def backtest(
     rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
     conf: Annotated[
-        Path | None, typer.Option(help="A job's configuration with `archive`: what has arrived for it is scored.")
+        Path | None, typer.Option(help="A job's configuration with `archive`; its archived events are scored.")
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(help="Instead of a job: a .jsonl(.gz), .csv(.gz) or .parquet file, or a Delta table.")
+        Path | None,
+        typer.Option(help="Events instead of a job: a .jsonl(.gz), .csv(.gz) or .parquet file, or a Delta table."),
     ] = None,
     schema: SchemaOption = None,
     arrival: Annotated[
-        str | None, typer.Option(help="The column that orders a Delta table of --events; else its event time.")
+        str | None, typer.Option(help="The column that orders a Delta table of --events; by default its event time.")
     ] = None,
     begin: From = None,
     end: To = None,
     history: Annotated[
-        str | None, typer.Option(help="Score only so much before --from, as in 60d; without it, everything.")
+        str | None, typer.Option(help="How much history to score before --from, as in 60d; everything by default.")
     ] = None,
     active: Annotated[
-        bool, typer.Option("--active", help="Take drafts and rules on trial as ACTIVE, and all for all keys.")
+        bool, typer.Option("--active", help="Treat drafts and rules on trial as ACTIVE, for all keys.")
     ] = False,
-    amount: Annotated[str | None, typer.Option(help="The amount of an event; the first measure without it.")] = None,
+    amount: Annotated[
+        str | None, typer.Option(help="The field that holds the amount; the first measure by default.")
+    ] = None,
     fraud: Annotated[
-        Path | None, typer.Option(help="Confirmed fraud: ids of events, in a CSV, JSON lines, Parquet or Delta table.")
+        Path | None, typer.Option(help="Confirmed fraud: event ids in a CSV, JSON lines, Parquet or Delta table.")
     ] = None,
     recorded: Annotated[
-        Path | None, typer.Option(help="An output folder with alerts to compare with, instead of the job's.")
+        Path | None, typer.Option(help="An output folder whose alerts to compare with, instead of the job's.")
     ] = None,
     sweep: Annotated[
-        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Values to try; may be given several times.")
+        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Values to try; repeatable.")
     ] = None,
     expect: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="What must hold, or exit code 1; may be given often.")
+        list[str] | None, typer.Option(metavar="TEXT", help="What must hold, else exit code 1; repeatable.")
     ] = None,
     lists: Annotated[
         list[str] | None, typer.Option("--list", metavar="NAME=FILE", help="A list, instead of the recorded one.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, max=1000, help="How many keys and events of each kind.")] = 3,
+    samples: Annotated[int, typer.Option(min=0, max=1000, help="How many sample keys and events of each kind.")] = 3,
     processes: Processes = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE|-", help="The report as JSON; - prints nothing else.")
+        Path | None, typer.Option("--json", metavar="FILE|-", help="Write the report as JSON; - prints only that.")
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="The expectations as JUnit XML.")] = None,
-    html: Annotated[Path | None, typer.Option(help="The report as one page of HTML.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the expectations as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML page.")] = None,
 ) -> None:
-    """Say what rules would have raised on history, through the engine itself.
+    """Report what rules would have raised on history, with the engine itself.
 
-    All that has arrived is scored, from the first event on; what lies between
-    --from and --to, by event time, is reported. A sweep tries other values
-    in the same pass: limit, window and cooldown of a rule, FEATURE.window of
-    a feature, and when.FEATURE, the number that a condition compares it with.
+    Everything is scored, from the first event on; event times between --from
+    and --to are reported. A sweep tries other values in the same pass: limit,
+    window and cooldown of a rule, FEATURE.window of a feature, and
+    when.FEATURE, the number that a condition compares it with.
 
     \b
     Examples:
@@ -251,7 +253,10 @@ def backtest(
     )
     with nullcontext() if origin.job is not None else event_schema(schema):
         written = load_rule_files(rules, origin.schema)
-    chosen = tuple(map(_as_active, written)) if active else written
+    as_active = {"state": "ACTIVE", "rollout": WHOLE_SHARE}
+    chosen = written
+    if active:  # But for rules that are paused or deleted
+        chosen = tuple(rule.model_copy(update=as_active) if rule.state in _ON_TRIAL else rule for rule in written)
     measure = amount or next(iter(origin.schema.measures), None)
     recorded = None if recorded is None else location(str(recorded))
     if recorded is not None and not has_alerts(recorded):
@@ -284,7 +289,15 @@ def backtest(
     outcomes = [check_expectation(expectation, report) for expectation in expectations]
     if json_file is None or str(json_file) != _STANDARD_OUTPUT:
         show_report(Terminal(), report, outcomes)
-    _write(report, outcomes, rules, time.perf_counter() - began_s, json_file, junit, html)
+    else:
+        echo_report(report_json(report, outcomes))
+    if json_file is not None and str(json_file) != _STANDARD_OUTPUT:
+        write_result("--json", json_file, report_text(report_json(report, outcomes)) + "\n")
+    if junit is not None:
+        seconds = time.perf_counter() - began_s
+        write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
+    if html is not None:
+        write_result("--html", html, backtest_page(report, outcomes, str(rules)))
     failed = sum(not outcome.is_met for outcome in outcomes)
     if failed:
         message = f"{failed:,} of {len(outcomes):,} expectations {'is' if failed == 1 else 'are'} not met"
@@ -331,28 +344,3 @@ class _Origin:
         check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
         say = Terminal(stderr=True).say
         return rows_about(self.events), event_pieces(self.events, self.arrival, asked.scoring, say)
-
-
-def _as_active(rule: Rule) -> Rule:
-    """Return a rule as if it were ACTIVE for all keys, unless it is paused or deleted."""
-    return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE}) if rule.state in _ON_TRIAL else rule
-
-
-def _write(
-    report: BacktestReport,
-    outcomes: list[CheckedExpectation],
-    rules: Path,
-    seconds: float,
-    json_file: Path | None,
-    junit: Path | None,
-    html: Path | None,
-) -> None:
-    """Write the report into the files that are asked for."""
-    if json_file is not None and str(json_file) == _STANDARD_OUTPUT:
-        echo_report(report_json(report, outcomes))
-    elif json_file is not None:
-        write_result("--json", json_file, report_text(report_json(report, outcomes)) + "\n")
-    if junit is not None:
-        write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
-    if html is not None:
-        write_result("--html", html, backtest_page(report, outcomes, str(rules)))

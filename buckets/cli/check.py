@@ -18,18 +18,15 @@ from buckets.printable import counted
 
 def check(
     conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration, as in conf/demo.yaml.")],
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Look at the files alone, and connect to nothing.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Check the files only; connect to nothing.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Check a configuration, and connect to what it names; nothing is started or written.
 
-    All of it is read: settings, event schema, rules and lists. Then folders,
-    tables, checkpoint, brokers and topics are looked at, each for a few
-    seconds at most. All that is wrong is told, with its file and line, and
-    then the exit code is 1. A configuration that is not valid is not
-    connected to.
+    Settings, event schema, rules and lists are read; then folders, tables,
+    checkpoint, brokers and topics are checked, each for a few seconds at most.
+    Every fault is reported with its file and line, and the exit code is 1.
+    Nothing is connected to if the configuration is not valid.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ class Several(NamedTuple):
 
 
 COMMANDS: Homes = {
-    "init": "init.init",
+    "init": "generate.init",
     "run": "run.run",
     "check": "check.check",
     "size": "size.size",
@@ -47,7 +47,7 @@ COMMANDS: Homes = {
     "watch": "watch.watch",
     "console": "servers.console",
     "mcp": "servers.mcp",
-    "snooze": "rules.snooze.snooze",
+    "snooze": "rules.change.snooze",
     "verdict": "verdicts.verdict",
     "verdicts": "verdicts.verdicts",
     "rules": Several(
@@ -59,7 +59,7 @@ COMMANDS: Homes = {
             "history": "rules.change.history",
             "export": "rules.change.export",
             "import": "rules.new.import_rules",
-            "list": "rules.list_rules.list_rules",
+            "list": "rules.change.list_rules",
             "compare": "rules.compare.compare_rules",
             "quality": "rules.quality.rules_quality",
             "check": "rules.check.check",

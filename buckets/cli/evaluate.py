@@ -2,11 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo
@@ -21,24 +19,21 @@ from buckets.errors import BucketsError, refuse
 from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, lacking, open_event_file
-from buckets.events.schema import EventSchema
 from buckets.outputs.messages import JsonFiles, JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.stores.location import in_file_system
 
 
 def evaluate(
-    events: Annotated[
-        Path, typer.Option(help="One .jsonl(.gz), .csv(.gz) or .parquet file; its order is the arrival order.")
-    ],
+    events: Annotated[Path, typer.Option(help="A .jsonl(.gz), .csv(.gz) or .parquet file, in arrival order.")],
     rules: Annotated[Path, typer.Option(help="A rule file, or a folder of them.")],
     out: Annotated[
         Path,
         typer.Option(help="A folder for the results; earlier results in it are replaced.", callback=in_file_system),
     ],
     schema: SchemaOption = None,
-    conf: Annotated[Path | None, typer.Option(help="A configuration, of which the `engine` part is used.")] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one micro-batch.")] = 200_000,
+    conf: Annotated[Path | None, typer.Option(help="A configuration whose `engine` part is used.")] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows per micro-batch.")] = 200_000,
     shards: Annotated[
         int | None, typer.Option(min=1, max=MOST_SHARDS, help="Shards, instead of those of the configuration.")
     ] = None,
@@ -46,8 +41,8 @@ def evaluate(
 ) -> None:
     """Evaluate rules on a file, and write what came out as JSON lines.
 
-    The engine of a job runs over the file, without Spark; how often rules
-    fire is sooner known by `buckets backtest`, which writes no evaluations.
+    The engine of a job runs over the file, without Spark. To count how often
+    rules fire, `buckets backtest` is faster; it writes no evaluations.
 
     OUT gets evaluations.jsonl (a line for every event and rule), alerts.jsonl
     (the fired ones), and shadow_alerts, late_events, collisions, duplicates
@@ -69,15 +64,24 @@ def evaluate(
         file = open_event_file(events, of_events)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
-    _check_out(out)
+    if out.exists() and not out.is_dir():
+        message = f"output {out}: is a file; name a folder"
+        raise BucketsError(message)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"output {out}: cannot be made: {error.strerror or error}; name another folder"
+        raise BucketsError(message) from None
     rule_set = first_version(rule_list, of_events, engine, lambda rule: raw_window_fault(rule, engine, of_events))
     job = InMemoryJob(Scorer(of_events, engine, evaluations=True, lists=known_lists))
     decoder = OutputDecoder(rule_set, of_events, engine)
     progress = BatchProgress(Terminal(stderr=True), "Reading events…")
     with progress, JsonFiles(out, JsonLines(rule_set, of_events)) as written:
-        for rows in _batches(file, of_events, batch_rows):
+        arrivals = file_arrivals(file, of_events, batch_rows, lambda line: echo(line, err=True))
+        parts = ((rows, start) for rows in arrivals for start in range(0, len(rows), batch_rows))
+        for rows, start in parts:
             started_s = time.perf_counter()
-            results = job.score_batch([rows], rule_set)
+            results = job.score_batch([rows.slice(start, batch_rows)], rule_set)
             for output, payloads in results.payloads.items():
                 written.write(output, decoder.table(output, payloads))
             progress.on_scored(results.account, time.perf_counter() - started_s)
@@ -87,13 +91,6 @@ def evaluate(
     gone = lacking([file], of_events, rule_set.named_fields)
     if gone:
         echo(f"events {file.path}: {gone}", err=True)
-
-
-def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Read a file in record batches of no more than so many rows."""
-    for rows in file_arrivals(file, schema, batch_rows, lambda line: echo(line, err=True)):
-        for start in range(0, len(rows), batch_rows):
-            yield rows.slice(start, batch_rows)
 
 
 def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
@@ -106,14 +103,3 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
     bad.check(f"events {file.path}")
     for line in bad.lines:
         echo(f"events {file.path}: {line}", err=True)
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        message = f"output {out}: is a file; name a folder"
-        raise BucketsError(message)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"output {out}: cannot be made: {error.strerror or error}; name another folder"
-        raise BucketsError(message) from None

@@ -1,5 +1,6 @@
 """The command `buckets explain`: an explanation as text, as a page with charts, or as JSON."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -34,32 +35,26 @@ def show(explanation: Explanation) -> None:
     def line(text: str, indent: int = 0, style: str = "") -> None:
         console.print(Padding(Text(one_line(text), style=style), (0, 0, 0, indent)))
 
-    def title(text: str) -> None:
+    def section(title: str, texts: Iterable[tuple[str, int]]) -> None:
         console.print()
-        line(text, style="bold")
+        line(title, style="bold")
+        for text, depth in texts:
+            line(text, 2 + 2 * depth)
 
     shown = explained(explanation)
     line(shown["headline"], style=_SETTLED.get(explanation.outcome, "bold yellow"))
     for text in (*shown["reasons"], *shown["event"]):
         line(text, 2)
     if shown["rule"] is not None:
-        title(f"The rule in version {shown['ruleset_version']} of the rules")
-        for text in shown["rule"]:
-            line(text, 2)
-        if shown["warmth"]:
-            line(f"its windows: {shown['warmth']}", 2)
+        rule = [*shown["rule"], *([f"its windows: {shown['warmth']}"] if shown["warmth"] else [])]
+        section(f"The rule in version {shown['ruleset_version']} of the rules", ((text, 0) for text in rule))
     if shown["policy"]:
-        title("Its policy")
-        for text in shown["policy"]:
-            line(text, 2)
+        section("Its policy", ((text, 0) for text in shown["policy"]))
     if shown["parts"]:
-        title("The condition")
-        for part in shown["parts"]:
-            line(f"{_MARKS[part['truth']]:>3}  {part['text']}", 2 + 2 * part["depth"])
+        parts = ((f"{_MARKS[part['truth']]:>3}  {part['text']}", part["depth"]) for part in shown["parts"])
+        section("The condition", parts)
     for feature, lines, _ in shown["features"]:
-        title(f"{feature.name}: {feature.phrase}")
-        for text in lines:
-            line(text, 2)
+        section(f"{feature.name}: {feature.phrase}", ((text, 0) for text in lines))
         if feature.entries:
             console.print(_entries(feature))
     for note in shown["notes"]:
@@ -109,12 +104,11 @@ def explain(
 ) -> int:
     """Explain an alert, or why a rule raised none at an event.
 
-    ALERT_ID may be the beginning of an id that no other alert has, as `buckets
-    alerts` shows it. What you see: the rule and the lists as they were, each
-    feature with the events in its window as they had arrived by then, its value
-    computed again from them, and each part of the condition with its distance
-    to the limit. The exit code is 1 where a value that is computed again
-    differs from the recorded one.
+    ALERT_ID may be a unique beginning of an id, as `buckets alerts` shows it.
+    Shows the rule and the lists as they were, each feature with the events in
+    its window as they had arrived by then and its value recomputed from them,
+    and each part of the condition with its distance to the limit. The exit
+    code is 1 if a recomputed value differs from the recorded one.
 
     \b
     Examples:

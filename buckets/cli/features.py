@@ -29,7 +29,7 @@ def features(
     rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
     out: Annotated[
         Path,
-        typer.Option(help="What is written: a file that ends in .parquet, or a Delta table.", callback=in_file_system),
+        typer.Option(help="Where to write: a file that ends in .parquet, or a Delta table.", callback=in_file_system),
     ],
     events: Annotated[
         Path | None,
@@ -37,28 +37,30 @@ def features(
     ] = None,
     conf: Annotated[
         Path | None,
-        typer.Option(help="A job with `archive`: all that has arrived there, or the events that EVENTS names."),
+        typer.Option(help="A job with `archive`: all its events, or those that EVENTS names."),
     ] = None,
     schema: SchemaOption = None,
     arrival: Annotated[
-        str | None, typer.Option(help="The column that orders a Delta table of EVENTS; else its event time.")
+        str | None, typer.Option(help="The column that orders a Delta table of EVENTS; by default its event time.")
     ] = None,
     engine: Annotated[
-        Path | None, typer.Option(help="A configuration, of which the `engine` part is used, without CONF.")
+        Path | None, typer.Option(help="A configuration whose `engine` part is used; not with CONF.")
     ] = None,
     lists: ListOption = None,
-    flags: Annotated[bool, typer.Option("--flags", help="Say of each feature if it is exact, and if warm.")] = False,
+    flags: Annotated[
+        bool, typer.Option("--flags", help="Add columns that say whether each feature is exact and warm.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Report what was written as JSON.")] = False,
 ) -> None:
     """Write what rules compute at each event, as it was when the event arrived.
 
-    A row for each row of EVENTS, in their order: event_id, event_time,
-    position, the fields by which rules group, outcome, and for each rule
-    RULE.FEATURE and RULE.fired; RULE.value of a rule with one aggregate.
-    NULL where a rule was not evaluated; outcome says why. With CONF the
-    history is the job's archive, and EVENTS says by id which events get
-    a row, such as those with a label.
+    Writes a row for each row of EVENTS, in their order: event_id, event_time,
+    position, the grouping fields, outcome, and for each rule RULE.FEATURE and
+    RULE.fired, or RULE.value of a rule with one aggregate. They are NULL where
+    a rule was not evaluated; outcome says why. With CONF the history is the
+    job's archive, and EVENTS lists the ids of events that get a row, such as
+    those with a label.
 
     \b
     Examples:
@@ -67,12 +69,24 @@ def features(
       buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
     """  # noqa: D301 - click needs the backspace itself
-    console = Terminal(stderr=True)
+    console, size = Terminal(stderr=True), None
     if conf is not None:
-        _check_alone(conf, lists, arrival, engine, schema)
+        options = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
+        option = next((option for option, value in options.items() if value), None)
+        if option is not None:
+            other = f"goes with events of a file or table; the job {conf} knows its own"
+            message = f"{option}: {other}. Leave one of them out"
+            raise BucketsError(message)
         run, arrivals, size = _of_archive(load_job(conf), conf, rules, events, flags, console)
     elif events is not None:
-        run, arrivals, size = _of_events(rules, events, schema, arrival, engine, lists, flags)
+        settings = EngineSettings() if engine is None else load_engine_settings(engine)
+        known = given_lists(lists)
+        with event_schema(schema) as (of_events, _):
+            rule_set = _rule_set(rules, of_events, settings, f"configuration {engine}")
+        refuse(list_faults("--list", rule_set.rules, known))
+        run = FeatureRun(rule_set, of_events, settings, None, flags)
+        opened = open_events(events, of_events, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
+        arrivals = ((known, piece) for piece in opened)
     else:
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)
@@ -106,39 +120,9 @@ def features(
     Terminal().print(TextTable(None, ("Outcome", ">Rows"), outcomes))
 
 
-def _check_alone(
-    conf: Path, lists: list[str] | None, arrival: str | None, engine: Path | None, schema: Path | None
-) -> None:
-    given = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
-    option = next((option for option, value in given.items() if value), None)
-    if option is not None:
-        message = f"{option}: goes with events of a file or table; the job {conf} knows its own. Leave one of them out"
-        raise BucketsError(message)
-
-
-def _of_events(
-    rules: Path,
-    events: Path,
-    schema_path: Path | None,
-    arrival: str | None,
-    engine_path: Path | None,
-    lists: list[str] | None,
-    flags: bool,
-) -> tuple[FeatureRun, Arrivals, int | None]:
-    """Return what computes the features of all events of a file or table, and these events."""
-    engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
-    known = given_lists(lists)
-    with event_schema(schema_path) as (schema, _):
-        rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
-    refuse(list_faults("--list", rule_set.rules, known))
-    run = FeatureRun(rule_set, schema, engine, None, flags)
-    opened = open_events(events, schema, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
-    return run, ((known, piece) for piece in opened), None
-
-
 def _of_archive(
     job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
-) -> tuple[FeatureRun, Arrivals, int | None]:
+) -> tuple[FeatureRun, Arrivals, int]:
     """Return what computes the features of events of an archive, and all that is archived."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)

@@ -1,5 +1,6 @@
-"""The command `buckets generate`: writes a stream of payments with planted fraud, and the truth about it."""
+"""The commands `buckets generate` and `init`: payments with planted fraud, and a folder with all a first job needs."""
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -7,13 +8,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, echo
 from buckets.cli.options import read_option
 from buckets.cli.progress import progress_bar
 from buckets.duration import parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.files import write_whole
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, WrittenStream, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.settings import destination
+from buckets.resources import DEFAULT_SCHEMA, resource
 from buckets.stores.location import in_file_system
 
 
@@ -25,15 +29,15 @@ def generate(
             callback=in_file_system,
         ),
     ],
-    transactions: Annotated[int, typer.Option(help="Different transactions, planted ones included.")] = 200_000,
+    transactions: Annotated[int, typer.Option(help="Distinct transactions, planted ones included.")] = 200_000,
     days: Annotated[int, typer.Option(help="Length of the stream.")] = 30,
     seed: Annotated[int, typer.Option(help="The same seed and options give the same bytes.")] = 7,
     fraud_cases: Annotated[int, typer.Option(help="Planted cases of each pattern.")] = 5,
-    late_rate: Annotated[float, typer.Option(help="Share that arrives after later ones.")] = 0.005,
-    max_delay: Annotated[str, typer.Option(help="The longest delay of a late one.")] = "30m",
-    duplicate_rate: Annotated[float, typer.Option(help="Share whose very same line comes again.")] = 0.002,
+    late_rate: Annotated[float, typer.Option(help="Share that arrives late.")] = 0.005,
+    max_delay: Annotated[str, typer.Option(help="The longest delay of late ones.")] = "30m",
+    duplicate_rate: Annotated[float, typer.Option(help="Share whose line is repeated.")] = 0.002,
     collision_rate: Annotated[
-        float, typer.Option(help="Share with payer, beneficiary, card and time of another one.")
+        float, typer.Option(help="Share with the payer, beneficiary, card and time of another.")
     ] = 0.001,
     malformed_rate: Annotated[float, typer.Option(help="Share of broken lines; JSON lines only.")] = 0.0,
     rows_per_file: Annotated[int, typer.Option(help="Lines in each file of a folder.")] = 20_000,
@@ -94,3 +98,46 @@ def _summary(stream: Stream, written: WrittenStream) -> Table:
     table.add_row("collisions", f"{counts.collisions:,}", "another one at the same time")
     table.add_row("malformed", f"{counts.malformed:,}", "broken lines")
     return table
+
+
+_FILES = {"conf.yaml": "conf/first/conf.yaml", "rules.yaml": "conf/first/rules.yaml"}
+_PAYMENTS = GeneratorSettings(transactions=5_000, days=7, rows_per_file=1_000)
+
+
+def init(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A new or empty folder.", callback=in_file_system),
+    ],
+) -> None:
+    """Make a folder with a configuration, an event schema, rules with tests, and payments to try them on.
+
+    \b
+    Examples:
+      buckets init fraud
+      cd fraud && buckets run conf.yaml && buckets alerts tables
+    """  # noqa: D301 - click needs the backspace itself
+    texts = {name: resource(source).read_text(encoding="utf-8") for name, source in _FILES.items()}
+    texts["schema.yaml"] = DEFAULT_SCHEMA.read_text(encoding="utf-8")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            message = f"folder {folder}: holds something already; name another one"
+            raise BucketsError(message)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_whole(folder / name, text)
+    except OSError as error:
+        message = f"folder {folder}: cannot be written ({error.strerror}); name another one"
+        raise BucketsError(message) from None
+    written = write(generate_stream(_PAYMENTS), folder / "payments")
+    echo(
+        f"{folder} has a configuration, an event schema, rules with tests, and {written.line_count:,} payments. Go on:"
+    )
+    for command in (
+        f"cd {shlex.quote(str(folder))}",
+        "buckets rules test rules.yaml --schema schema.yaml",
+        "buckets run conf.yaml",
+        "buckets alerts tables",
+        "buckets console conf.yaml",
+    ):
+        echo(f"  {command}")

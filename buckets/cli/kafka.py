@@ -23,14 +23,14 @@ from buckets.stores.location import in_file_system
 
 Folder = Annotated[
     Path,
-    typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.", callback=in_file_system),
+    typer.Option("--dir", metavar="DIR", help="The broker's own folder.", callback=in_file_system),
 ]
 FOLDER = Path("buckets-kafka")
 
 
 def start(
     folder: Folder = FOLDER,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where clients reach it.")] = 9092,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 9092,
 ) -> None:
     """Start a real Kafka broker on this machine, to try things out.
 
@@ -91,7 +91,7 @@ def status(folder: Folder = FOLDER) -> None:
 def topics(
     conf: Annotated[Path, typer.Argument(help="A configuration that names topics.")],
     partitions: Annotated[
-        int, typer.Option(min=1, help="Of the source and of each output; a topic of rules always has one.")
+        int, typer.Option(min=1, help="Partitions of the source and of each output; a topic of rules always has one.")
     ] = 4,
 ) -> None:
     """Make the topics that a configuration names.
@@ -119,15 +119,13 @@ _SHOW_EVERY_S = 0.2
 
 def send(
     events: Annotated[
-        Path, typer.Argument(metavar="FILE", help="One .jsonl(.gz), .csv(.gz) or .parquet file; sent in its order.")
+        Path, typer.Argument(metavar="FILE", help="A .jsonl(.gz), .csv(.gz) or .parquet file, sent in its order.")
     ],
     conf: Annotated[Path, typer.Option(help="A configuration whose source is a topic.")],
-    rate: Annotated[
-        float | None, typer.Option(help="Events a second; as fast as the broker takes them if it is left out.")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Events a second; as fast as possible by default.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="FIELD", help="The field that is the messages' key; that of the first rule by default."),
+        typer.Option(metavar="FIELD", help="The field to use as message key; by default that of the first rule."),
     ] = None,
 ) -> None:
     """Send the events of a file to the source topic of a configuration.
@@ -177,11 +175,7 @@ def send(
 
 
 def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
-    """Return the topic to which events may be sent, and its Kafka.
-
-    Raises:
-        BucketsError: there is none, or its messages are not of this kind.
-    """
+    """Return the topic to which events may be sent, and its Kafka."""
     kafka, source, fault = job.settings.kafka, job.settings.source, ""
     own = "let a producer of your own write the topic"
     in_headers = [name for name, origin in job.event_schema.origins.items() if origin.startswith(OF_HEADERS)]

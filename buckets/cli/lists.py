@@ -8,7 +8,6 @@ from rich.text import Text
 
 from buckets.changes.list_entries import entry_fields, latest_entry, list_settings, put_entry, read_values, remove_entry
 from buckets.checkpoint.driver_state import Checkpoint
-from buckets.checkpoint.list_versions import ListVersion
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.config.job import Job, load_job
@@ -24,7 +23,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of an entry.")]
 def show(
     conf: Conf,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A list.")] = None,
-    key: Annotated[str | None, typer.Argument(metavar="KEY", help="A key of it, whose entry is shown.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="A key of the list, to show its entry.")] = None,
 ) -> None:
     """Show the lists of a job as its latest batches see them, or an entry of one.
 
@@ -45,16 +44,13 @@ def show(
     columns = ("List", "Kind", "From", ">Entries", ">Version", "Latest change (UTC)", "Fault")
     table = TextTable(f"Lists of {conf}", columns)
     for list_name, settings in job.settings.lists.items():
-        cells = [list_name, settings.kind, settings.place, *_version_cells(kept.latest(list_name))]
-        table.add_row(*map(Text, [*cells, faults.get(list_name, "")]))
+        version, of_version = kept.latest(list_name), ["not read yet", "", ""]
+        if version is not None:
+            changed = f"{time_text(version.made_ms)}: {version.changed:,}"
+            of_version = [f"{version.entries:,}", str(version.number), changed]
+        cells = [list_name, settings.kind, settings.place, *of_version, faults.get(list_name, "")]
+        table.add_row(*map(Text, cells))
     Terminal().print(table)
-
-
-def _version_cells(version: ListVersion | None) -> list[str]:
-    if version is None:
-        return ["not read yet", "", ""]
-    changed = f"{time_text(version.made_ms)}: {version.changed:,}"
-    return [f"{version.entries:,}", str(version.number), changed]
 
 
 def _show_entry(job: Job, name: str, key: str | None) -> None:
@@ -75,10 +71,10 @@ def put(
     key: Key,
     conf: Conf,
     until: Annotated[
-        str | None, typer.Option(help="From which event time on it does not count any more, as in 2026-12-31T18:00Z.")
+        str | None, typer.Option(help="The event time at which it expires, as in 2026-12-31T18:00Z.")
     ] = None,
     value: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A value for `lookup`; may be given several times.")
+        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A value for `lookup`; repeatable.")
     ] = None,
     author: Author = None,
     reason: Reason = "",

@@ -29,13 +29,13 @@ def rules(
     delay: Annotated[str, typer.Option(help="How long 99 of 100 events may wait for results.")] = format_duration(
         _USUAL.delay_ms
     ),
-    silence: Annotated[str, typer.Option(help="How long there may be no result, with work waiting.")] = format_duration(
+    silence: Annotated[str, typer.Option(help="How long there may be no result while work waits.")] = format_duration(
         _USUAL.silence_ms
     ),
     dead_letters: Annotated[
-        float, typer.Option(min=0, max=1, help="Which share of rows may be no events.")
+        float, typer.Option(min=0, max=1, help="Which share of rows may be invalid.")
     ] = _USUAL.dead_letters,
-    hold: Annotated[str, typer.Option(help="How long something may be wrong before it is told.")] = format_duration(
+    hold: Annotated[str, typer.Option(help="How long something may be wrong before an alert.")] = format_duration(
         _USUAL.hold_ms
     ),
     scrape_job: Annotated[str, typer.Option(help="The job_name under which Prometheus scrapes.")] = _USUAL.scrape_job,

@@ -26,27 +26,27 @@ from buckets.stores.location import location
 
 JobConf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 ArchivedConf = Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")]
-SchemaFile = Annotated[
-    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
-]
+SchemaFile = Annotated[Path | None, typer.Option(help="An event schema to check the fields of rules against.")]
 From = Annotated[
     str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
 ]
-To = Annotated[str | None, typer.Option("--to", help="The first event time that does not count any more.")]
+To = Annotated[str | None, typer.Option("--to", help="The end of the event times, exclusive.")]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="How many score; as many as there are cores, fewer for little history.")
+    int | None, typer.Option(min=1, help="How many processes score; one per core, fewer for little history.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
-Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
+Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name by default.")]
+Reason = Annotated[str, typer.Option(help="Why; the history shows it.")]
 MetricsPort = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, help="Answer /metrics, /healthz and /readyz here; over `metrics.port`."),
+    typer.Option(
+        min=1, max=65_535, help="Serve /metrics, /healthz and /readyz on this port; overrides `metrics.port`."
+    ),
 ]
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master, as in spark://HOST:7077 or local[4]; over `spark.master` of the configuration."),
+    typer.Option(help="Spark's master, as in spark://HOST:7077 or local[4]; overrides `spark.master`."),
 ]
 
 Value = TypeVar("Value")
@@ -54,11 +54,7 @@ _LARGE_ROWS = 1_000_000  # With fewer rows the start of processes takes longer t
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
-    """Return the value of an option such as `--every`; the ValueError of its reader says what is wrong with it.
-
-    Raises:
-        BucketsError: it cannot be read.
-    """
+    """Return the value of an option such as `--every`; the ValueError of its reader says what is wrong with it."""
     try:
         return read(text)
     except ValueError as error:
@@ -82,20 +78,12 @@ def metrics_at(settings: MetricsSettings | None, port: int | None) -> MetricsSet
 
 
 def key_of(text: str, kinds: Mapping[str, str]) -> Key:
-    """Return the key that `--key` names, its values of the kinds of their fields.
-
-    Raises:
-        BucketsError: it is none.
-    """
+    """Return the key that `--key` names, its values of the kinds of their fields."""
     return read_option("--key", text, lambda written: read_key(written, kinds))
 
 
 def range_ms(begin: str | None, end: str | None) -> TimeRange:
-    """Return the event times that `--from` and `--to` name.
-
-    Raises:
-        BucketsError: one is no moment, or nothing is in between.
-    """
+    """Return the event times that `--from` and `--to` name."""
     from_ms = None if begin is None else read_option("--from", begin, parse_moment_ms)
     to_ms = None if end is None else read_option("--to", end, parse_moment_ms)
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
@@ -110,11 +98,7 @@ def processes_for(rows: int, asked: int | None) -> int:
 
 
 def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
-    """Return the author and reason of a change.
-
-    Raises:
-        BucketsError: one of them is too long, or cannot be shown.
-    """
+    """Return the author and reason of a change."""
     read_option("--author", author or "", short_text)
     read_option("--reason", reason, short_text)
     return {"author": login_name() if author is None else author, "reason": reason}
@@ -135,20 +119,12 @@ ListOption = Annotated[
 
 
 def given_lists(options: list[str] | None) -> dict[str, ListIndex]:
-    """Read the lists that options `--list` name, by name.
-
-    Raises:
-        BucketsError: an option cannot be read, or a file is no list.
-    """
+    """Read the lists that options `--list` name, by name."""
     return {name: load_list(file) for name, file in list_files(options).items()}
 
 
 def list_files(options: list[str] | None) -> dict[str, Path]:
-    """Return the files of lists as options `--list` name them, by name.
-
-    Raises:
-        BucketsError: an option cannot be read.
-    """
+    """Return the files of lists as options `--list` name them, by name."""
     files: dict[str, Path] = {}
     for option in options or []:
         name, separator, file = option.partition("=")
@@ -163,7 +139,7 @@ def list_files(options: list[str] | None) -> dict[str, Path]:
 
 
 SchemaOption = Annotated[
-    Path | None, typer.Option(help="The event schema; without it that of --conf, or schemas/transaction.yaml.")
+    Path | None, typer.Option(help="The event schema; by default that of --conf, or schemas/transaction.yaml.")
 ]
 
 
@@ -176,9 +152,6 @@ def event_schema(schema: Path | None, conf: Path | None = None) -> Iterator[tupl
     Args:
         schema: the event schema; None for that of the configuration, or the default.
         conf: a configuration, of which `schema` and `engine` are used.
-
-    Raises:
-        BucketsError: a file cannot be read, or is not valid.
     """
     if conf is not None:
         of_conf, engine = load_schema_and_engine(conf)

@@ -18,24 +18,24 @@ def replay(
     begin: From = None,
     end: To = None,
     evaluations: Annotated[
-        bool, typer.Option("--evaluations", help="Compare evaluations too, where the job writes them.")
+        bool, typer.Option("--evaluations", help="Also compare evaluations, if the job writes them.")
     ] = False,
     cuts: Annotated[
-        CutChoice, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
+        CutChoice, typer.Option(help="Score the recorded batches as they were, or join small ones.")
     ] = "auto",
     processes: Processes = None,
-    show: Annotated[int, typer.Option(min=0, help="How many differences are shown.")] = 20,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Score again what has arrived, and compare with the alerts that are recorded.
+    """Rescore everything that has arrived, and compare with the recorded alerts.
 
-    Every batch is scored by the rules, lists and settings that it was scored by
-    then, without Spark, and all fields of alerts, shadow alerts and held alerts
-    are compared. --from and --to choose the alerts that are compared, by the
-    time of their events; scoring always begins with the first batch.
+    Every batch is scored with the rules, lists and settings it had then,
+    without Spark, and all fields of alerts, shadow alerts and held alerts are
+    compared. --from and --to choose the alerts to compare, by event time;
+    scoring always begins with the first batch.
 
-    Joined batches give the same rows, but for those that say warm: false where
-    idle keys were evicted. `auto` joins many small batches, and scores again
+    Joined batches give the same rows, except those with warm: false where
+    idle keys were evicted. `auto` joins many small batches, and rescores
     batch by batch if anything differs.
 
     The exit code is 0 if all is equal, and 1 if something differs.

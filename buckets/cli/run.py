@@ -30,10 +30,15 @@ if TYPE_CHECKING:
     from buckets.monitor.pace import BatchReport
     from buckets.spark.audit import AuditListener, AuditReport
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from buckets.spark.audit import AuditReport
+
 
 _HIDDEN = "***"
 LogFormat = Annotated[
-    Literal["text", "json"], typer.Option("--log-format", help="What the job says: lines of text, or objects of JSON.")
+    Literal["text", "json"], typer.Option("--log-format", help="The job's log: lines of text, or JSON objects.")
 ]
 
 
@@ -93,38 +98,31 @@ def errors_in(log: Terminal) -> Iterator[None]:
         Told: it has been said; holds the exit code.
     """
     try:
-        with contextlib.nullcontext() if not isinstance(log, JsonLog) else _errors_in_json(log):
-            yield
-    except Terminated:
-        log.tell("stopped before the first batch; start it again to go on")
-
-
-@contextlib.contextmanager
-def _errors_in_json(log: JsonLog) -> Iterator[None]:
-    try:
         yield
     except Terminated:
-        raise
-    except BucketsError as error:
-        log.tell(error.message, "error", {"code": getattr(error, "code", None)})
-        raise Told(error.exit_code) from None
-    except KeyboardInterrupt:
-        log.tell("interrupted: nothing is left half done", "warning")
-        raise Told(INTERRUPTED) from None
-    except Exception as error:
+        log.tell("stopped before the first batch; start it again to go on")
+    except BaseException as error:
+        if not isinstance(log, JsonLog) or not isinstance(error, Exception | KeyboardInterrupt):
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            log.tell("interrupted: nothing is left half done", "warning")
+            raise Told(INTERRUPTED) from None
+        if isinstance(error, BucketsError):
+            log.tell(error.message, "error", {"code": getattr(error, "code", None)})
+            raise Told(error.exit_code) from None
         log.tell(kind_and_line(error), "error", {"trace": traceback.format_exc()})
         raise Told(FAILED) from None
 
 
 NEW_TOPIC = (
-    "A topic that is read was deleted: keep what there is, and read it from its beginning; without it, if it is gone."
+    "A topic of the source was deleted: keep what there is, and read it from its beginning, or go on without it."
 )
 
 
 def run(
     conf: Annotated[Path, typer.Argument(help="A configuration, as in conf/demo.yaml or conf/kafka.yaml.")],
     audit: Annotated[
-        bool, typer.Option("--audit", help="Keep the topics as tables in this process too, as `buckets audit` does.")
+        bool, typer.Option("--audit", help="Also keep the topics as tables in this process, as `buckets audit` does.")
     ] = False,
     new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
     master: Master = None,

@@ -19,21 +19,21 @@ _PROTOBUF_FILES = (".proto", ".desc", ".pb", ".binpb", ".protoset")
 
 def import_schema(
     event_id: Annotated[str, typer.Option("--id", metavar="FIELD", help="The field that identifies an event.")],
-    event_time: Annotated[str, typer.Option("--time", metavar="FIELD", help="The field that is its time.")],
+    event_time: Annotated[str, typer.Option("--time", metavar="FIELD", help="The field that holds its time.")],
     subject: Annotated[
         str | None, typer.Argument(metavar="SUBJECT", help="A subject of the registry, as in transactions-value.")
     ] = None,
     conf: Annotated[
-        Path | None, typer.Option(help="A configuration with `kafka.registry`; nothing else of it is looked at.")
+        Path | None, typer.Option(help="A configuration with `kafka.registry`; nothing else of it is read.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="A schema in a file, in place of a subject: .avsc, .proto, or descriptors.")
+        Path | None, typer.Option(help="A schema file instead of a subject: .avsc, .proto, or descriptors.")
     ] = None,
     message: Annotated[
         str | None, typer.Option(metavar="NAME", help="The message of a Protobuf schema; needed where several fit.")
     ] = None,
     envelope: Annotated[
-        Literal["debezium"] | None, typer.Option(help="What is around the event, as source.envelope of a job says it.")
+        Literal["debezium"] | None, typer.Option(help="The envelope around the event, as in source.envelope.")
     ] = None,
 ) -> None:
     """Print an event schema made of the newest version of a subject, or of a file.

@@ -10,9 +10,7 @@ from buckets.config.settings import DEFAULT_PORT
 from buckets.extras import extra
 from buckets.rules.change import short_text
 
-Person = Annotated[
-    str | None, typer.Option("--author", help="Whose assistant it is; your login name where it is left out.")
-]
+Person = Annotated[str | None, typer.Option("--author", help="Whose assistant it is; your login name by default.")]
 NoDrafts = Annotated[bool, typer.Option("--read-only", help="No drafts may be proposed.")]
 
 
@@ -20,10 +18,10 @@ def mcp(conf: JobConf, author: Person = None, read_only: NoDrafts = False) -> No
     """Serve an assistant on standard input and output, by the Model Context Protocol.
 
     An assistant starts this command itself; nothing is printed. It reads what
-    the commands read, for a job that runs or has run, and takes nothing from
-    the job; like `buckets explain`, it first archives what has arrived. It
-    changes nothing, but that it may save a rule as a draft, with your name
-    and its own. Only people can release it. It needs no Spark.
+    the commands read, for a job that runs or has run, and does not affect the
+    job; like `buckets explain`, it first archives what has arrived. It can
+    change nothing except save a rule as a draft, with your name and its own,
+    which only people can release. It needs no Spark.
 
     \b
     Examples:
@@ -47,9 +45,9 @@ ReadOnly = Annotated[bool, typer.Option("--read-only", help="Nobody may change a
 def console(conf: JobConf, host: Host = None, port: Port = None, read_only: ReadOnly = False) -> None:
     """Open a console for a job that runs, or has run: pages to look at it and to work with its alerts and rules.
 
-    It reads what the commands read, takes nothing from the job, and changes
-    only what commands change, with your name and reason. It needs no Spark.
-    On another address than this machine's own it asks for the `token` of `console` in the configuration.
+    It reads what the commands read, does not affect the job, and changes only
+    what commands change, with your name and reason. It needs no Spark. On any
+    address but this machine's own it asks for the `token` of `console`.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ def size(
     keys: Annotated[
         list[str],
         typer.Option(
-            help="Different keys of each grouping, as in 50M; of one alone as payerId=50M or payerId,cardId=80M. "
+            help="Distinct keys per grouping, as in 50M; for one grouping payerId=50M or payerId,cardId=80M. "
             "May be given several times."
         ),
     ],
@@ -42,7 +42,7 @@ def size(
         int | None, typer.Option(min=1, help="Cores that score, instead of those of the configuration.")
     ] = None,
     text_bytes: Annotated[
-        int, typer.Option(min=1, max=1_000, help="How long event ids and values of grouping fields are.")
+        int, typer.Option(min=1, max=1_000, help="Average length of event ids and of grouping values, in bytes.")
     ] = _TEXT_BYTES,
     constants: Annotated[
         Path, typer.Option(help="Constants of another machine, as bench/size.py writes them.", show_default=False)
@@ -51,11 +51,10 @@ def size(
 ) -> None:
     """Predict cores, memory, state, traffic and delay of a job.
 
-    Nothing is started. The numbers follow from the rules, the shards, the
-    trigger and the Spark settings of the configuration, and from constants
-    that were fitted on one machine. Keys are taken to be alike: where some
-    are much busier than others, fewer are cold. Each grouping has the keys
-    that --keys says, and gets every event.
+    Nothing is started. The numbers follow from the rules, shards, trigger and
+    Spark settings of the configuration, and from constants fitted on one
+    machine. All keys are assumed to be equally busy; if some are much busier,
+    fewer are cold. Each grouping has the keys of --keys, and gets every event.
 
     \b
     Examples:

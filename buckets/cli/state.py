@@ -77,7 +77,7 @@ def stats(
 def show(
     checkpoint: Checkpoint,
     group: Annotated[
-        str, typer.Option(help="The group: its fields with commas between them, or its whole name as `stats` shows it.")
+        str, typer.Option(help="The group: its fields, comma-separated, or its whole name as `stats` shows it.")
     ],
     key: Annotated[
         str,
@@ -86,7 +86,7 @@ def show(
             "commas between them; or as JSON, a list or an object as `stats` shows it."
         ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many cells to show, the newest.")] = 40,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the newest cells to show.")] = 40,
 ) -> None:
     """Show the timeline of one key: its raw events and its buckets.
 
@@ -147,11 +147,7 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
 
 
 def find_group(groups: dict[str, Group], wanted: str) -> Group:
-    """Find the group that an option names.
-
-    Raises:
-        BucketsError: there is none, or more than one.
-    """
+    """Find the group that an option names."""
     fields = {field.strip() for field in wanted.split(",") if field.strip()}
     meant = [group for group in groups.values() if wanted in (group.name, group.group_id)]
     meant = meant or [group for group in groups.values() if set(group.fields) == fields]
@@ -164,11 +160,7 @@ def find_group(groups: dict[str, Group], wanted: str) -> Group:
 
 
 def encode_key(group: Group, written: str, schema: EventSchema) -> str:
-    """Read the key that an option names.
-
-    Raises:
-        BucketsError: it does not have a value for each field.
-    """
+    """Read the key that an option names."""
     try:
         values: Any = written.split(",") if written or group.fields else []
         if written[:1] in ("[", "{"):
@@ -232,10 +224,8 @@ def export_command(
 def import_command(
     export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that `buckets state export` has written.")],
     conf: Annotated[Path, typer.Option(help="The new configuration; its checkpoint must be a new folder.")],
-    rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="A field that has another name from now on; repeatable.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be carried, and write nothing.")] = False,
+    rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="A field to rename; repeatable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be carried over; write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the checkpoint of a configuration, with the state of an export.

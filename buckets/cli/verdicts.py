@@ -26,15 +26,15 @@ Words = Annotated[
 ]
 Conf = Annotated[Path, typer.Option(help="The job's configuration; its `verdicts` say where verdicts are kept.")]
 Event = Annotated[str | None, typer.Option("--event", help="An event that raised no alert, by its id.")]
-By = Annotated[str | None, typer.Option(help="Who has found it; your login name where it is left out.")]
-Note = Annotated[str, typer.Option(help="What else there is to say.")]
+By = Annotated[str | None, typer.Option(help="Who found it; your login name by default.")]
+Note = Annotated[str, typer.Option(help="A note.")]
 FromFile = Annotated[
     Path | None, typer.Option("--from-file", metavar="FILE", help="A .csv or .jsonl file of verdicts; all or none.")
 ]
 At = Annotated[str | None, typer.Option("--at", help="With --event: when it happened, as in 2026-01-03T10:00Z.")]
 KeyOf = Annotated[str | None, typer.Option("--key", help="With --event: fields of it, FIELD=VALUE,FIELD=VALUE.")]
 Amount = Annotated[str | None, typer.Option(help="With --event: its amount.")]
-Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also for alerts and events that are not there.")]
+Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also accept alerts and events that are not recorded.")]
 
 
 def verdict(
@@ -51,10 +51,10 @@ def verdict(
 ) -> None:
     """Say what was found about an alert: fraud, legitimate or unclear.
 
-    ALERT_ID may be the beginning of an id that no other alert has. Of several
-    verdicts on one alert the latest counts, and all are kept. They change
-    nothing in scoring; `buckets rules quality` counts them. --event says it of
-    an event that raised no alert, which recall needs.
+    ALERT_ID may be a unique beginning of an id. The latest verdict on an alert
+    counts; all are kept. They do not change scoring; `buckets rules quality`
+    counts them. --event gives a verdict on an event that raised no alert,
+    which recall needs.
 
     A file has the fields alert_id or event_id, verdict, by, note, made_at,
     event_time, key and amount, as columns or as JSON objects. If a line is
@@ -146,16 +146,16 @@ def _about(verdict: Verdict) -> str:
     return f"alert {verdict.alert_id}{of_rule}" + (f", event {verdict.event_id}" if verdict.event_id else "")
 
 
-Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
+Open = Annotated[bool, typer.Option("--open", help="List alerts without a verdict instead.")]
 Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
-Rule = Annotated[str | None, typer.Option(help="Only those on alerts of this rule.")]
-All = Annotated[bool, typer.Option("--all", help="Also verdicts that later ones on the same alert have replaced.")]
+OfRule = Annotated[str | None, typer.Option(help="Only verdicts on alerts of this rule.")]
+All = Annotated[bool, typer.Option("--all", help="Also show verdicts that later ones replaced.")]
 
 
 def verdicts(
     conf: JobConf,
     open_: Open = False,
-    rule: Rule = None,
+    rule: OfRule = None,
     limit: Limit = 20,
     all_: All = False,
     as_json: AsJson = False,

@@ -47,7 +47,7 @@ _OTHER_LINES = 23  # Lines of the view beside its rules and alerts
 def watch(
     conf: Annotated[Path, typer.Argument(help="The configuration of the job, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
-    every: Annotated[str, typer.Option(help="How often to look, as in 500ms or 1s.")] = "1s",
+    every: Annotated[str, typer.Option(help="How often to refresh, as in 500ms or 1s.")] = "1s",
 ) -> int:
     """Show what a running job is doing: its rate, its delay, its rules and its latest alerts.
 

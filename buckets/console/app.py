@@ -21,11 +21,10 @@ from starlette.staticfiles import StaticFiles
 
 from buckets.config.job import load_job
 from buckets.config.settings import ConsoleSettings, Role
-from buckets.console.activity import Sampler
 from buckets.console.connections import ACCEPTED_AT_ONCE, Connection
 from buckets.console.pages import alerts, change, job, lists, rules
 from buckets.console.person import SIGN_IN, Gate, People, documents
-from buckets.console.view import Asked, Onward, Site, View, shown, shown_error, stream
+from buckets.console.view import Asked, Onward, Sampler, Site, View, shown, shown_error, stream
 from buckets.errors import BucketsError
 from buckets.metrics.job_metrics import CONSOLE, CONTENT_TYPE, exposition
 from buckets.questions.long_questions import Questions
@@ -194,9 +193,6 @@ def open_console(
         host: the address to listen on; None for that of the configuration.
         port: the port likewise; 0 for any that is free.
         is_read_only: whether nobody may change anything.
-
-    Raises:
-        BucketsError: the configuration is not valid, or the address cannot be listened on.
     """
     loaded = load_job(conf)
     settings = loaded.settings.console
@@ -246,11 +242,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address.
-
-    Raises:
-        BucketsError: there is no such address here, or it is in use.
-    """
+    """Return a socket that listens on an address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

@@ -85,11 +85,7 @@ class DraftTools:
         return report | bounded | counts | {"checked": checked, "has_more": max(counts.values()) > limit}
 
     def _read(self, rule: str, rule_id: str) -> tuple[str, Answer]:
-        """Return the text of a rule, with what checks and tests say of it.
-
-        Raises:
-            BucketsError: it is not valid, or not one rule is named.
-        """
+        """Return the text of a rule, with what checks and tests say of it."""
         if bool(rule) == bool(rule_id):
             message = "give either rule, its text, or rule_id, a rule of the job"
             raise BucketsError(message)
@@ -171,11 +167,7 @@ def _checked(report: RuleReport) -> Answer:
 
 
 def _check_own(rules: JobRules, draft: Rule, author: str) -> None:
-    """Check that a draft replaces none of another author.
-
-    Raises:
-        BucketsError: it does.
-    """
+    """Check that a draft replaces none of another author."""
     kept = next((each for each in rules.kept if each.rule.rule_id == draft.rule_id), None)
     if kept is not None and kept.author != author:
         message = (
@@ -186,11 +178,7 @@ def _check_own(rules: JobRules, draft: Rule, author: str) -> None:
 
 
 def _check_sound(report: RuleReport) -> None:
-    """Check that a draft may be of use.
-
-    Raises:
-        BucketsError: a finding is an error, or a test fails.
-    """
+    """Check that a draft may be of use."""
     error = next((finding for finding in report.findings if finding["level"] == "error"), None)
     if error is not None:
         message = f"line {error['line']}: {error['message']} ({error['code']}); nothing has been saved"

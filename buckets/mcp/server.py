@@ -104,11 +104,7 @@ class AssistantServer(MCPServer[Any]):
         return result.model_copy(update={"content": [TextContent(type="text", text=text)]})
 
     def _check_names(self, name: str, arguments: dict[str, Any]) -> None:
-        """See that a tool knows its arguments; the package leaves out those that it does not know.
-
-        Raises:
-            ToolError: it does not.
-        """
+        """See that a tool knows its arguments; the package leaves out those that it does not know."""
         known = self._arguments.get(name)
         if known is None:
             message = f"there is no tool {short_line(repr(name))}; there are {', '.join(self._arguments)}"
@@ -169,9 +165,6 @@ def serve(conf: Path, person: str, is_read_only: bool) -> None:
         conf: the configuration of the job.
         person: whose assistant it is.
         is_read_only: whether no drafts may be proposed.
-
-    Raises:
-        BucketsError: the configuration is not valid.
     """
     asked, questions = AskedJob(conf, load_job(conf)), Questions()
     anyio.run(_serve, server_of(asked, questions, person, is_read_only), questions)

@@ -17,11 +17,12 @@ from buckets.moment import iso_text
 from buckets.monitor.live import Live, read_live
 from buckets.monitor.words import faults_of, schema_news, state_line
 from buckets.outputs.recorded_outputs import has_alerts
+from buckets.printable import value_text
 from buckets.questions.key_events import (
-    KeyTest,
     explained_alert,
     explainer,
     key_events,
+    key_test,
     nearness,
     opened_history,
     rules_of_key,
@@ -36,7 +37,6 @@ from buckets.questions.listed_alerts import (
     read_place,
     recorded_line,
     totals,
-    value_text,
 )
 from buckets.questions.long_questions import named_moment_ms, named_times
 from buckets.rules.revision import stage
@@ -179,10 +179,10 @@ class ReadingTools:
         window began and ended. Needs `archive` in the configuration.
         """
         asked, texts = self._asked, _key_texts(key)
-        test = KeyTest.of(texts, asked.job.event_schema.attributes)
+        test = key_test(texts, asked.job.event_schema.attributes)
         history = opened_history(asked.job)
         events = key_events(history, test, limit + 1)
-        rules = rules_of_key(asked.rules_in_force, test)
+        rules = rules_of_key(asked.rules_in_force, texts)
         near = nearness(explainer(history, 1), events[0], rules[:_RULES_OF_KEY]) if events else []
         folder, alerts = kept_results(asked.job), None
         if folder is not None and has_alerts(folder):

@@ -8,8 +8,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +36,18 @@ from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.verdicts.confirmed import confirmed_fraud
 
 
-@dataclass(frozen=True)
-class KeyTest:
-    """A test that an event is of a key."""
-
-    fields: frozenset[str]  # the fields of the key
-    sql: str  # the test
-
-    @classmethod
-    def of(cls, key: Mapping[str, str], kinds: Mapping[str, str]) -> "KeyTest":
-        """Return the test of a key, whose values are given as text.
-
-        Args:
-            key: its fields.
-            kinds: the attributes of events, each with its kind.
-        """
-        return cls(frozenset(key), " and ".join(_test(field, value, kinds) for field, value in key.items()))
+def key_test(key: Mapping[str, str], kinds: Mapping[str, str]) -> str:
+    """Return a test in SQL that an event is of a key, whose values are given as text, of the kinds of their fields."""
+    return " and ".join(_test(field, value, kinds) for field, value in key.items())
 
 
-def key_events(history: History, test: KeyTest, most: int) -> list[dict[str, Any]]:
+def key_events(history: History, test: str, most: int) -> list[dict[str, Any]]:
     """Return the latest events of a key, the latest first."""
     schema = history.job.event_schema
     if not history.archive.exists():
         return []
     time = quoted_column(schema.event_time.field)
-    where = f"{test.sql} and {quoted_column(FAULT)} is null"
+    where = f"{test} and {quoted_column(FAULT)} is null"
     sql = f"select * from archive where {where} order by {time} desc, {quoted_column(ARRIVAL)} desc limit {most}"
     names = schema.other_fields
     return [
@@ -75,15 +61,23 @@ def key_events(history: History, test: KeyTest, most: int) -> list[dict[str, Any
     ]
 
 
-def rules_of_key(rules: list[Rule], test: KeyTest) -> list[Rule]:
+def rules_of_key(rules: list[Rule], fields: Iterable[str]) -> list[Rule]:
     """Return the rules over events that group by the fields of a key, and maybe by others too."""
-    return [rule for rule in rules if rule.on == "events" and test.fields <= set(rule.group_by)]
+    return [rule for rule in rules if rule.on == "events" and set(rule.group_by).issuperset(fields)]
 
 
 def nearness(explainer: Explainer, event: Mapping[str, Any], rules: list[Rule]) -> list[dict[str, Any]]:
     """Return what rules made of an event of `key_events`, and how near each was."""
-    explained = ((rule, explainer.event(event["event_id"], rule.rule_id, event["time_ms"])) for rule in rules)
-    return [{"rule_id": rule.rule_id, **_nearness(explanation)} for rule, explanation in explained]
+    found = []
+    for rule in rules:
+        explanation = explainer.event(event["event_id"], rule.rule_id, event["time_ms"])
+        feature = next(iter(explanation.features), None)
+        tests = () if explanation.condition is None else explanation.condition.tests()
+        words = "; ".join(test.text for test in tests) or "; ".join(reason.sentence for reason in explanation.reasons)
+        start_ms, end_ms = (None, None) if feature is None else (feature.start_ms, feature.end_ms)
+        times = {"start_ms": start_ms, "end_ms": end_ms}
+        found.append({"rule_id": rule.rule_id, "outcome": explanation.outcome, "words": words, **times})
+    return found
 
 
 def _test(field: str, value: str, kinds: Mapping[str, str]) -> str:
@@ -99,17 +93,6 @@ def _test(field: str, value: str, kinds: Mapping[str, str]) -> str:
             raise BucketsError(message)
         return f"{quoted_column(field)} = {value}"
     return is_in(field, [int(value) if kinds[field] == "long" else value])
-
-
-def _nearness(explanation: Explanation) -> dict[str, Any]:
-    feature = next(iter(explanation.features), None)
-    tests = () if explanation.condition is None else explanation.condition.tests()
-    return {
-        "outcome": explanation.outcome,
-        "words": "; ".join(test.text for test in tests) or "; ".join(reason.sentence for reason in explanation.reasons),
-        "start_ms": None if feature is None else feature.start_ms,
-        "end_ms": None if feature is None else feature.end_ms,
-    }
 
 
 _archiving = threading.Lock()  # Held while the archive is extended: of several people who ask at once, one does it

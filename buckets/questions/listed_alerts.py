@@ -22,11 +22,10 @@ from buckets.config.job import Job, kept_results
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
-from buckets.moment import TimeRange
 from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.messages import crossed, term_value
 from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
-from buckets.printable import key_words, quoted
+from buckets.printable import key_words, quoted, value_text
 from buckets.questions.long_questions import FollowedSchema, named_times
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
@@ -63,11 +62,7 @@ class AlertFilter:
 
     @classmethod
     def of(cls, named: Callable[[str], str]) -> "AlertFilter":
-        """Read a filter from the fields of an address, which a function gives by name.
-
-        Raises:
-            BucketsError: it asks for something that there is not.
-        """
+        """Read a filter from the fields of an address, which a function gives by name."""
         kind, verdict = named("kind"), named("verdict")
         if kind not in KINDS:
             message = f"kind: there is no {kind!r}; take one of trial, held and all, or leave it out"
@@ -83,14 +78,6 @@ class AlertFilter:
             "kind": self.kind, "rule": self.rule, "key": self.key, "severity": self.severity, "verdict": self.verdict,
             "from": self.begin, "to": self.end,
         }  # fmt: skip
-
-    def times(self) -> TimeRange:
-        """Return the event times that are wanted.
-
-        Raises:
-            BucketsError: one is no moment.
-        """
-        return named_times(self.begin, self.end)
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
         """Return what rows are asked for."""
@@ -117,7 +104,7 @@ class AlertFilter:
                 chosen = pc.and_(chosen, _has_verdict(rows, given, self.verdict))
             return chosen
 
-        return RowFilter(before, self.times(), tuple(columns), test if columns else None)
+        return RowFilter(before, named_times(self.begin, self.end), tuple(columns), test if columns else None)
 
 
 @dataclass(frozen=True)
@@ -142,11 +129,7 @@ def list_alerts(
     most: int = ROWS,
     most_looked_at: int = MOST_LOOKED_AT,
 ) -> ListedAlerts:
-    """Read a page of alerts; looks through about a million rows at most, or as many as are named.
-
-    Raises:
-        BucketsError: a table cannot be read.
-    """
+    """Read a page of alerts; looks through about a million rows at most, or as many as are named."""
     tables = [folder / output for output in KINDS[wanted.kind]]
     page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, most_looked_at)
     return ListedAlerts(_listed(page, given), page.after, page.looked_at)
@@ -158,11 +141,7 @@ def place_text(place: RowPlace | None) -> str:
 
 
 def read_place(text: str) -> RowPlace | None:
-    """Read a place in a list; None from the newest on.
-
-    Raises:
-        BucketsError: it is none.
-    """
+    """Read a place in a list; None from the newest on."""
     time_us, _, row_id = text.partition(".")
     if not text:
         return None
@@ -217,11 +196,6 @@ def _fields(text: str) -> dict[str, str]:
         return {}
 
 
-def value_text(value: Any) -> str:
-    """Return a value of a key as people write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArray:
     """Return which alerts have a verdict, of their own or by their event; `none` for those without any."""
     ids, events = rows["alert_id"], rows["event_id"]
@@ -240,39 +214,28 @@ _SUMS = ("evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "
 """Each event is counted in every group, so sums are of events and groups; `events` is of events."""
 
 
+def _sums(names: tuple[str, ...]) -> str:
+    return ", ".join(f'sum("{name}") as "{name}"' for name in names)
+
+
+_OF_BATCHES = (
+    "select batch_id, max(ruleset_version) as ruleset_version, max(events_in) as events, "
+    f"max(latest_event_time) as latest_event_time, {_sums(_SUMS)} from rows"
+)
+
+
 def latest_batches(folder: Path, most: int, before: int | None = None) -> list[dict[str, Any]]:
     """Return the latest batches, those before a batch if one is given, newest first; none where nothing is recorded."""
-    table = folder / BATCHES
-    if not is_table(table):
-        return []
     older = "" if before is None else f" where batch_id < {before}"
-    sums = ", ".join(f'sum("{name}") as "{name}"' for name in _SUMS)
-    fields = (
-        "max(ruleset_version) as ruleset_version, max(events_in) as events, max(latest_event_time) as latest_event_time"
-    )
-    rows = query(
-        table,
-        f"select batch_id, {fields}, {sums} from rows{older} group by batch_id order by batch_id desc limit {most}",
-        f"results {table}",
-    )
-    found: list[dict[str, Any]] = in_ms(rows).to_pylist()
-    return found
+    return _rows(folder / BATCHES, f"{_OF_BATCHES}{older} group by batch_id order by batch_id desc limit {most}")
 
 
 def totals(folder: Path) -> dict[str, int]:
     """Return how many batches and events there are, and what became of them."""
-    table = folder / BATCHES
-    if not is_table(table):
-        return {}
-    sums = ", ".join(f'sum("{name}") as "{name}"' for name in _SUMS)
-    of_batch = f"select batch_id, max(events_in) as events, {sums} from rows group by batch_id"
-    names = ", ".join(f'sum("{name}") as "{name}"' for name in ("events", *_SUMS))
-    (found,) = query(
-        table,
-        f"select count(*) as batches, max(batch_id) as last, {names} from ({of_batch}) as one",
-        f"results {table}",
-    ).to_pylist()
-    return {name: int(value or 0) for name, value in found.items()} | {"dead_letters": _rows_of(folder / DEAD_LETTERS)}
+    names = f"count(*) as batches, max(batch_id) as last, {_sums(('events', *_SUMS))}"
+    found = _rows(folder / BATCHES, f"select {names} from ({_OF_BATCHES} group by batch_id) as one")
+    dead_letters = sum(row["rows"] for row in _rows(folder / DEAD_LETTERS, "select count(*) as rows from rows"))
+    return {name: int(value or 0) for row in found for name, value in (row | {"dead_letters": dead_letters}).items()}
 
 
 def recorded_line(found: Mapping[str, int]) -> str:
@@ -282,17 +245,13 @@ def recorded_line(found: Mapping[str, int]) -> str:
 
 def groups_of_batch(folder: Path, batch_id: int) -> list[dict[str, Any]]:
     """Return the account of each group in a batch."""
-    table = folder / BATCHES
-    rows = query(table, f'select * from rows where batch_id = {batch_id} order by "group"', f"results {table}")
-    found: list[dict[str, Any]] = in_ms(rows).to_pylist()
+    return _rows(folder / BATCHES, f'select * from rows where batch_id = {batch_id} order by "group"')
+
+
+def _rows(table: Path, sql: str) -> list[dict[str, Any]]:
+    """Return what a table answers; nothing where it is not there."""
+    found: list[dict[str, Any]] = in_ms(query(table, sql, f"results {table}")).to_pylist() if is_table(table) else []
     return found
-
-
-def _rows_of(table: Path) -> int:
-    if not is_table(table):
-        return 0
-    (found,) = query(table, "select count(*) as rows from rows", f"results {table}").to_pylist()
-    return int(found["rows"])
 
 
 def precisions(job: Job) -> dict[str, ShareInterval]:
@@ -326,11 +285,7 @@ class AskedJob:
 
     @property
     def results(self) -> Path:
-        """The folder of the tables of alerts.
-
-        Raises:
-            BucketsError: nothing is recorded yet, or nowhere.
-        """
+        """The folder of the tables of alerts."""
         folder = kept_results(self.job)
         if folder is None:
             message = "the job's alerts go to topics, and no tables of them are kept; add `audit`, run `buckets audit`"

@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -68,12 +69,9 @@ class Questions:
         """Begin without any; the process for them starts when there is one."""
         self._folder = Path(tempfile.mkdtemp(prefix="buckets-questions-"))
         self._questions: dict[str, Question] = {}
-        self._waiting: list[Question] = []
         self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Condition()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, "questions")
 
     def ask(self, title: str, subject: str, author: str, asked: Mapping[str, Any]) -> Question:
         """Take a question, which is answered when those before it are."""
@@ -81,20 +79,15 @@ class Questions:
         question = Question(identity, title, subject, author, asked, self._folder / identity)
         with self._lock:
             self._questions[identity] = question
-            self._waiting.append(question)
             over = [each for each in self._questions.values() if each.is_over]
             for old in over[: max(len(self._questions) - _KEPT, 0)]:
                 del self._questions[old.identity]
                 shutil.rmtree(old.folder, ignore_errors=True)
-            self._lock.notify_all()
+        self._pool.submit(self._answer, question)
         return question
 
     def question(self, identity: str) -> Question:
-        """Return a question.
-
-        Raises:
-            BucketsError: there is none.
-        """
+        """Return a question."""
         found = self._questions.get(identity)
         if found is None:
             message = "this question is not known any more; ask it again"
@@ -113,8 +106,6 @@ class Questions:
         """End a question, whether it waits or runs."""
         question = self.question(identity)
         with self._lock:
-            if question in self._waiting:
-                self._waiting.remove(question)
             if not question.is_over:
                 was_running, question.state = question.state == "running", "cancelled"
                 question.ended_ms = epoch_ms()
@@ -124,43 +115,38 @@ class Questions:
 
     def close(self) -> None:
         """End whatever runs, and forget all."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._is_closed = True
-            self._waiting.clear()
             if self._process is not None:
                 _end(self._process)
-            self._lock.notify_all()
-        self._thread.join()
+        self._pool.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                while not self._waiting and not self._is_closed:
-                    self._lock.wait()
-                if self._is_closed:
-                    return
-                question = self._waiting.pop(0)
-                try:
-                    process = self._process = _start(question)
-                except Exception as fault:  # this question ends with it, and those behind it do not
-                    question.state, question.ended_ms = "failed", epoch_ms()
-                    question.error = f"its process cannot be started ({kind_and_line(fault)}); ask again"
-                    continue
-                question.state = "running"
-            error = ""
-            with process:
-                for line in process.stdout or ():
-                    said = _said(line)
-                    question.progress |= said.get("progress", {})
-                    error = said.get("error", error)
-            code = process.returncode
-            with self._lock:
-                self._process = None
-                if question.state == "running":
-                    question.state = "done" if code == 0 else "failed"
-                    question.error = "" if code == 0 else error or f"its process ended with {code}; ask again"
-                    question.ended_ms = epoch_ms()
+    def _answer(self, question: Question) -> None:
+        """Answer a question, unless it was cancelled while it waited."""
+        with self._lock:
+            if question.is_over:
+                return
+            try:
+                process = self._process = _start(question)
+            except Exception as fault:  # this question ends with it, and those behind it do not
+                question.state, question.ended_ms = "failed", epoch_ms()
+                question.error = f"its process cannot be started ({kind_and_line(fault)}); ask again"
+                return
+            question.state = "running"
+        error = ""
+        with process:
+            for line in process.stdout or ():
+                said = _said(line)
+                question.progress |= said.get("progress", {})
+                error = said.get("error", error)
+        code = process.returncode
+        with self._lock:
+            self._process = None
+            if question.state == "running":
+                question.state = "done" if code == 0 else "failed"
+                question.error = "" if code == 0 else error or f"its process ended with {code}; ask again"
+                question.ended_ms = epoch_ms()
 
 
 def _start(question: Question) -> "subprocess.Popen[str]":
@@ -196,11 +182,7 @@ def _said(line: str) -> dict[str, Any]:
 
 
 def named_moment_ms(name: str, text: str) -> int | None:
-    """Return the moment in a field with a name; None where the field is empty.
-
-    Raises:
-        BucketsError: it is no moment.
-    """
+    """Return the moment in a field with a name; None where the field is empty."""
     try:
         return parse_moment_ms(text) if text else None
     except ValueError as error:
@@ -209,11 +191,7 @@ def named_moment_ms(name: str, text: str) -> int | None:
 
 
 def named_times(begin: str, end: str) -> TimeRange:
-    """Return the event times between the fields `from` and `to`, either of which may be empty.
-
-    Raises:
-        BucketsError: one is no moment.
-    """
+    """Return the event times between the fields `from` and `to`, either of which may be empty."""
     return TimeRange(named_moment_ms("from", begin), named_moment_ms("to", end))
 
 

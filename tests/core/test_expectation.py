@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from buckets.cli.junit import junit_of_expectations
+from buckets.cli.result_file import junit_of_expectations
 from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from buckets.cli.junit import junit_report
+from buckets.cli.result_file import junit_report
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events import conversion

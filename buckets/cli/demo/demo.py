@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def check_demo_folder(out: Path, mark: str) -> None:
-    """See that a folder is empty, or holds an earlier demo by its mark.
-
-    Raises:
-        BucketsError: it holds something else, or is an address.
-    """
+    """See that a folder is empty, or holds an earlier demo by its mark."""
     if in_file_system(out).exists() and not (out / mark).exists() and (not out.is_dir() or any(out.iterdir())):
         message = f"output {out} holds something that is no earlier demo; name another folder with --out"
         raise BucketsError(message)
@@ -49,7 +45,7 @@ def write_demo_conf(out: Path, example: str, changes: Mapping[str, str]) -> Path
     return out / "conf.yaml"
 
 
-MARK = ".buckets-demo"
+DEMO_MARK = ".buckets-demo"
 SHOWN_PER_BATCH = 4
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Java's second compiler would take a sixth of the CPU until the first alert, and the demo ends before that pays."""
@@ -61,7 +57,7 @@ def demo(
         Path("demo-out")
     ),
     transactions: Annotated[int, typer.Option(min=1000, help="How many transactions, over 30 days.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Of the generator.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 7,
 ) -> None:
     """Generate 30 days of payments with planted fraud, score them, and show what was caught.
 
@@ -111,10 +107,10 @@ def demo(
 
 def _prepare(out: Path) -> Path:
     """Clear an earlier demo away, and write the configuration of this one."""
-    check_demo_folder(out, MARK)
+    check_demo_folder(out, DEMO_MARK)
     if out.exists():
         shutil.rmtree(out)
-    write_whole(out / MARK, "")
+    write_whole(out / DEMO_MARK, "")
     (out / "transactions").mkdir()
     return write_demo_conf(out, "demo.yaml", {"../demo-out/": "", "demo-rules.yaml": json.dumps(str(DEMO_RULES))})
 

@@ -67,11 +67,11 @@ _OUTCOMES = {
 
 def demo_kafka(
     rate: Annotated[float, typer.Option(min=20, max=20_000, help="Payments a second.")] = 500,
-    seconds: Annotated[int, typer.Option(min=10, max=3_600, help="For how long they come.")] = 60,
+    seconds: Annotated[int, typer.Option(min=10, max=3_600, help="For how long to send.")] = 60,
     out: Annotated[Path, typer.Option(help="A folder for everything the demo makes; an earlier demo is replaced.")] = (
         Path("demo-kafka-out")
     ),
-    seed: Annotated[int, typer.Option(min=0, help="Of the generator.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generator.")] = 7,
 ) -> None:
     """Evaluate payments from a real Kafka as they come, and change a rule meanwhile.
 

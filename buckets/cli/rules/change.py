@@ -1,35 +1,47 @@
-"""The commands of `buckets rules` that change the rules of a job, and the options that they share."""
+"""The commands that list and change the rules of a job, `buckets snooze` among them."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from buckets.changes.origin import JobRules, job_rules
+from buckets.changes.origin import JobRules, job_rules, listed_rule
+from buckets.changes.snoozing import (
+    ChangeOf,
+    Key,
+    new_snooze,
+    read_moment,
+    rules_with_snoozes,
+    same_key,
+    with_ended,
+    with_snooze,
+)
 from buckets.changes.versions import changes_of, expected_completion, read_completions, read_version, trial_words
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import BackfillRequest, BackfillRequests
-from buckets.cli.console import Terminal, echo, newest_of, print_table
-from buckets.cli.options import Author, DryRun, Reason, author_and_reason, read_option
+from buckets.cli.console import Terminal, TextTable, echo, echo_json, newest_of, print_table
+from buckets.cli.options import AsJson, Author, DryRun, Reason, author_and_reason, key_of, read_option
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.cli.rules.compare import version_number
-from buckets.cli.rules.show import changes_table, history_table
+from buckets.cli.rules.show import changes_table, history_table, rules_table
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.moment import moment_ms, time_text
+from buckets.printable import one_line
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes
 from buckets.rules.change import Kind, RuleChange
 from buckets.rules.revision import STEPS, names, promoted, stage, stage_meaning
 from buckets.rules.revision import rollback as changes_back
-from buckets.rules.rule import State, parse_share
-from buckets.rules.rule_set import RuleSet
+from buckets.rules.rule import Rule, State, parse_share
 
-Conf = Annotated[
-    Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
-]
+Conf = Annotated[Path, typer.Option(help="The job's configuration, whose `rules` say where the rules are.")]
 RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="A rule, as `buckets rules list` names it.")]
 
 
@@ -164,34 +176,29 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     _send(kept, change, what, yes)
 
 
-def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
-    """Clear the timelines of all rules.
+def _control_command(kind: Kind, what: str, does: str, example: str) -> Callable[..., None]:
+    """Return a command that sends a message about all rules."""
 
-    For rules in a topic.
+    def control(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
+        rules = rules_of(load_job(conf))
+        _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
 
-    \b
-    Examples:
-      buckets rules clear-all-state --conf conf/kafka.yaml --reason "test data"
-    """  # noqa: D301 - click needs the backspace itself
-    _control("clear_all_state", "the timelines of all rules are cleared", conf, author, reason, yes)
-
-
-def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
-    """Delete all rules.
-
-    For rules in a topic.
-
-    \b
-    Examples:
-      buckets rules delete-all --conf conf/kafka.yaml --reason "end of the pilot"
-    """  # noqa: D301 - click needs the backspace itself
-    _control("delete_all", "all rules are deleted, and what they have kept of past events", conf, author, reason, yes)
+    control.__doc__ = f"{does}\n\nFor rules in a topic.\n\n\b\nExamples:\n  buckets rules {example}\n"
+    return control
 
 
-def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
-    """Send a message about all rules."""
-    rules = rules_of(load_job(conf))
-    _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
+clear_all_state = _control_command(
+    "clear_all_state",
+    "the timelines of all rules are cleared",
+    "Clear the timelines of all rules.",
+    'clear-all-state --conf conf/kafka.yaml --reason "test data"',
+)
+delete_all = _control_command(
+    "delete_all",
+    "all rules are deleted, and what they have kept of past events",
+    "Delete all rules.",
+    'delete-all --conf conf/kafka.yaml --reason "end of the pilot"',
+)
 
 
 def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
@@ -201,40 +208,6 @@ def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
         raise BucketsError(message)
     rules.send(change)
     echo(f"the job is told: {what}; sent to {rules.name}")
-
-
-def check_backfill(job: Job) -> None:
-    """See that a job has something to fill in from.
-
-    Raises:
-        BucketsError: it has no archive, or has never run.
-    """
-    if job.settings.archive is None:
-        message = (
-            "--backfill: the configuration has no `archive` from which history could come; "
-            "add `archive: {path: archive}`, start the job again, and apply the rules then"
-        )
-        raise BucketsError(message)
-    if Checkpoint(job.checkpoint).versions.latest_rule_set() is None:
-        message = (
-            f"--backfill: checkpoint {job.checkpoint} holds no batch yet, so there is no history to fill in; "
-            "apply the rules without it"
-        )
-        raise BucketsError(message)
-
-
-def ask_for_backfill(job: Job, rule_set: RuleSet, asked: Sequence[RuleChange]) -> None:
-    """Ask for the history of rules that are evaluated; says of the others why not."""
-    subjects = {change.subject for change in asked}
-    rules = [rule for rule in rule_set.rules if rule.rule_id in subjects]
-    wanted = [rule for rule in rules if rule.is_evaluated and rule.on == "events"]
-    others = [rule.rule_id for rule in rules if rule not in wanted]
-    if others:
-        echo(f"no history for {names(others)}: over alerts, or not evaluated", err=True)
-    for rule in wanted:
-        request = BackfillRequest(rule, asked[0].author, asked[0].reason, epoch_ms())
-        BackfillRequests(job.checkpoint).ask(request)
-    echo(f"the job is asked to fill in the history of {names(rule.rule_id for rule in wanted)}")
 
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
@@ -247,7 +220,7 @@ def apply(
     reason: Reason = "",
     dry_run: DryRun = False,
     backfill: Annotated[
-        bool, typer.Option("--backfill", help="Have the running job fill in their history from its archive.")
+        bool, typer.Option("--backfill", help="Let the running job fill in their history from its archive.")
     ] = False,
 ) -> None:
     """Put the rules of a file where a job reads them; it takes them with its next batch.
@@ -268,8 +241,18 @@ def apply(
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
-    if backfill:
-        check_backfill(job)
+    if backfill and job.settings.archive is None:
+        message = (
+            "--backfill: the configuration has no `archive` from which history could come; "
+            "add `archive: {path: archive}`, start the job again, and apply the rules then"
+        )
+        raise BucketsError(message)
+    if backfill and Checkpoint(job.checkpoint).versions.latest_rule_set() is None:
+        message = (
+            f"--backfill: checkpoint {job.checkpoint} holds no batch yet, so there is no history to fill in; "
+            "apply the rules without it"
+        )
+        raise BucketsError(message)
     rules = rules_of(job, file.name)
     asked = load_changes(file, job.event_schema, rules.rules, **author_and_reason(author, reason))
     revision = rules.revise(asked)
@@ -283,13 +266,47 @@ def apply(
     rules.publish(asked, revision)
     echo(f"{changed} are changed in {rules.name}")
     if backfill:
-        ask_for_backfill(job, revision.rule_set, asked)
+        _ask_for_backfill(job, [rule for rule in revision.rule_set.rules if rule.rule_id in subjects], asked[0])
+
+
+def _ask_for_backfill(job: Job, rules: list[Rule], signed: RuleChange) -> None:
+    """Ask for the history of rules that are evaluated; says of the others why not."""
+    wanted = [rule for rule in rules if rule.is_evaluated and rule.on == "events"]
+    others = [rule.rule_id for rule in rules if rule not in wanted]
+    if others:
+        echo(f"no history for {names(others)}: over alerts, or not evaluated", err=True)
+    for rule in wanted:
+        request = BackfillRequest(rule, signed.author, signed.reason, epoch_ms())
+        BackfillRequests(job.checkpoint).ask(request)
+    echo(f"the job is asked to fill in the history of {names(rule.rule_id for rule in wanted)}")
+
+
+def list_rules(conf: Conf, as_json: AsJson = False) -> None:
+    """Show the rules where a job reads them, and since when each is complete.
+
+    A rule is complete for events whose windows reach no further back than what
+    is kept for it; "complete" alone means since the first event. Times are
+    event times in UTC.
+
+    \b
+    Examples:
+      buckets rules list --conf conf/kafka.yaml
+      buckets rules list --conf conf/kafka.yaml --json
+    """  # noqa: D301 - click needs the backspace itself
+    job = load_job(conf)
+    rules = rules_of(job)
+    completions = read_completions(job, rules.rules)
+    if as_json:
+        echo_json([listed_rule(kept, completions[kept.rule.rule_id]) for kept in rules.kept])
+        return
+    title = one_line(f"{len(rules.kept)} rules of {rules.name}")
+    print_table(rules_table(title, rules.kept, completions), f"no rules in {rules.name}")
 
 
 def history(
     conf: Conf,
-    rule_id: Annotated[str | None, typer.Argument(metavar="[RULE_ID]", help="A rule; without it, all rules.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many changes to show, the newest.")] = 50,
+    rule_id: Annotated[str | None, typer.Argument(metavar="[RULE_ID]", help="A rule; all rules by default.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the newest changes to show.")] = 50,
 ) -> None:
     """Show what has changed in the rules of a job, newest first: by whom, why, and from which batch on.
 
@@ -307,7 +324,7 @@ def history(
 
 def export(
     conf: Conf,
-    out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file; by default the rules are printed.")] = None,
 ) -> None:
     """Write the rules, as a job reads them, as a rule file that can be applied elsewhere.
 
@@ -325,7 +342,7 @@ def export(
 
 
 VersionArgument = Annotated[
-    str, typer.Argument(metavar="VERSION", help="Of all rules, as `rules history` counts them.")
+    str, typer.Argument(metavar="VERSION", help="A version of all rules, as `rules history` counts them.")
 ]
 
 
@@ -363,3 +380,109 @@ def rollback(
         return
     rules.publish(asked, revision)
     echo(f"{len(revision.made)} rules are changed in {rules.name}; the next batch makes a new version of them")
+
+
+RuleOption = Annotated[str | None, typer.Option("--rule", help="A rule; by default every rule that groups by the key.")]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", help="FIELD=VALUE,FIELD=VALUE or JSON; all keys of the rule by default.")
+]
+Until = Annotated[str | None, typer.Option(help="When it ends, by event time: ISO 8601, or from now, as in 24h.")]
+From = Annotated[
+    str | None, typer.Option("--from", help="When it begins, in the same form; by default it has no beginning.")
+]
+Listed = Annotated[bool, typer.Option("--list", help="List snoozes, in force and over; change nothing.")]
+Ended = Annotated[bool, typer.Option("--end", help="End snoozes of the rule or the key, now or at --until.")]
+
+
+def snooze(
+    conf: Conf,
+    rule: RuleOption = None,
+    key: KeyOption = None,
+    until: Until = None,
+    start: From = None,
+    author: Author = None,
+    reason: Reason = "",
+    list_: Listed = False,
+    end: Ended = False,
+) -> None:
+    """Hold back the alerts of a rule, or of one key, until a time; `held_alerts` keeps them.
+
+    It is a change of the rule like any other, with author and reason, from the
+    next batch on. Times are event times.
+
+    \b
+    Examples:
+      buckets snooze --rule payer-24h --key payerId=p-17 --until 24h --reason "moves house" --conf conf/kafka.yaml
+      buckets snooze --rule payer-24h --until 2027-01-02T06:00Z --reason "new year" --conf conf/kafka.yaml
+      buckets snooze --key '{"payerId": "p,17"}' --until 7d --reason "test of the bank" --conf conf/kafka.yaml
+      buckets snooze --list --conf conf/kafka.yaml
+      buckets snooze --end --rule payer-24h --key payerId=p-17 --reason "has moved" --conf conf/kafka.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    if list_ and end:
+        message = "--list shows snoozes and --end ends them; give one of the two"
+        raise BucketsError(message)
+    job, now = load_job(conf), datetime.now(UTC).replace(microsecond=0)
+    if len(key or ()) > 1:
+        message = "--key is given more than once; write FIELD=VALUE,FIELD=VALUE for one key, and a command for each"
+        raise BucketsError(message)
+    wanted = None if not key else key_of(key[0], job.event_schema.attributes)
+    if list_:
+        _list(job, rule, wanted, now)
+        return
+    if rule is None and wanted is None:
+        message = "name a rule with --rule, a key with --key, or both; --list shows the snoozes there are"
+        raise BucketsError(message)
+    if not end and until is None:
+        message = "--until: when is it over? Write a time, as in 2027-01-02T06:00Z, or how long from now, as in 24h"
+        raise BucketsError(message)
+    signed = author_and_reason(author, reason)
+    of = _key_text(wanted)
+    last = now if until is None else read_option("--until", until, lambda text: read_moment(text, now))
+    if end:
+        what = f"snoozes of {of} end at {_shown(last)}"
+        _change(job, rule, wanted, signed, lambda kept: with_ended(kept, wanted, last), what)
+        return
+    asked = {
+        "key": wanted,
+        "from": None if start is None else read_option("--from", start, lambda text: read_moment(text, now)),
+        "until": last,
+    }
+    new = new_snooze(asked | signed)
+    what = f"alerts of {of} are held back until {_shown(last)}"
+    _change(job, rule, wanted, signed, lambda kept: with_snooze(kept, new, now), what)
+
+
+def _change(
+    job: Job, rule_id: str | None, key: Key | None, signed: dict[str, Any], change_of: ChangeOf, what: str
+) -> None:
+    """Put rules with other snoozes where they are kept."""
+    kept = rules_of(job)
+    changed = rules_with_snoozes(kept, job.event_schema, rule_id, key, change_of)
+    kept.change([RuleChange(change="put", rule=rule, **signed) for rule in changed])
+    echo(f"{names(rule.rule_id for rule in changed)}: {what}, from the next batch on; written to {kept.name}")
+
+
+def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None:
+    """Print the snoozes that there are."""
+    rules = rules_of(job)
+    columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
+    table = TextTable(one_line(f"Snoozes of {rules.name}"), columns)
+    for rule in rules.rules:
+        for snooze in rule.snoozes if rule_id in (None, rule.rule_id) else ():
+            if key is None or same_key(snooze.key, key):
+                is_begun = snooze.start is None or snooze.start <= now
+                state = "over" if snooze.until <= now else "in force" if is_begun else "to come"
+                start = "" if snooze.start is None else _shown(snooze.start)
+                cells = [rule.rule_id, _key_text(snooze.key), start, _shown(snooze.until), state]
+                table.add_row(*map(Text, [*cells, snooze.author, snooze.reason]))
+    print_table(table, f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}")
+
+
+def _key_text(key: Mapping[str, str | int | bool] | None) -> str:
+    if key is None:
+        return "all keys"
+    return one_line(", ".join(f"{field} {json.dumps(value, ensure_ascii=False)}" for field, value in key.items()))
+
+
+def _shown(moment: datetime) -> str:
+    return time_text(moment_ms(moment))

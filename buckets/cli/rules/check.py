@@ -20,7 +20,7 @@ from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.exit_codes import DONE, FAILED
 from buckets.lint.lint import Report, codes, look
-from buckets.lint.subject import EventSummary, Finding, Subject
+from buckets.lint.subject import EventSummary, Subject
 from buckets.lists.index import Lists
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
@@ -39,22 +39,24 @@ def check(
     schema: SchemaOption = None,
     conf: Annotated[
         Path | None,
-        typer.Option(help="A configuration; its schema and engine are used, and all of it but rules is checked."),
+        typer.Option(
+            help="A configuration: its schema and engine are used, and everything in it but the rules is checked."
+        ),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(help="A .jsonl(.gz), .csv(.gz) or .parquet file of events, on which the rules are tried."),
+        typer.Option(help="A .jsonl(.gz), .csv(.gz) or .parquet file of events to try the rules on."),
     ] = None,
     lists: Annotated[
         list[str] | None,
-        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into; these are all that there are."),
+        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into; others count as missing."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the findings as JSON lines, and nothing else.")
     ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Show what the file silences too.")] = False,
-    explain: Annotated[str | None, typer.Option(metavar="CODE", help="Show the page of a code, as B101.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Show silenced findings too.")] = False,
+    explain: Annotated[str | None, typer.Option(metavar="CODE", help="Show the page of a code, as in B101.")] = None,
     list_codes: Annotated[bool, typer.Option("--codes", help="List all codes.")] = False,
 ) -> int:
     """Check that every rule of a file, or of a folder of files, is valid, and look for what is wrong with it.
@@ -73,7 +75,7 @@ def check(
     """  # noqa: D301 - click needs the backspace itself
     if explain is not None or list_codes:
         _tell(explain)
-        return 0
+        return DONE
     if file is None:
         message = "Missing argument 'file'."
         raise typer.TyperException(message)
@@ -159,8 +161,7 @@ def _summary(
 
 
 def _print_json(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -> None:
-    shown = [(finding, None) for finding in report.findings]
-    for finding, reason in [*shown, *(report.silenced if show_all else ())]:
+    for finding, reason in [*((each, None) for each in report.findings), *(report.silenced if show_all else ())]:
         file = homes[finding.rule_id]
         line = {
             "code": finding.code.code,
@@ -176,28 +177,20 @@ def _print_json(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -
 
 
 def _print(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -> None:
-    shown = [(finding, "") for finding in report.findings]
-    shown += report.silenced if show_all else ()
-    if shown:
-        console = Terminal()
-        console.print(_table(shown, homes, console.width))
+    console, table = Terminal(), Table("Code", show_lines=True)
+    table.add_column("Rule", overflow="fold", max_width=console.width // 3)
+    table.add_column("Finding", overflow="fold")
+    for finding, reason in [*((each, "") for each in report.findings), *(report.silenced if show_all else ())]:
+        file, level = homes[finding.rule_id], finding.code.level
+        line = file.rule_line(finding.rule_id, finding.path)
+        where = f"{finding.rule_id}\n{file.path.name}:{line} {'.'.join(finding.path)}"
+        code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
+        table.add_row(code, Text(where, overflow="fold"), finding.message + (f"\nsilenced: {reason}" if reason else ""))
+    if table.row_count:
+        console.print(table)
     counts = {level: sum(finding.code.level == level for finding in report.findings) for level in _COLOURS}
     parts = [counted(count, level) for level, count in counts.items() if count]
     if report.silenced:
         parts.append(f"{len(report.silenced):,} silenced{'' if show_all else ' (--all shows them)'}")
     if parts:
         echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
-
-
-def _table(shown: list[tuple[Finding, str]], homes: Mapping[str, RuleFile], width: int) -> Table:
-    table = Table("Code", show_lines=True)
-    table.add_column("Rule", overflow="fold", max_width=width // 3)
-    table.add_column("Finding", overflow="fold")
-    for finding, reason in shown:
-        file, level = homes[finding.rule_id], finding.code.level
-        line = file.rule_line(finding.rule_id, finding.path)
-        where = f"{finding.rule_id}\n{file.path.name}:{line} {'.'.join(finding.path)}"
-        silenced = f"\nsilenced: {reason}" if reason else ""
-        code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
-        table.add_row(code, Text(where, overflow="fold"), finding.message + silenced)
-    return table

@@ -1,7 +1,7 @@
 """The commands `buckets rules compare` and `diff`: what two rules caught, and what changed between two versions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.change import changes_between
 from buckets.rules.revision import names, revise
 from buckets.rules.rule import policy_sentence
-from buckets.rules.rule_set import GroupChange, RuleSet, first_rule_set, group_changes
+from buckets.rules.rule_set import RuleSet, first_rule_set, group_changes
 from buckets.rules.warmth import rules_warmth
 from buckets.stores.location import location
 
@@ -34,9 +34,9 @@ RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
 OfJob = Annotated[Path | None, typer.Option("--conf", help="A job's configuration: its output, or its audit's tables.")]
 Output = Annotated[Path | None, typer.Option("--output", help="An output folder, instead of a configuration.")]
 Measure = Annotated[
-    str | None, typer.Option(help="The field whose amounts are added up; the first measure of the job's event schema.")
+    str | None, typer.Option(help="The field to sum; the first measure of the job's event schema by default.")
 ]
-Samples = Annotated[int, typer.Option(min=0, max=1000, help="How many events of each part are shown, the newest.")]
+Samples = Annotated[int, typer.Option(min=0, max=1000, help="How many of the newest events of each part to show.")]
 
 
 def compare_rules(
@@ -52,9 +52,9 @@ def compare_rules(
 ) -> None:
     """Show what two rules caught, from the tables of alerts and shadow alerts.
 
-    Two rules over different keys are compared by event. Alerts that a policy
-    held back are not among them. Memory is used for the alerts of the two rules
-    in that time, without their events.
+    Rules over different keys are compared by event. Alerts that a policy held
+    back do not count. Memory grows with the alerts of the two rules in that
+    time, not with their events.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def _as_json(comparison: Comparison, a: str, b: str, measure: str | None) -> dic
 
 One = Annotated[str, typer.Argument(metavar="ONE", help="A version of the rules, as in 3, or a rule file or folder.")]
 Other = Annotated[
-    str | None, typer.Argument(metavar="[OTHER]", help="Another; without it, the newest version of the checkpoint.")
+    str | None, typer.Argument(metavar="[OTHER]", help="Another one; by default the newest version in the checkpoint.")
 ]
 OptionalConf = Annotated[
     Path | None, typer.Option(help="The job's configuration, whose checkpoint has the versions; not for two files.")
@@ -152,22 +152,44 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
       buckets rules diff old-rules.yaml new-rules.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = None if conf is None else load_job(conf)
-    before, after = _side(job, one), _side(job, other)
-    rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
-    groups = group_changes(before.rule_set, after.rule_set)
-    difference = VersionDifference(before, after, rules, groups, _warmth(job, after, rules))
+    (name_before, before), (name_after, after) = _side(job, one), _side(job, other)
+    rules, groups = rules_that_differ(before.rules, after.rules), group_changes(before, after)
+    complete = _warmth(job, after, rules)
     if as_json:
-        echo_report(difference.to_json())
+        shown = [
+            {
+                "rule_id": rule.rule_id,
+                "change": rule.change,
+                "version_before": None if rule.before is None else rule.before.version,
+                "version_after": None if rule.after is None else rule.after.version,
+                "fields": [asdict(field) for field in rule.fields],
+                "sentence_before": None if rule.before is None else rule.before.sentence(),
+                "sentence_after": None if rule.after is None else rule.after.sentence(),
+                "completeness": complete.get(rule.rule_id),
+            }
+            for rule in rules
+        ]
+        echo_report({"before": name_before, "after": name_after, "rules": shown, "groups": list(map(asdict, groups))})
         return
-    difference.show(Terminal())
+    console, of = Terminal(), f"{name_before} → {name_after}"
+    if not rules:
+        console.print(f"{of}: the rules are the same")
+    else:
+        rows = ((f"{rule.rule_id}\n{rule.change}", _words(rule, complete.get(rule.rule_id))) for rule in rules)
+        console.print(TextTable(f"Rules, {of}", ("Rule", "What"), rows, show_lines=True))
+    if groups:
+        effects = ((group.name, group.words) for group in groups)
+        console.print(TextTable("Effect on the state", ("Group", "What"), effects, show_lines=True))
+    elif rules:
+        console.print("what is kept of events stays as it is")
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of two things that are compared: its name and its rules."""
-
-    name: str
-    rule_set: RuleSet
+def _words(rule: RuleDifference, complete: str | None) -> str:
+    there = rule.after or rule.before
+    assert there is not None
+    lines = [str(field) for field in rule.fields] or [there.sentence(), policy_sentence(there)]
+    lines += [f"{capitalised(complete)}."] if complete else []
+    return "\n".join(line for line in lines if line)
 
 
 def version_number(text: str) -> int | None:
@@ -175,8 +197,8 @@ def version_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _side(job: Job | None, written: str | None) -> Side:
-    """Return a version of the rules, or a file as if the job took it now."""
+def _side(job: Job | None, written: str | None) -> tuple[str, RuleSet]:
+    """Return a version of the rules, or a file as if the job took it now, with its name."""
     number = None if written is None else version_number(written)
     if written is None or number is not None:
         if job is None:
@@ -184,10 +206,10 @@ def _side(job: Job | None, written: str | None) -> Side:
             message = f"{what} of the rules: is in the checkpoint of a job; give its --conf, or two files"
             raise BucketsError(message)
         version = read_version(job, number)
-        return Side(f"version {version.version}", version)
+        return f"version {version.version}", version
     rules = load_rule_files(Path(written), None if job is None else job.event_schema)
     if job is None:
-        return Side(written, first_rule_set(rule for rule in rules if rule.state != "DELETE"))
+        return written, first_rule_set(rule for rule in rules if rule.state != "DELETE")
     kept = Checkpoint(job.checkpoint)
     latest = kept.versions.latest_rule_set() or NO_RULES
     asked, lateness_ms = changes_between(latest.rules, rules), job.settings.engine.allowed_lateness
@@ -195,66 +217,13 @@ def _side(job: Job | None, written: str | None) -> Side:
     if revision.refused:
         message = f"{written}: {revision.refused[0].reason}"
         raise BucketsError(message)
-    return Side(written, revision.rule_set)
+    return written, revision.rule_set
 
 
-def _warmth(job: Job | None, after: Side, rules: Sequence[RuleDifference]) -> dict[str, str]:
+def _warmth(job: Job | None, after: RuleSet, rules: Sequence[RuleDifference]) -> dict[str, str]:
     """Say since when the rules that differ are complete on the second side; empty where no job has versions."""
     kept = None if job is None else Checkpoint(job.checkpoint)
     if kept is None or kept.versions.latest_rule_set() is None:
         return {}
-    warmth = rules_warmth(after.rule_set, kept.batches.arrived(), epoch_ms())
+    warmth = rules_warmth(after, kept.batches.arrived(), epoch_ms())
     return {rule.rule_id: warmth[rule.rule_id].sentence() for rule in rules if rule.after is not None}
-
-
-@dataclass(frozen=True)
-class VersionDifference:
-    """How two versions of the rules differ."""
-
-    before: Side
-    after: Side
-    rules: list[RuleDifference]
-    groups: list[GroupChange]
-    completeness: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the difference as plain data."""
-        return {
-            "before": self.before.name,
-            "after": self.after.name,
-            "rules": [
-                {
-                    "rule_id": rule.rule_id,
-                    "change": rule.change,
-                    "version_before": None if rule.before is None else rule.before.version,
-                    "version_after": None if rule.after is None else rule.after.version,
-                    "fields": [asdict(field) for field in rule.fields],
-                    "sentence_before": None if rule.before is None else rule.before.sentence(),
-                    "sentence_after": None if rule.after is None else rule.after.sentence(),
-                    "completeness": self.completeness.get(rule.rule_id),
-                }
-                for rule in self.rules
-            ],
-            "groups": [asdict(group) for group in self.groups],
-        }
-
-    def show(self, console: Terminal) -> None:
-        """Print the difference as tables."""
-        of = f"{self.before.name} → {self.after.name}"
-        console.print(self._rules_table(f"Rules, {of}") if self.rules else f"{of}: the rules are the same")
-        if self.groups:
-            groups = ((group.name, group.words) for group in self.groups)
-            console.print(TextTable("Effect on the state", ("Group", "What"), groups, show_lines=True))
-        elif self.rules:
-            console.print("what is kept of events stays as it is")
-
-    def _rules_table(self, title: str) -> TextTable:
-        table = TextTable(title, ("Rule", "What"), show_lines=True)
-        for rule in self.rules:
-            there = rule.after or rule.before
-            assert there is not None
-            lines = [str(field) for field in rule.fields] or [there.sentence(), policy_sentence(there)]
-            complete = self.completeness.get(rule.rule_id)
-            lines += [f"{capitalised(complete)}."] if complete else []
-            table.add_row(f"{rule.rule_id}\n{rule.change}", "\n".join(line for line in lines if line))
-        return table

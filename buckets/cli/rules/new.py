@@ -1,6 +1,5 @@
 """The commands `buckets rules new` and `import`: a draft with tests from real events, and rules of the Flink demo."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from buckets.cli.console import echo
 from buckets.cli.options import SchemaFile, SchemaOption, event_schema
 from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.cli.rules.change import rules_of
-from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
 from buckets.duration import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
 from buckets.errors import BucketsError
@@ -36,19 +34,6 @@ _USUAL_WINDOWS_MS = [
 ]
 
 
-@dataclass(frozen=True)
-class _Drafted:
-    """What a draft begins with."""
-
-    rows: list[EventRow]
-    origin: str
-    schema: EventSchema
-    engine: EngineSettings
-    rule: Rule | None
-    group_by: tuple[str, ...]
-    window_ms: int
-
-
 def new(
     rule_id: Annotated[str, typer.Argument(metavar="RULE_ID", help="The name of the new rule.")],
     from_alert: Annotated[str | None, typer.Option(help="An alert of the job of --conf, by its id.")] = None,
@@ -59,15 +44,15 @@ def new(
     group_by: Annotated[str | None, typer.Option(help="Fields, as in payerId,beneficiaryId.")] = None,
     aggregate: Annotated[str | None, typer.Option(help="As in sum:paymentAmount, avg:paymentAmount or count.")] = None,
     window: Annotated[str | None, typer.Option(help="Its length, as in 24h.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A new rule file; without it, the draft is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new rule file; by default the draft is printed.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")] = False,
 ) -> None:
     """Draft a rule with two tests from the events of an alert, or of a file.
 
-    The limit is one that the events just cross. One test says so, the other
-    that one step less does not. What is not said is taken from the alert's
-    rule; without one, from what the events have in common. The rule is a
-    DRAFT: read it, give it a better limit, and run `buckets rules test`.
+    The limit is one that the events just cross: one test says so, the other
+    that one step less does not. What you leave out is taken from the alert's
+    rule, or else from what the events have in common. The rule is a DRAFT:
+    read it, choose a better limit, and run `buckets rules test`.
 
     \b
     Examples:
@@ -87,36 +72,32 @@ def new(
     if out is not None and out.exists() and not overwrite:
         message = f"--out {out}: exists already; name a new file, or replace it with --overwrite"
         raise BucketsError(message)
-    begin = _of_file(from_file, schema, conf) if from_file is not None else _of_alert(str(from_alert), conf, events)
+    rule: Rule | None = None
+    if from_file is not None:
+        with event_schema(schema, conf) as (of_events, engine):
+            rows = file_rows(from_file, of_events, MOST_EVENTS)
+        if not rows:
+            message = f"events {from_file}: is empty"
+            raise BucketsError(message)
+        origin, fields, length_ms = from_file.name, _common_field(rows, of_events), _span_ms(rows, of_events)
+    else:
+        assert from_alert is not None
+        assert conf is not None
+        job = load_job(conf)
+        alert = past_alert(job, from_alert)
+        rows = events_of_alert(alert, job, events)
+        of_events, engine, rule = job.event_schema, job.settings.engine, _rule_of(alert, job)
+        origin, fields, length_ms = f"alert {alert.alert_id}", tuple(alert.key), alert.window_end - alert.window_start
     form = RuleForm(
         rule_id,
-        f"Drafted from {one_line(begin.origin)}",
-        begin.group_by if group_by is None else tuple(field.strip() for field in group_by.split(",") if field.strip()),
-        _aggregate(aggregate, begin),
-        _window(window, begin),
-        begin.rule.where if begin.rule is not None and begin.rule.is_short else (),
+        f"Drafted from {one_line(origin)}",
+        fields if group_by is None else tuple(field.strip() for field in group_by.split(",") if field.strip()),
+        _aggregate(aggregate, rule, of_events),
+        _window(window, rule, length_ms),
+        rule.where if rule is not None and rule.is_short else (),
     )
-    text = draft(form, begin.rows, begin.schema, begin.engine)
+    text = draft(form, rows, of_events, engine)
     write_or_print(out, text, f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
-
-
-def _of_file(path: Path, schema_path: Path | None, conf: Path | None) -> _Drafted:
-    with event_schema(schema_path, conf) as (schema, engine):
-        rows = file_rows(path, schema, MOST_EVENTS)
-    if not rows:
-        message = f"events {path}: is empty"
-        raise BucketsError(message)
-    return _Drafted(rows, path.name, schema, engine, None, _common_field(rows, schema), _span_ms(rows, schema))
-
-
-def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted:
-    assert conf is not None
-    job = load_job(conf)
-    alert = past_alert(job, alert_id)
-    rows = events_of_alert(alert, job, events)
-    length_ms = alert.window_end - alert.window_start
-    engine, key = job.settings.engine, tuple(alert.key)
-    return _Drafted(rows, f"alert {alert.alert_id}", job.event_schema, engine, _rule_of(alert, job), key, length_ms)
 
 
 def _rule_of(alert: PastAlert, job: Job) -> Rule | None:
@@ -139,12 +120,12 @@ def _span_ms(rows: list[EventRow], schema: EventSchema) -> int:
     return next((window for window in _USUAL_WINDOWS_MS if window >= span), span)
 
 
-def _aggregate(text: str | None, begin: _Drafted) -> Aggregation:
+def _aggregate(text: str | None, rule: Rule | None, schema: EventSchema) -> Aggregation:
     """Return the aggregate that is asked for, that of the alert's rule, or the sum of the first measure."""
     if text is None:
-        if begin.rule is not None and begin.rule.aggregate is not None:
-            return begin.rule.aggregate
-        measure = next(iter(begin.schema.measures), None)
+        if rule is not None and rule.aggregate is not None:
+            return rule.aggregate
+        measure = next(iter(schema.measures), None)
         return Aggregation(function="count") if measure is None else Aggregation(function="sum", measure=measure)
     function, _, measure = text.partition(":")
     try:
@@ -154,10 +135,11 @@ def _aggregate(text: str | None, begin: _Drafted) -> Aggregation:
         raise BucketsError(message) from None
 
 
-def _window(text: str | None, begin: _Drafted) -> Window:
+def _window(text: str | None, rule: Rule | None, length_ms: int) -> Window:
     if text is None:
-        of_rule = None if begin.rule is None else begin.rule.window
-        return Window.model_validate({"length": format_duration(begin.window_ms)}) if of_rule is None else of_rule
+        if rule is not None and rule.window is not None:
+            return rule.window
+        text = format_duration(length_ms)
     try:
         return Window.model_validate({"length": text})
     except ValidationError as error:
@@ -167,7 +149,7 @@ def _window(text: str | None, begin: _Drafted) -> Window:
 
 def import_rules(
     file: Annotated[Path, typer.Argument(help="Messages of the Flink demo: a JSON list, JSON lines, or plain lines.")],
-    out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file; by default the rules are printed.")] = None,
     schema: SchemaFile = None,
 ) -> None:
     """Make a rule file of the rules of Flink's fraud detection demo.

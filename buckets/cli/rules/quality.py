@@ -82,12 +82,17 @@ FraudTable = Annotated[
         "--fraud", help="Further confirmed fraud: a Delta table, .csv, .jsonl or .parquet with ids of events."
     ),
 ]
-Measure = Annotated[str | None, typer.Option(help="The amounts; the first measure where it is left out.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page as well.")]
-Least = Annotated[int, typer.Option("--verdicts", min=1, help="Advice needs as many alerts found fraud or legitimate.")]
+Amounts = Annotated[str | None, typer.Option(help="The field that holds the amount; the first measure by default.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write it as an HTML page.")]
+Least = Annotated[
+    int, typer.Option("--verdicts", min=1, help="How many alerts found fraud or legitimate advice needs.")
+]
 Keep = Annotated[str, typer.Option(help="Keep a rule whose precision is at least this, with 95 % confidence.")]
 Retire = Annotated[
-    str, typer.Option(help="Retire one whose precision is below this, likewise, and that caught no fraud alone.")
+    str,
+    typer.Option(
+        help="Retire a rule whose precision is below this, with 95 % confidence, and that caught no fraud alone."
+    ),
 ]
 
 _KEEP, _RETIRE = short_percent_text(Thresholds.keep), short_percent_text(Thresholds.retire)
@@ -98,7 +103,7 @@ def rules_quality(
     begin: From = None,
     end: To = None,
     fraud: FraudTable = None,
-    measure: Measure = None,
+    measure: Amounts = None,
     html: Html = None,
     as_json: AsJson = False,
     verdicts: Least = Thresholds.verdicts,
@@ -137,7 +142,7 @@ def rules_quality(
     if as_json:
         echo_report(report.as_json())
     elif report.rules:
-        _show(Terminal(), report)
+        _show_quality(Terminal(), report)
     else:
         echo("there are no rules and no alerts in that time")
     if html is not None:
@@ -152,7 +157,7 @@ def _share(option: str, text: str) -> float:
         raise BucketsError(message) from None
 
 
-def _show(console: Terminal, report: QualityReport) -> None:
+def _show_quality(console: Terminal, report: QualityReport) -> None:
     console.print(_precision_table(report))
     console.print(_recall_table(report))
     for line in remarks(report):

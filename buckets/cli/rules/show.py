@@ -99,7 +99,7 @@ def file_schema(schema: SchemaFile = None) -> None:
 
 def show(
     file: Annotated[
-        Path, typer.Argument(help="A rule file, or a folder of them; without it, the rules of the demo.")
+        Path, typer.Argument(help="A rule file, or a folder of them; the rules of the demo by default.")
     ] = DEMO_RULES,
     schema: SchemaFile = None,
 ) -> None:

@@ -9,9 +9,8 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.junit import junit_report
 from buckets.cli.options import SchemaOption, event_schema
-from buckets.cli.result_file import write_result
+from buckets.cli.result_file import junit_report, write_result
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -28,16 +27,16 @@ def run_tests(
     conf: Annotated[
         Path | None, typer.Option(help="A job's configuration, of which `schema` and `engine` are used.")
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="A file for the report as JUnit XML.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
     rule: Annotated[str | None, typer.Option(help="Only tests of this rule.")] = None,
     text: Annotated[str | None, typer.Option("-k", metavar="TEXT", help="Only tests with this in their name.")] = None,
     require: Annotated[bool, typer.Option("--require", help="Fail if a rule has no test.")] = False,
 ) -> None:
     """Run the tests that stand beside rules, without Spark.
 
-    A rule is tested as if it were ACTIVE for all keys, whatever its state is.
-    What differs is said in plain lines, each with its line in the rule file;
-    then the exit code is 1.
+    A rule is tested as if it were ACTIVE for all keys, whatever its state.
+    Each difference is reported with its line in the rule file, and the exit
+    code is 1.
 
     \b
     Examples:

@@ -17,8 +17,8 @@ from buckets.history.explain.maker import Explainer
 from buckets.history.explain.words import explained
 from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_alert_id, has_alerts, output_rows
-from buckets.printable import counted, quoted
-from buckets.questions.key_events import KeyTest, explainer, key_events, nearness, opened_history, rules_of_key
+from buckets.printable import counted, quoted, value_text
+from buckets.questions.key_events import explainer, key_events, key_test, nearness, opened_history, rules_of_key
 from buckets.questions.listed_alerts import (
     KINDS,
     NO_VERDICT,
@@ -27,7 +27,6 @@ from buckets.questions.listed_alerts import (
     list_alerts,
     place_text,
     read_place,
-    value_text,
     why,
 )
 from buckets.questions.long_questions import named_moment_ms
@@ -134,11 +133,7 @@ class _Versions:
 
 
 def alert(asked: Asked) -> View:
-    """Show an alert; by its id, or by its rule and event.
-
-    Raises:
-        BucketsError: there is none.
-    """
+    """Show an alert; by its id, or by its rule and event."""
     site = asked.site
     row = _recorded(site, asked)
     given = given_findings(site.job)
@@ -166,11 +161,7 @@ def explanation(asked: Asked) -> View:
 
 
 def why_page(asked: Asked) -> View:
-    """Explain what a rule made of an event, also where that is nothing.
-
-    Raises:
-        BucketsError: the event is not in the archive, or there is no such rule.
-    """
+    """Explain what a rule made of an event, also where that is nothing."""
     event, rule = asked.named("event"), asked.named("rule")
     found: dict[str, Any] = {}
     if event and rule:
@@ -216,7 +207,7 @@ def key(asked: Asked) -> View:
     site, field, value = asked.site, asked.named("field"), asked.named("value")
     fields = site.job.event_schema.attributes
     if value:
-        KeyTest.of({field: value}, fields)
+        key_test({field: value}, fields)
     values = {
         "field": field,
         "value": value,
@@ -238,10 +229,10 @@ def latest_alerts(site: Site, wanted: AlertFilter, most: int) -> list[dict[str, 
 def key_events_part(asked: Asked) -> View:
     """Show the latest events of a key, and what rules made of the last one, as a part of the page."""
     site, field, value = asked.site, asked.named("field"), asked.named("value")
-    test = KeyTest.of({field: value}, site.job.event_schema.attributes)
+    test = key_test({field: value}, site.job.event_schema.attributes)
     history = opened_history(site.job)
     rows = key_events(history, test, _EVENTS_OF_KEY)
-    rules = rules_of_key(site.rules_in_force, test)[:_RULES_OF_KEY]
+    rules = rules_of_key(site.rules_in_force, [field])[:_RULES_OF_KEY]
     near = nearness(explainer(history, _SHOWN_EVENTS), rows[0], rules) if rows else []
     measure = next(iter(site.job.event_schema.measures), None)
     return View("key-events.html", {"rows": rows, "near": near, "measure": measure})

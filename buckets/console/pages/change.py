@@ -100,11 +100,7 @@ def preview(asked: Asked) -> View:
 
 
 def make(asked: Asked) -> Onward:
-    """Make a change that has been shown.
-
-    Raises:
-        BucketsError: it has no reason, the rules are no longer those that were shown, or it cannot be made.
-    """
+    """Make a change that has been shown."""
     reason = asked.given("reason")
     check_reason(reason)
     rules, plan = _planned(asked, _fields(asked), reason)

@@ -142,11 +142,7 @@ def _number(asked: Asked, name: str) -> int | None:
 
 
 def check_archived(job: Job) -> None:
-    """See that there is an archive to ask questions of.
-
-    Raises:
-        BucketsError: the configuration has none.
-    """
+    """See that there is an archive to ask questions of."""
     if job.settings.archive is None:
         message = "the configuration has no `archive` of what has arrived; add one, and run `buckets archive`"
         raise BucketsError(message)

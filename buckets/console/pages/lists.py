@@ -80,11 +80,7 @@ def preview(asked: Asked) -> View:
 
 
 def make(asked: Asked) -> Onward:
-    """Make a change of an entry that has been shown.
-
-    Raises:
-        BucketsError: it has no reason, the entry is no longer the one that was shown, or it cannot be made.
-    """
+    """Make a change of an entry that has been shown."""
     job, name, key, reason = asked.site.job, asked.given("name"), _key(asked), asked.given("reason")
     check_change(job, name, key)
     check_reason(reason)

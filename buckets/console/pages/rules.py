@@ -68,11 +68,7 @@ def _days_of_rules(asked: Asked) -> Mapping[str, Mapping[int, int]]:
 
 
 def one(asked: Asked) -> View:
-    """Show a rule: what it says, what has become of it, its latest alerts, and what can be done with it.
-
-    Raises:
-        BucketsError: there is none with this id where the job reads its rules.
-    """
+    """Show a rule: what it says, what has become of it, its latest alerts, and what can be done with it."""
     site, rule_id = asked.site, asked.named("id")
     rules, now_ms = site.rules(), epoch_ms()
     rule = rules.rule(rule_id)

@@ -5,7 +5,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from buckets.console.activity import Activity
+from buckets.console.view import Activity
 from buckets.engine.stages.accounting import BatchFacts
 from buckets.metrics.alert_rules import Limits, alert_rules
 from buckets.metrics.job_metrics import AUDIT, BUILD, CONSOLE, JOB, exposition, job_exposition
