@@ -50,13 +50,16 @@ def rules(
       buckets metrics rules > buckets-alerts.yaml
       buckets metrics rules --lag 20000 --delay 1s --hold 2m
     """  # noqa: D301 - click needs the backspace itself
+    if not scrape_job or '"' in scrape_job or "\\" in scrape_job or not scrape_job.isprintable():
+        message = f"--scrape-job: {scrape_job!r} is no job_name; use letters, digits, - and _"
+        raise BucketsError(message)
     limits = Limits(
         lag=lag,
         delay_ms=_positive_ms("--delay", delay),
         silence_ms=_positive_ms("--silence", silence),
         dead_letters=dead_letters,
         hold_ms=_positive_ms("--hold", hold),
-        scrape_job=_job_name(scrape_job),
+        scrape_job=scrape_job,
         runbook=runbook,
     )
     echo(rule_file(limits), nl=False)
@@ -68,10 +71,3 @@ def _positive_ms(option: str, text: str) -> int:
         message = f"{option}: {text} is not between 1ms and {format_duration(LONGEST_HOLD_MS)}"
         raise BucketsError(message)
     return duration_ms
-
-
-def _job_name(name: str) -> str:
-    if not name or '"' in name or "\\" in name or not name.isprintable():
-        message = f"--scrape-job: {name!r} is no job_name; use letters, digits, - and _"
-        raise BucketsError(message)
-    return name

@@ -23,9 +23,6 @@ from buckets.printable import counted, one_line
 
 if TYPE_CHECKING:
     from buckets.metrics.job_metrics import Status
-if TYPE_CHECKING:
-    from buckets.metrics.job_metrics import Status
-
 
 STARTING = "it is starting"
 
@@ -74,13 +71,9 @@ def ready(status: "Status | None", now_ms: int, ready_lag: int) -> Health:
     lag = status["lag"]
     if lag is not None and lag > ready_lag:
         return Health(False, f"it is {counted(lag, 'message')} behind, more than metrics.ready_lag, {ready_lag:,}")
-    return Health(True, _how_it_is(status))
-
-
-def _how_it_is(status: "Status") -> str:
     last = status["last_batch"]
     done = "there is nothing to score" if last is None else f"batch {last['batch_id']:,} is written"
-    return done if status["lag"] is None else f"{done}, {counted(status['lag'], 'message')} behind"
+    return Health(True, done if lag is None else f"{done}, {counted(lag, 'message')} behind")
 
 
 REQUEST_WITHIN_S = 10.0  # A client is let go that has not asked, or not read what it is told, after so long
@@ -215,23 +208,20 @@ class _Answers(BaseHTTPRequestHandler):
         """Answer."""
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._send_metrics()
+            try:
+                metrics = self.watched.metrics()
+            except Exception as error:  # The job goes on; who asks sees what is wrong here.
+                self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
+            else:
+                from buckets.metrics.job_metrics import CONTENT_TYPE
+
+                self._send(200, CONTENT_TYPE, metrics)
         elif path in ("/healthz", "/readyz"):
             health = self.watched.alive() if path == "/healthz" else self.watched.ready()
             body = json.dumps(health.to_json(), ensure_ascii=False).encode() + b"\n"
             self._send(200 if health.is_well else 503, "application/json", body)
         else:
             self._send(404, "text/plain; charset=utf-8", b"there are /metrics, /healthz and /readyz\n")
-
-    def _send_metrics(self) -> None:
-        try:
-            metrics = self.watched.metrics()
-        except Exception as error:  # The job goes on; who asks sees what is wrong here.
-            self._send(500, "text/plain; charset=utf-8", kind_and_line(error).encode())
-        else:
-            from buckets.metrics.job_metrics import CONTENT_TYPE
-
-            self._send(200, CONTENT_TYPE, metrics)
 
     def _send(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)

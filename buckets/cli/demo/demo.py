@@ -67,7 +67,12 @@ def demo(
       buckets demo --transactions 50000 --out /tmp/demo
     """  # noqa: D301 - click needs the backspace itself
     console = Terminal()
-    conf = _prepare(out)
+    check_demo_folder(out, DEMO_MARK)
+    if out.exists():
+        shutil.rmtree(out)
+    write_whole(out / DEMO_MARK, "")
+    (out / "transactions").mkdir()
+    conf = write_demo_conf(out, "demo.yaml", {"../demo-out/": "", "demo-rules.yaml": json.dumps(str(DEMO_RULES))})
     settings = GeneratorSettings(
         seed=seed, transactions=transactions, malformed_rate=0.0002, rows_per_file=ROWS_PER_FILE
     )
@@ -94,7 +99,12 @@ def demo(
         except KeyboardInterrupt:
             console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was")
             return
-    _print_recall(console, out)
+    truth = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
+    alerts = read_rows(out / "tables", "alerts", ["rule_id", "event_id"])
+    console.print(recall_table(list(map(json.loads, truth)), alerts))
+    console.print(
+        "At once: at the very event with which the limit was crossed. Others: alerts on payments nobody planted."
+    )
     wall_s = time.perf_counter() - started_s
     console.print(
         f"{progress.events:,} events in {wall_s:.0f} s, starting Spark included; "
@@ -103,16 +113,6 @@ def demo(
     console.print(f"tables: {out / 'tables'} (alerts, late_events, collisions, duplicates, dead_letters, batches, …)")
     console.print(f"read on: buckets alerts {out / 'tables'}")
     console.print(f"or in a browser: buckets console {conf}", soft_wrap=True)
-
-
-def _prepare(out: Path) -> Path:
-    """Clear an earlier demo away, and write the configuration of this one."""
-    check_demo_folder(out, DEMO_MARK)
-    if out.exists():
-        shutil.rmtree(out)
-    write_whole(out / DEMO_MARK, "")
-    (out / "transactions").mkdir()
-    return write_demo_conf(out, "demo.yaml", {"../demo-out/": "", "demo-rules.yaml": json.dumps(str(DEMO_RULES))})
 
 
 def _print_alerts(console: Terminal, report: "BatchReport") -> None:
@@ -127,16 +127,6 @@ def _print_alerts(console: Terminal, report: "BatchReport") -> None:
     if len(rows) > SHOWN_PER_BATCH:
         table.add_row("…", f"and {len(rows) - SHOWN_PER_BATCH} more", "", "")
     console.print(table)
-
-
-def _print_recall(console: Terminal, out: Path) -> None:
-    lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
-    truth = [json.loads(line) for line in lines]
-    alerts = read_rows(out / "tables", "alerts", ["rule_id", "event_id"])
-    console.print(recall_table(truth, alerts))
-    console.print(
-        "At once: at the very event with which the limit was crossed. Others: alerts on payments nobody planted."
-    )
 
 
 def recall_table(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> TextTable:

@@ -95,7 +95,11 @@ def check(
         refuse(list_faults("--list", live, known))
     summary = None if events is None else _summary(events, live, of_events, engine, known)
     if not as_json:
-        echo(_validity(file, rules, of_events))
+        in_force = [rule for rule in rules if rule.is_in_force]
+        groupings = ((rule, fields, where) for rule in in_force for fields, where in rule.groupings())
+        groups = {canonical_group_id(fields, where, of_events, rule.on) for rule, fields, where in groupings}
+        counts = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
+        echo(f"{file}: {counts} {'is' if len(rules) == 1 else 'are'} valid")
     homes = {rule.rule_id: rule_file for rule_file in files for rule in rule_file.rules}
     written = {rule_id: rule_file.written(rule_id) for rule_id, rule_file in homes.items()}
     report = look(Subject(live, epoch_ms(), of_events, engine if conf else None, summary, written))
@@ -120,18 +124,6 @@ def _tell(explain: str | None) -> None:
         needs = "--conf" if "engine" in code.needs else ", ".join(options[need] for need in sorted(code.needs))
         table.add_row(code.code, Text(code.level, _COLOURS[code.level]), code.title, needs)
     Terminal().print(table)
-
-
-def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
-    """Say how many valid rules there are."""
-    groups = {
-        canonical_group_id(fields, where, schema, rule.on)
-        for rule in rules
-        if rule.is_in_force
-        for fields, where in rule.groupings()
-    }
-    counts = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
-    return f"{file}: {counts} {'is' if len(rules) == 1 else 'are'} valid"
 
 
 def _summary(
