@@ -137,13 +137,13 @@ class Activity:
 _NEW_FILE = "console.yaml"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site(AskedJob):
     """A console.
 
     Attributes:
         conf: the configuration of its job.
-        first: what that says, when it was opened.
+        latest: what that says.
         people: who may do what.
         sampler: what the job has done in the last hour.
         questions: the long questions that are asked.

@@ -8,9 +8,10 @@ A job that people ask about.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +23,12 @@ from buckets.config.job import Job, kept_results
 from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
 from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
+from buckets.feeds.feed import WatchedFiles
 from buckets.outputs.columns import ALERTS, BATCHES, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.messages import crossed, term_value
 from buckets.outputs.recorded_outputs import Selection, has_alerts, rows_of
 from buckets.printable import key_words, quoted, value_text
-from buckets.questions.long_questions import FollowedSchema, named_times
+from buckets.questions.long_questions import named_times
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import job_verdicts, recorded_alerts
@@ -267,21 +269,24 @@ def precisions(job: Job) -> dict[str, ShareInterval]:
     return {rule.rule_id: rule.fraud_of_judged for rule in rules if rule.fraud_of_judged is not None}
 
 
-@dataclass(frozen=True)
+@dataclass
 class AskedJob:
-    """A job, running or not."""
+    """A job, running or not; may be asked by several threads."""
 
     conf: Path  # its configuration
-    first: Job  # what that says, when people began to ask
+    latest: Job  # what that says
 
-    @cached_property
-    def _followed(self) -> FollowedSchema:
-        return FollowedSchema(self.first)
+    def __post_init__(self) -> None:
+        """Begin to follow the event schema."""
+        self._schema, self._lock = WatchedFiles(self.latest.schema_path, self.latest.with_schema_of_now), Lock()
+        self._schema.start()
 
     @property
     def job(self) -> Job:
-        """What its configuration says, with the event schema as its file has it now, as long as that is valid."""
-        return self._followed.job
+        """The job with the event schema as its file has it now, as long as that is valid. Cost: one stat."""
+        with self._lock, suppress(BucketsError):
+            self.latest = self._schema.read() or self.latest
+        return self.latest
 
     @property
     def results(self) -> Path:

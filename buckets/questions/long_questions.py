@@ -24,9 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from buckets.clock import epoch_ms
-from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
-from buckets.feeds.feed import WatchedFiles
 from buckets.moment import TimeRange, parse_moment_ms
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -193,20 +191,3 @@ def named_moment_ms(name: str, text: str) -> int | None:
 def named_times(begin: str, end: str) -> TimeRange:
     """Return the event times between the fields `from` and `to`, either of which may be empty."""
     return TimeRange(named_moment_ms("from", begin), named_moment_ms("to", end))
-
-
-class FollowedSchema:
-    """A job, with its event schema as the file has it; may be asked by several threads."""
-
-    def __init__(self, job: Job) -> None:
-        """Begin with a job that has just been read."""
-        self._job, self._lock = job, threading.Lock()
-        self._file = WatchedFiles(job.schema_path, job.with_schema_of_now)
-        self._file.start()
-
-    @property
-    def job(self) -> Job:
-        """The job as it is now; an event schema that is not valid changes nothing. Cost: one stat."""
-        with self._lock, contextlib.suppress(BucketsError):
-            self._job = self._file.read() or self._job
-        return self._job
