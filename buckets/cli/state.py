@@ -10,8 +10,9 @@ from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
+from buckets.cli.options import AsJson, DryRun
 from buckets.cli.progress import StatusLine
-from buckets.config.job import Job, load_job
+from buckets.config.job import load_job
 from buckets.duration import format_duration
 from buckets.engine.storage.key import key_json, key_of_values
 from buckets.engine.storage.shard_store import split_head_key
@@ -20,7 +21,7 @@ from buckets.events.schema import EventSchema
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.group import Group
-from buckets.state_transfer.export_manifest import KEYS, PAGES, CarryPlan, ExportManifest, parse_names
+from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest, parse_names
 from buckets.stores.location import in_file_system, location
 from buckets.timeline.inspection import CellView
 
@@ -50,11 +51,8 @@ def stats(
 
     console = Terminal()
     with console.status("Reading the state…"):
-        state = read_stats(
-            start_session("buckets state stats", shards=2, checkpoint=checkpoint),
-            checkpoint.resolve(),
-            largest,
-        )
+        spark = start_session("buckets state stats", shards=2, checkpoint=checkpoint)
+        state = read_stats(spark, checkpoint.resolve(), largest)
     sizes = (">Cells", ">Pages", ">Bytes")
     table = TextTable(f"State of {checkpoint}", ("Group", ">Keys", *sizes, ">Bytes a cell"))
     for size in state.groups:
@@ -181,9 +179,6 @@ def encode_key(group: Group, written: str, schema: EventSchema) -> str:
         raise BucketsError(message) from None
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
 def export_command(
     origin: Annotated[
         Path,
@@ -225,7 +220,7 @@ def import_command(
     export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that `buckets state export` has written.")],
     conf: Annotated[Path, typer.Option(help="The new configuration; its checkpoint must be a new folder.")],
     rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="A field to rename; repeatable.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be carried over; write nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the checkpoint of a configuration, with the state of an export.
@@ -252,24 +247,21 @@ def import_command(
     if not dry_run:
         with StatusLine(Terminal(stderr=True)) as progress:
             import_state(job_session(job), folder, job, plan, progress.on_phase)
+    manifest = plan.manifest
+    keys = manifest.tables[KEYS].rows
     if as_json:
-        echo_report(_as_json(plan, job, dry_run))
+        report = {
+            "imported": not dry_run,
+            "checkpoint": str(job.checkpoint),
+            "from": manifest.checkpoint,
+            "batch_id": manifest.batch_id,
+            "keys": keys,
+            "ruleset_version": plan.rule_set.version,
+            "differences": list(plan.differences),
+        }
+        echo_report(report)
         return
     for line in plan.differences or ("nothing is different but the checkpoint",):
         echo(f"- {line}")
     what = "would get" if dry_run else "has"
-    keys = plan.manifest.tables[KEYS].rows
-    echo(f"{job.checkpoint} {what} the state of {keys:,} keys, after batch {plan.manifest.batch_id}")
-
-
-def _as_json(plan: CarryPlan, job: Job, dry_run: bool) -> dict[str, Any]:
-    manifest = plan.manifest
-    return {
-        "imported": not dry_run,
-        "checkpoint": str(job.checkpoint),
-        "from": manifest.checkpoint,
-        "batch_id": manifest.batch_id,
-        "keys": manifest.tables[KEYS].rows,
-        "ruleset_version": plan.rule_set.version,
-        "differences": list(plan.differences),
-    }
+    echo(f"{job.checkpoint} {what} the state of {keys:,} keys, after batch {manifest.batch_id}")
