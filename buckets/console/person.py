@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -46,7 +46,8 @@ class _Pages(StaticFiles):
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder, html=True)
         scripts = {script for page in folder.rglob("*.html") for script in _INLINE.findall(page.read_bytes())}
-        self._policy = _POLICY.format(scripts=" ".join(sorted(map(_source, scripts))))
+        digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts)
+        self._policy = _POLICY.format(scripts=" ".join(sorted(f"'sha256-{digest}'" for digest in digests)))
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer with a file."""
@@ -55,14 +56,10 @@ class _Pages(StaticFiles):
         return response
 
 
-def _source(script: bytes) -> str:
-    """Return how a policy names a script that stands in a page."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
-
-
 async def _not_built(_: object) -> Response:
-    line = "the documentation is not here: `make docs` builds it in a checkout, and a wheel has it\n"
-    return Response(line, 404, media_type="text/plain; charset=utf-8")
+    return PlainTextResponse(
+        "the documentation is not here: `make docs` builds it in a checkout, and a wheel has it\n", 404
+    )
 
 
 _LONGEST_NAME = 100
@@ -221,18 +218,22 @@ class Gate:
     async def _refusal(self, request: Request, session: Session, is_static: bool) -> Response | None:
         """Return the answer to a request that does not pass; None of one that does."""
         if not self._people.knows_host(request.headers.get("host", "")):
-            return _text("this console has another name; open the address that `buckets console` has printed", 421)
+            return PlainTextResponse(
+                "this console has another name; open the address that `buckets console` has printed\n", 421
+            )
         if is_static and request.method == "GET":
             return None
         if request.method not in ("GET", "HEAD"):
             fault = await self._fault_of_form(request)
             if fault is not None:
-                return _text(fault, 403)
+                return PlainTextResponse(f"{fault}\n", 403)
         person = self._people.person(request, session)
         request.state.person = person
         if person is None and request.url.path != SIGN_IN:
             if self._people.settings.trusted_user_header is not None:
-                return _text("the proxy before this console does not say who you are; ask whoever runs it", 401)
+                return PlainTextResponse(
+                    "the proxy before this console does not say who you are; ask whoever runs it\n", 401
+                )
             return RedirectResponse(SIGN_IN, 303)
         return None
 
@@ -268,7 +269,3 @@ def _form(body: bytes) -> dict[str, list[str]]:
     for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS):
         form.setdefault(name, []).append(value)
     return form
-
-
-def _text(line: str, status: int) -> Response:
-    return Response(f"{line}\n", status, media_type="text/plain; charset=utf-8")

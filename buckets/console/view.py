@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from buckets.changes.origin import JobRules
@@ -345,7 +345,7 @@ def stream(site: Site, changes: Changes) -> Callable[[Request], Any]:
         most = most_connections() // _OF_CONNECTIONS
         if streams >= most or own >= most // _OF_STREAMS:
             line = "so many pages are open that this one does not follow what happens; load it again to see it"
-            return Response(f"{line}\n", 503, media_type="text/plain; charset=utf-8")
+            return PlainTextResponse(f"{line}\n", 503)
         asked = Asked(site, person, request.query_params)
         return _Stream(_messages(changes(asked), site), site, person.name)
 
