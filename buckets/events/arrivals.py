@@ -1,10 +1,9 @@
 """Turns rows as they arrive into events: typed columns for the good ones, a dead letter for each of the others.
 
-Every source delivers rows of one form. `source` and `position` say where a row comes from (file and line, or topic
-partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` is when the source took the row
-in, if it knows, `raw` is the text, if there is one, and the declared fields follow as columns `field_0`, `field_1`, …
-in the order of `EventSchema.field_names`. `judged` says, where there is such a column, whether rules are evaluated at
-a row's event; others only fill timelines.
+Every source delivers rows of one form: `source` and `position` say where a row comes from (file and line, or topic
+partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` and `raw` are there where they
+are known, and the declared fields follow as `field_0`, `field_1`, … Where `judged` is false, an event only fills
+timelines.
 """
 
 import json

@@ -1,11 +1,8 @@
 """The schema that Kafka Connect writes beside the payload of a message in JSON: what decimals and times in it mean.
 
-A decimal is base64 of the bytes of a whole number, and the schema has the digits behind its point; or it is an object
-with both. A time is a number in a unit that the schema names. Both are written out here as text, as they are without a
-schema: decimals to the digit, whatever their field is, and the time of an event in the unit of its field. All else
-stays as it is.
-
-Without a schema a text such as `1234` may be four digits or three bytes. `base64_fault` finds such texts.
+A decimal is base64 of the bytes of a whole number, or an object with these and its scale; a time is a number in a unit
+that the schema names. Both are written out as text, decimals to the digit, times in the unit of their field. Without a
+schema a text such as `1234` may be four digits or three bytes, and is refused.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
 """

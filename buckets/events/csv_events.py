@@ -1,8 +1,7 @@
 """Reads events written as CSV, one record a line, into columns of text.
 
-The names of the columns stand in the event schema, or in a header line that each file has. A header line that cannot
-be read is a dead letter, and so are all records of its file. Each line keeps its number, and one broken line spoils no
-other.
+The names of the columns stand in the event schema, or in a header line of each file; where that cannot be read, all of
+its records are dead letters. Each line keeps its number, and one broken line spoils no other.
 """
 
 import csv

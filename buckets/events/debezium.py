@@ -1,9 +1,8 @@
 """Reads changes of database rows as Debezium writes them: the row as it is from then on is the event.
 
-A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event. One that was deleted (`d`), a
-table that was emptied (`t`), a message in the log of the database (`m`) and a tombstone are none, and skipped. In JSON
-there may be `schema` and `payload` around it all, as Kafka Connect writes it; the schema says what decimals and times
-are.
+A row that was created (`c`), read by a snapshot (`r`) or updated (`u`) is an event; a deleted one (`d`), an emptied
+table (`t`), a message in the log (`m`) and a tombstone are skipped. In JSON there may be `schema` and `payload` around
+it all.
 
 Source: https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-events
 """

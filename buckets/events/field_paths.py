@@ -1,13 +1,8 @@
 """Fields inside of objects: a name such as "customer.address.country" that no field has is the path to one.
 
-A field whose own name has points in it comes first, wherever there is one. An object that is missing on the way makes
-the field missing; a value that is none makes the event a dead letter.
-
-A number in brackets leads to one element of a list, counted from 0: "debtor.accounts[0].id". A list that is shorter
-makes the field missing.
-
-The name of an array leads to a list, and goes on in each of its elements: "items[].sku" is what the objects of the list
-`items` have as `sku`, "tags[]" the elements of `tags` themselves. An element without a value is a null in the array.
+What is missing on the way makes the field missing; a value that is no object makes the event a dead letter. A number in
+brackets leads to one element of a list: "debtor.accounts[0].id". The name of an array goes on in each element:
+"items[].sku" is what the objects of the list `items` have as `sku`, "tags[]" the elements of `tags` themselves.
 """
 
 import re

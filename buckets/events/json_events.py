@@ -1,8 +1,7 @@
 """Reads events written as JSON, one object a text, into columns of text: each number with the digits that were written.
 
-Most texts are decoded by msgspec, which leaves fractions as they are written, makes integers of any size, and passes
-over fields that nobody asks for. What it refuses goes to `read_object`, which decides whether the text is an event and
-says why not; so does what msgspec would let pass: a field that is given twice, and nesting without end.
+Most texts are decoded by msgspec. What it refuses goes to `read_object`, which says why the text is no event, and so
+does what it would let pass: a field that is given twice, and nesting without end.
 """
 
 import json

@@ -1,9 +1,7 @@
 """Fields of a message that do not lie in its value: in its key or headers, or its time; and ids that are made.
 
-A header is text in UTF-8, which becomes what the event schema says, as text in JSON does, and so is a key that is not
-written in a format (`envelope`). A header that is not there is null; of one that is given several times the last
-counts, as in Kafka's own clients. Ids of events whose data have none are made where events are read; from there on
-they are ids like any others.
+A header, and a key that is not written in a format (`envelope`), is text in UTF-8. A header that is not there is null;
+of one that is given several times the last counts, as in Kafka's own clients.
 """
 
 import os

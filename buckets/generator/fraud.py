@@ -1,8 +1,7 @@
 """Planted fraud: four patterns, each caught by an exact window and a rule of `conf/demo-rules.yaml`.
 
 The limits below are those of the rules; a test holds the two together. Everyone with a part in a case has only that
-part, and each pattern stays clear of the other rules as far as it can. Only card testing cannot help being, at the
-same time, five payments in five minutes.
+part. Only card testing cannot help being, at the same time, five payments in five minutes.
 """
 
 from collections.abc import Callable

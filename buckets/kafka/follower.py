@@ -1,10 +1,8 @@
 """Reads topics: `Follower` one of one partition in a thread, whatever happens to it, `TopicReader` several at once.
 
-A fault ends a consumer, and is kept for whoever asks. Every second a new consumer is tried, which goes on after the
-last message that was taken. The fault is over when the new consumer has reached the end of the topic.
-
-A consumer does not report brokers that are away, so they are asked every two seconds whether the topic exists and is
-still the same. A topic that was recreated is read from its beginning.
+A fault ends a consumer of a follower, and is kept for whoever asks, until a new one, tried every second, has reached
+the end of the topic. Brokers are asked every two seconds whether the topic is still the same; one that was recreated is
+read from its beginning.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """Sees that topics are still those that a checkpoint has read, and lets it go on with others if somebody says so.
 
-A reader asks once what it has read is there and nothing of it is written yet: an id never comes back, so what was read
-until then came from the topic that has the id. Topics that a pattern finds later are taken over before their first
-messages are read.
+An id never comes back: what was read until a topic is asked for came from the topic that has the id. Topics that a
+pattern finds later are taken over before their first messages are read.
 """
 
 from collections.abc import Callable, Iterable, Sequence
