@@ -23,21 +23,22 @@ Model = TypeVar("Model", bound=BaseModel)
 LARGEST_BYTES = 32 * 2**20  # Bytes of the largest file that is read: room for 100,000 rules
 
 
+def _fault(what: str, path: Path, reason: str, line: int | None = None) -> BucketsError:
+    return BucketsError(f"{what} {path}{'' if line is None else f':{line}'}: {reason}")
+
+
 def read_text(path: Path, what: str) -> str:
     """Read a regular file of UTF-8 that is neither empty nor too large; any other is refused."""
     content = read_content(path, what)
     if is_utf16(content):
-        message = f"{what} {path}:1: is UTF-16; save it as UTF-8"
-        raise BucketsError(message)
+        raise _fault(what, path, "is UTF-16; save it as UTF-8", 1)
     try:
         text = content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        message = f"{what} {path}:{line}: cannot be read ({error}); it must be a UTF-8 text file"
-        raise BucketsError(message) from None
+        raise _fault(what, path, f"cannot be read ({error}); it must be a UTF-8 text file", line) from None
     if not text.strip():
-        message = f"{what} {path}: is empty"
-        raise BucketsError(message)
+        raise _fault(what, path, "is empty")
     return text
 
 
@@ -46,17 +47,14 @@ def read_content(path: Path, what: str) -> bytes:
     try:
         return _read_bytes(path, what)
     except IsADirectoryError:
-        message = f"{what} {path}: is a directory; name a file"
-        raise BucketsError(message) from None
+        raise _fault(what, path, "is a directory; name a file") from None
     except FileNotFoundError:
-        message = f"{what} {path}: no such file; check the path"
-        raise BucketsError(message) from None
+        raise _fault(what, path, "no such file; check the path") from None
     except StoreError:  # it says what is to be done
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
-        message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
-        raise BucketsError(message) from None
+        raise _fault(what, path, f"cannot be read ({why}); see that it is there and who may read it") from None
 
 
 def is_utf16(content: bytes) -> bool:
@@ -72,12 +70,10 @@ def _read_bytes(path: Path, what: str) -> bytes:
     else:
         with open(in_file_system(path), "rb", opener=_open_at_once) as file:  # Path.open takes no opener
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                message = f"{what} {path}: is a pipe or a device; name a file"
-                raise BucketsError(message)
+                raise _fault(what, path, "is a pipe or a device; name a file")
             content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        message = f"{what} {path}: is larger than {LARGEST_BYTES:,} bytes; make several files of it"
-        raise BucketsError(message)
+        raise _fault(what, path, f"is larger than {LARGEST_BYTES:,} bytes; make several files of it")
     return content
 
 
@@ -93,12 +89,10 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
         _check_brackets(error, text, path, what)
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         hint = ' (quote operators: ">", "!=")' if not isinstance(error, yaml.composer.ComposerError) else ""
-        message = f"{what} {path}:{line}: broken YAML: {short_line(str(error.problem))}{hint}"
-        raise BucketsError(message) from None
+        raise _fault(what, path, f"broken YAML: {short_line(str(error.problem))}{hint}", line) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        message = f"{what} {path}:{line}: broken YAML: unacceptable character U+{error.character:04X}"
-        raise BucketsError(message) from None
+        raise _fault(what, path, f"broken YAML: unacceptable character U+{error.character:04X}", line) from None
 
 
 def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: str) -> None:
@@ -109,8 +103,7 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
     variable = VARIABLE.search(text.splitlines()[at.line][max(at.column - 1, 0) :]) if at.column else None
     if variable is not None and variable.start() == 0:
         way_out = "put it in quotes in a configuration; write the value itself elsewhere"
-        message = f"{what} {path}:{at.line + 1}: {variable[0]} cannot stand in brackets as it is; {way_out}"
-        raise BucketsError(message) from None
+        raise _fault(what, path, f"{variable[0]} cannot stand in brackets as it is; {way_out}", at.line + 1) from None
     bracket = text[opened.index]
     there = text[at.index : at.index + 1]
     message = (
@@ -194,6 +187,5 @@ def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
     """Read a YAML file that holds a mapping, as plain data and its node tree; any other is refused."""
     data, root = parse_yaml(read_text(path, what), path, what)
     if not isinstance(data, dict):
-        message = f"{what} {path}: must be a mapping of fields, not {type(data).__name__}"
-        raise BucketsError(message)
+        raise _fault(what, path, f"must be a mapping of fields, not {type(data).__name__}")
     return data, root
