@@ -102,6 +102,10 @@ class BrokerStatus:
     address: str | None  # `host:port`, even if it has been stopped; None if none was ever started in the folder
 
 
+def _broken(folder: Path, reason: str) -> BucketsError:
+    return BucketsError(f"broker in {folder}: {reason}")
+
+
 class LocalBroker:
     """One Kafka node in a folder."""
 
@@ -136,11 +140,8 @@ class LocalBroker:
         status = self.status()
         if status.pid is not None:
             if status.address != f"{HOST}:{self.port}":
-                message = (
-                    f"broker in {self.folder}: already runs at {status.address} (process {status.pid}), not at port "
-                    f"{self.port}; stop it first, or name its port"
-                )
-                raise BucketsError(message)
+                there = f"already runs at {status.address} (process {status.pid}), not at port {self.port}"
+                raise _broken(self.folder, f"{there}; stop it first, or name its port")
             return False
         reason = _why_taken(self.port)
         if reason is not None:
@@ -181,8 +182,7 @@ class LocalBroker:
             self._pid_file.unlink(missing_ok=True)
             return False
         if not self._end(signal.SIGKILL, KILL_WITHIN_S):
-            message = f"broker in {self.folder}: process {self._pid()} does not end; end it by hand"
-            raise BucketsError(message)
+            raise _broken(self.folder, f"process {self._pid()} does not end; end it by hand")
         return True
 
     def _pid(self) -> int | None:
@@ -203,8 +203,7 @@ class LocalBroker:
         except ProcessLookupError:
             pass
         except PermissionError:
-            message = f"broker in {self.folder}: process {pid} is another user's; stop it as that user"
-            raise BucketsError(message) from None
+            raise _broken(self.folder, f"process {pid} is another user's; stop it as that user") from None
         deadline_s = time.monotonic() + within_s
         while not _has_ended(pid):
             if time.monotonic() > deadline_s:
@@ -259,8 +258,7 @@ class LocalBroker:
         with self.log.open("ab") as log:
             log.write(output)
         if not succeeded:
-            message = f"broker in {self.folder}: Kafka could not prepare the folder; details: {self.log}"
-            raise BucketsError(message)
+            raise _broken(self.folder, f"Kafka could not prepare the folder; details: {self.log}")
 
     def _wait_until_it_answers(self, log_start: int) -> None:
         deadline_s = time.monotonic() + START_WITHIN_S
@@ -274,14 +272,11 @@ class LocalBroker:
                 pass
             admin.poll(0)
             if self._pid() is None:
-                message = f"broker in {self.folder}: Kafka ended while it started: {self._reason(log_start)}"
-                raise BucketsError(message)
+                raise _broken(self.folder, f"Kafka ended while it started: {self._reason(log_start)}")
             if time.monotonic() > deadline_s:
-                message = (
-                    f"broker in {self.folder}: Kafka does not answer after {START_WITHIN_S:.0f} s; is the machine busy "
-                    f"or short of memory? details: {self.log}"
-                )
-                raise BucketsError(message)
+                why = "is the machine busy or short of memory?"
+                reason = f"Kafka does not answer after {START_WITHIN_S:.0f} s; {why} details: {self.log}"
+                raise _broken(self.folder, reason)
 
     def _reason(self, log_start: int) -> str:
         with self.log.open("rb") as log:

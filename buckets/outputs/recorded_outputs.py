@@ -129,6 +129,10 @@ def rows_of(rows: pa.Table | pa.RecordBatch, path: Path) -> list[Row]:
     return plain
 
 
+def _unreadable(path: Path, reason: str) -> BucketsError:
+    return BucketsError(f"results {path}: {reason}")
+
+
 def _named(path: Path) -> str:
     return f"results {path}"
 
@@ -146,8 +150,7 @@ def _asked(
     wanted = there if columns is None else columns
     missing = next((name for name in wanted if name not in there and name not in optional), None)
     if missing is not None:
-        message = f"results {path}: there is no column {missing!r}; there are {', '.join(there)}"
-        raise BucketsError(message)
+        raise _unreadable(path, f"there is no column {missing!r}; there are {', '.join(there)}")
     listed = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in wanted)
     return table, f"select {listed} from rows{selection.sql()}"
 
@@ -159,8 +162,7 @@ def _object(path: Path, name: str, text: Any) -> Any:
         value = text
     if isinstance(value, dict | list | None):
         return value
-    message = f"results {path}: {_OBJECTS[name]} is not JSON; name an output folder of buckets"
-    raise BucketsError(message)
+    raise _unreadable(path, f"{_OBJECTS[name]} is not JSON; name an output folder of buckets")
 
 
 def _rows_of_lines(
@@ -184,8 +186,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as lines:
             yield from lines
     except OSError as error:
-        message = f"results {path}: cannot be read ({error.strerror}); name an output folder of buckets"
-        raise BucketsError(message) from None
+        raise _unreadable(path, f"cannot be read ({error.strerror}); name an output folder of buckets") from None
 
 
 _FEWEST = 8
@@ -317,11 +318,9 @@ def _checked(folder: str | Path, name: str) -> Path:
     folder = location(str(folder))
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
-        message = f"results {folder}: {what}; name the output folder of a run (`output.path`) or of an evaluation"
-        raise BucketsError(message)
+        raise _unreadable(folder, f"{what}; name the output folder of a run (`output.path`) or of an evaluation")
     if not has_output(folder, name):
-        message = f"results {folder}: there is neither a table {name} nor a file {name}.jsonl; name an output folder"
-        raise BucketsError(message)
+        raise _unreadable(folder, f"there is neither a table {name} nor a file {name}.jsonl; name an output folder")
     return folder
 
 
