@@ -5,24 +5,7 @@ import marimo
 __generated_with = "0.25.2"
 app = marimo.App()
 
-
-@app.cell(hide_code=True)
-def _(mo):
-    mo.md(r"""
-    # A model on what rules compute
-
-    Rules compute features at every payment: what its payer, card and beneficiary did in the last minutes, days and
-    weeks. Here a model is trained on them, as they were when each payment arrived, and compared with the rules of
-    the demo: of as many alerts, how many are fraud, and how much of the fraud is found?
-
-    Payments are generated, so it is known which are fraud. Take your own instead: a table of payments, and the ids
-    of those that were fraud.
-    """)
-    return
-
-
-@app.cell
-def _():
+with app.setup:
     import os
     import tempfile
     from pathlib import Path
@@ -40,25 +23,20 @@ def _():
     from buckets.generator import GeneratorSettings, generate, write
     from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES
 
-    return (
-        DEMO_RULES,
-        DEFAULT_SCHEMA,
-        GeneratorSettings,
-        HistGradientBoostingClassifier,
-        Path,
-        buckets,
-        generate,
-        np,
-        os,
-        pa,
-        pc,
-        pd,
-        plt,
-        pq,
-        precision_recall_curve,
-        tempfile,
-        write,
-    )
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md(r"""
+    # A model on what rules compute
+
+    Rules compute features at every payment: what its payer, card and beneficiary did in the last minutes, days and
+    weeks. Here a model is trained on them, as they were when each payment arrived, and compared with the rules of
+    the demo: of as many alerts, how many are fraud, and how much of the fraud is found?
+
+    Payments are generated, so it is known which are fraud. Take your own instead: a table of payments, and the ids
+    of those that were fraud.
+    """)
+    return
 
 
 @app.cell(hide_code=True)
@@ -73,7 +51,7 @@ def _(mo):
 
 
 @app.cell
-def _(GeneratorSettings, Path, generate, os, pa, pc, pq, tempfile, write):
+def _():
     count = int(os.environ.get("PAYMENTS", "200000"))
     stream = generate(GeneratorSettings(transactions=count, fraud_cases=max(count // 4_000, 5)))
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +75,7 @@ def _(mo):
 
 
 @app.cell
-def _(DEFAULT_SCHEMA, DEMO_RULES, buckets, payments):
+def _(payments):
     schema = buckets.load_event_schema(DEFAULT_SCHEMA)
     demo = [rule for rule in buckets.load_rules(DEMO_RULES, schema) if rule.state == "ACTIVE"]
 
@@ -142,7 +120,7 @@ def _(mo):
 
 
 @app.cell
-def _(HistGradientBoostingClassifier, features, is_fraud, np, pa, payments, pc, profiles):
+def _(features, is_fraud, payments, profiles):
     names = [f"{rule.rule_id}.{feature}" for rule in profiles for feature in rule.features]
     columns = [features[name].cast(pa.float64()).to_numpy() for name in names]
     amounts = payments["paymentAmount"].cast(pa.float64()).to_numpy()
@@ -170,7 +148,7 @@ def _(mo):
 
 
 @app.cell
-def _(demo, features, is_fraud, np, pd, scores, stream, test):
+def _(demo, features, is_fraud, scores, stream, test):
     ids = features["event_id"].to_numpy()[test]
     fraud_of_test = is_fraud[test]
     fired = [features[f"{rule.rule_id}.fired"].fill_null(False).to_numpy() for rule in demo]
@@ -196,7 +174,7 @@ def _(demo, features, is_fraud, np, pd, scores, stream, test):
 
 
 @app.cell
-def _(compared, fraud_of_test, plt, precision_recall_curve, scores):
+def _(compared, fraud_of_test, scores):
     precision, recall, _ = precision_recall_curve(fraud_of_test, scores)
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     axes.plot(recall, precision, label="model, by its threshold")

@@ -294,11 +294,14 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]
     if event_schema is not None:
-        counted = event_schema if _has_alert_fields(event_schema) else alert_schema(event_schema)
+        # Where events have a field that only alerts may have, there are no rules over alerts.
+        is_alone = not set(ALERT_FIELDS).isdisjoint(event_schema.field_names)
+        counted = event_schema if is_alone else alert_schema(event_schema)
         fields = [*counted.attributes, *counted.measures]
         for grouping in (rule["group_by"], feature["group_by"]):
             grouping["items"]["enum"] = list(counted.attributes)
-        _mapping(published["filter"])["propertyNames"] = {"enum": fields}
+        mapping = next(form for form in published["filter"]["anyOf"] if form["type"] == "object")
+        mapping["propertyNames"] = {"enum": fields}
         rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}
         feature["of"] = {**feature["of"], "enum": [*fields, None]}
         rule["features"]["propertyNames"]["not"] = {"enum": list(event_schema.field_names)}
@@ -320,14 +323,3 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         },
         "$defs": {name: published[name] for name in ("rule", "feature", "filter", "window", "state")} | written,
     }
-
-
-def _has_alert_fields(schema: EventSchema) -> bool:
-    """Return whether events have a field that only alerts may have, so that there are no rules over alerts."""
-    return not set(ALERT_FIELDS).isdisjoint(schema.field_names)
-
-
-def _mapping(where: dict[str, Any]) -> dict[str, Any]:
-    """Return the form of a filter that is a mapping, not SQL."""
-    mapping: dict[str, Any] = next(form for form in where["anyOf"] if form["type"] == "object")
-    return mapping

@@ -124,11 +124,9 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
 
 
 def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """Read the rules of a file, in its order; the tests beside them are checked as well.
+    """Read the rules of a YAML file or a file of the Flink demo's messages, in its order.
 
-    Args:
-        path: a YAML file with a list `rules`, or a file of the Flink demo's messages.
-        schema: what the rules' fields are checked against, if given.
+    With an event schema the rules' fields are checked against it; the tests beside them are checked as well.
 
     Raises:
         BucketsError: the file cannot be read, or a rule or a test is not valid; says the line and the field.
@@ -169,19 +167,17 @@ def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rul
     try:
         return load_rule_files(path, schema), []
     except BucketsError as error:
-        return (), list(_faults_by_file(path, schema)) or [error]
-
-
-def _faults_by_file(path: Path, schema: EventSchema | None) -> Iterator[BucketsError]:
-    """Return what is wrong with each file for itself; nothing where the folder cannot be read."""
+        first = error
+    faults: list[BucketsError] = []  # of each file for itself
     with contextlib.suppress(BucketsError):
         for file in rule_files(path):
             try:
                 load_rule_file(file, schema)
             except RuleFaults as error:
-                yield from error.faults
+                faults += error.faults
             except BucketsError as error:
-                yield error
+                faults.append(error)
+    return (), faults or [first]
 
 
 def _rules(

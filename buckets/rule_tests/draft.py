@@ -6,13 +6,13 @@ The events may be those of the window of an alert that a job has raised.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
@@ -41,6 +41,7 @@ from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, full_aler
 from buckets.printable import quoted
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_tests.given_events import EventRow, events_table, say_nothing, written_events
+from buckets.rule_tests.results import plain_key
 from buckets.rule_tests.tester import engine_of
 from buckets.rules.feature import VALUE, Aggregation, Limit, Window
 from buckets.rules.filter import Filter, write_filter
@@ -90,105 +91,124 @@ def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[Event
     They come from a file or, without one, from the files of the source or the table of its audit. BucketsError if they
     cannot be read, or the alert's own event is not among them.
     """
-    origin = str(file) if file is not None else job.settings.source.name
-    rows = []
+    schema = job.event_schema
+    column = field_column(schema.field_names.index(schema.event_time.field))
+    wanted = plain_key(alert.key).items()
+    rows: list[EventRow] = []
     for arrivals in _arrivals(job, file):
-        for row in _in_window(arrivals, alert, job.event_schema):
-            rows.append(row)
-            if row[job.event_schema.event_id] == alert.event_id:
-                return rows
+        times_ms, _ = conversion.times_ms(arrivals.column(column), schema.event_time)
+        inside = (times_ms >= alert.window_start) & (times_ms <= alert.window_end)
+        if not inside.any():
+            continue
+        events, _ = parse(arrivals.filter(pa.array(inside)), schema, frozenset())  # what is no event is passed over
+        for row in written_events(events, schema):
+            if wanted <= row.items():
+                rows.append(row)
+                if row[schema.event_id] == alert.event_id:
+                    return rows
+    origin = str(file) if file is not None else job.settings.source.name
     message = f"event {quoted(alert.event_id)} of the alert is not in {origin}; name a file that has it with --events"
     raise BucketsError(message)
 
 
-def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
-    settings, schema = job.settings, job.event_schema
+def _arrivals(job: Job, file: Path | None) -> Iterator[pa.RecordBatch]:
+    source, audit, schema = job.settings.source, job.settings.audit, job.event_schema
     if file is not None:
-        return file_arrivals(open_event_file(file, schema), schema)
-    if settings.audit is not None:
-        return _of_audit(job, location(settings.audit.path))
-    if not isinstance(settings.source, FileSource):
-        message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
+        yield from file_arrivals(open_event_file(file, schema), schema)
+    elif audit is not None:
+        path = location(audit.path) / TRANSACTIONS
+        if not is_table(path):
+            message = f"audit {path.parent} holds nothing yet; run `buckets audit CONF --once` first"
+            raise BucketsError(message)
+        messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
+        rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
+        reader, pinned = TopicMessages(source, RegisteredSchemas(job.checkpoint)), newest_pinned(job)
+        for piece in rows.combine_chunks().to_batches():
+            yield reader.read(piece, schema, None, pinned)
+    elif isinstance(source, FileSource):
+        files = modified_files(source.folder, source.subfolders)
+        for path, _ in sorted(files, key=lambda file: (file[1] or 0, str(file[0]))):
+            try:
+                yield from file_arrivals(EventFile(path, source.file_format, folder=source.folder), schema)
+            except OSError as error:
+                message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+                raise BucketsError(message) from None
+    else:
+        message = f"the events of {source.name} are not searched; name a file that has them with --events"
         raise BucketsError(message)
-    return _of_files(settings.source, schema)
-
-
-def _of_audit(job: Job, folder: Path) -> list[pa.RecordBatch]:
-    path, source, schema = folder / TRANSACTIONS, job.settings.source, job.event_schema
-    if not is_table(path):
-        message = f"audit {folder} holds nothing yet; run `buckets audit CONF --once` first"
-        raise BucketsError(message)
-    messages = kept_messages(open_table(path), path, "true", columns_beside_value(schema, source.envelope))
-    rows = messages.append_column(SOURCE, pa.repeat(pa.scalar(source.name), len(messages)))
-    reader, pinned = TopicMessages(source, RegisteredSchemas(job.checkpoint)), newest_pinned(job)
-    return [reader.read(piece, schema, None, pinned) for piece in rows.combine_chunks().to_batches()]
-
-
-def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    files = modified_files(source.folder, source.subfolders)
-    for path, _ in sorted(files, key=lambda file: (file[1] or 0, str(file[0]))):
-        try:
-            yield from file_arrivals(EventFile(path, source.file_format, folder=source.folder), schema)
-        except OSError as error:
-            message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
-            raise BucketsError(message) from None
-
-
-def _in_window(arrivals: pa.RecordBatch, alert: PastAlert, schema: EventSchema) -> Iterator[EventRow]:
-    """Yield the events of a batch with the alert's key in its window; what is no event is passed over."""
-    column = arrivals.column(field_column(schema.field_names.index(schema.event_time.field)))
-    times_ms, _ = conversion.times_ms(column, schema.event_time)
-    inside = (times_ms >= alert.window_start) & (times_ms <= alert.window_end)
-    if not np.any(inside):
-        return
-    events, _ = parse(arrivals.filter(pa.array(inside)), schema, frozenset())
-    wanted = {name: value if isinstance(value, bool) else str(value) for name, value in alert.key.items()}
-    for row in written_events(events, schema):
-        if all(row.get(name) == value for name, value in wanted.items()):
-            yield row
 
 
 _EXACT = Context(prec=60)  # Digits enough for any value
+_MOST_STEPS = 100  # How often a step less is tried, where the rule still fires after the first
+
+
+def _shortest(value: Decimal) -> Decimal:
+    """Return a value without zeros at the end of its digits after the point."""
+    whole = value.to_integral_value()
+    return whole if whole == value else value.normalize(_EXACT)
 
 
 @dataclass(frozen=True)
-class DraftedTest:
-    """A test that has been run."""
+class _DraftedTest:
+    """A test of events, and what a rule makes of them when it is in force."""
 
     name: str
+    rule: Rule
     rows: Sequence[EventRow]
-    results: Results
+    schema: EventSchema
+    engine: EngineSettings
 
+    @cached_property
+    def results(self) -> Results:
+        """What comes out."""
+        active = self.rule.model_copy(update={"state": "ACTIVE"})
+        # An event that the rule would not see is no example of it.
+        strict = self.engine.model_copy(update={"nulls": "strict"})
+        evaluator = Evaluator([active], self.schema.with_written_ids, engine_of(strict, [active], self.schema))
+        return evaluator.recorded(events_table(self.rows, self.schema), say_nothing)
 
-def tests_text(tests: Sequence[DraftedTest], schema: EventSchema) -> str:
-    """Return the part `tests` of a rule file, which expects what came out."""
-    blocks = (write_yaml(_written(test, schema)).replace("\n", "\n    ") for test in tests)
-    return "tests:\n" + "".join(f"  - {block}\n" for block in blocks)
+    def written(self) -> dict[str, Any]:
+        """Return it as a rule file has it, which expects what came out."""
+        id_field, time_field, rows = self.schema.event_id, self.schema.event_time.field, self.rows
+        times, _ = conversion.times_ms(pa.array([row[time_field] for row in rows]), self.schema.event_time)
+        start_ms = int(times.min())
+        relative = "at" not in self.schema.field_names and int(times.max()) - start_ms <= LONGEST_MS
+        fields = [name for name in self.schema.field_names if name not in (id_field, time_field)]
+        shared = {
+            name: rows[0][name]
+            for name in fields
+            if name in rows[0] and all(row.get(name) == rows[0][name] for row in rows)
+        }
+        given = []
+        for row, time_ms in zip(rows, times.tolist(), strict=True):
+            own = {name: row[name] for name in fields if name in row and name not in shared}
+            time = {"at": _offset(time_ms - start_ms)} if relative else {time_field: row[time_field]}
+            given.append(InBraces({id_field: row[id_field]} | own | time))
+        return {
+            "name": self.name,
+            **({"start": iso_text(start_ms)} if relative else {}),
+            **({"defaults": InBraces(shared)} if shared else {}),
+            "given": given,
+            "expect": self._expected(),
+        }
 
-
-def _written(test: DraftedTest, schema: EventSchema) -> dict[str, Any]:
-    id_field, time_field = schema.event_id, schema.event_time.field
-    times, _ = conversion.times_ms(pa.array([row[time_field] for row in test.rows]), schema.event_time)
-    start_ms = int(times.min())
-    relative = "at" not in schema.field_names and int(times.max()) - start_ms <= LONGEST_MS
-    fields = [name for name in schema.field_names if name not in (id_field, time_field)]
-    shared = {
-        name: test.rows[0][name]
-        for name in fields
-        if name in test.rows[0] and all(row.get(name) == test.rows[0][name] for row in test.rows)
-    }
-    given = []
-    for row, time_ms in zip(test.rows, times.tolist(), strict=True):
-        own = {name: row[name] for name in fields if name in row and name not in shared}
-        time = {"at": _offset(time_ms - start_ms)} if relative else {time_field: row[time_field]}
-        given.append(InBraces({id_field: row[id_field]} | own | time))
-    return {
-        "name": test.name,
-        **({"start": iso_text(start_ms)} if relative else {}),
-        **({"defaults": InBraces(shared)} if shared else {}),
-        "given": given,
-        "expect": _expected(test, [row[id_field] for row in test.rows]),
-    }
+    def _expected(self) -> dict[str, Any]:
+        ids = [row[self.schema.event_id] for row in self.rows]
+        times, collisions = Counter(ids), self.results.collisions
+        # An event is named by its number where its id is not clear.
+        references = [str(at) if times[one] > 1 or one.isdecimal() else one for at, one in enumerate(ids, 1)]
+        alerts = [
+            InBraces({"event": references[row["position"]], "value": format(_shortest(row["value"]), "f")})
+            for row in self.results.alerts.to_pylist()
+        ]
+        tables = {
+            "late_events": self.results.late_events,
+            "duplicates": self.results.duplicates,
+            "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
+        }
+        positions = {name: sorted(set(table["position"].to_pylist())) for name, table in tables.items()}
+        named = {name: [references[at] for at in places] for name, places in positions.items() if places}
+        return {"alerts": alerts, **named}
 
 
 def _offset(milliseconds: int) -> str:
@@ -197,39 +217,6 @@ def _offset(milliseconds: int) -> str:
         number, milliseconds = divmod(milliseconds, MS_PER_UNIT[unit])
         steps += [f"{number}{unit}"] if number else []
     return " + ".join(steps) or "0s"
-
-
-def shortest(value: Decimal) -> Decimal:
-    """Return a value without zeros at the end of its digits after the point."""
-    whole = value.to_integral_value()
-    return whole if whole == value else value.normalize(_EXACT)
-
-
-def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
-    alerts, collisions = test.results.alerts.to_pylist(), test.results.collisions
-    references = _references(ids)
-    expected: dict[str, Any] = {
-        "alerts": [
-            InBraces({"event": references[row["position"]], "value": format(shortest(row["value"]), "f")})
-            for row in alerts
-        ]
-    }
-    tables = {
-        "late_events": test.results.late_events,
-        "duplicates": test.results.duplicates,
-        "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
-    }
-    positions = {name: sorted(set(table["position"].to_pylist())) for name, table in tables.items()}
-    return expected | {name: [references[at] for at in places] for name, places in positions.items() if places}
-
-
-def _references(ids: Sequence[str]) -> list[str]:
-    """Return how a test names each of its events: by its id, or by its number where the id is not clear."""
-    times = Counter(ids)
-    return [str(at) if times[event_id] > 1 or event_id.isdecimal() else event_id for at, event_id in enumerate(ids, 1)]
-
-
-_MOST_STEPS = 100  # How often a step less is tried, where the rule still fires after the first
 
 
 @dataclass(frozen=True)
@@ -269,62 +256,47 @@ def draft(form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine:
     first = form.rule(Decimal(0), schema)
     needed = {schema.event_id, schema.event_time.field, *first.group_by, *first.filter_fields, first.measure}
     rows = [{name: value for name, value in row.items() if name in needed} for row in rows]
-    rule, fires = _just_crossed(form, rows, schema, engine)
-    less = _one_step_less(rule, fires, schema, engine)
-    return f"{rules_text([rule])}\n{tests_text([fires, less], schema)}"
-
-
-def _tested(
-    name: str, rule: Rule, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings
-) -> DraftedTest:
-    """Return a test of events, with what a rule makes of them when it is in force."""
-    active = rule.model_copy(update={"state": "ACTIVE"})
-    strict = engine.model_copy(update={"nulls": "strict"})  # An event that the rule would not see is no example of it.
-    evaluator = Evaluator([active], schema.with_written_ids, engine_of(strict, [active], schema))
-    return DraftedTest(name, rows, evaluator.recorded(events_table(rows, schema), say_nothing))
-
-
-def _just_crossed(
-    form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings
-) -> tuple[Rule, DraftedTest]:
-    """Return the rule whose limit is the greatest value of these events, and the test of them."""
     name = "fires on the events that it was drafted from"
-    results = _tested(name, form.rule(Decimal(0), schema), rows, schema, engine).results
+    fires = _just_crossed(form, _DraftedTest(name, first, rows, schema, engine))
+    tests = (write_yaml(test.written()).replace("\n", "\n    ") for test in (fires, _one_step_less(fires)))
+    return f"{rules_text([fires.rule])}\ntests:\n" + "".join(f"  - {test}\n" for test in tests)
+
+
+def _just_crossed(form: RuleForm, test: _DraftedTest) -> _DraftedTest:
+    """Return the test with the rule whose limit is the greatest value of these events."""
+    results, schema = test.results, test.schema
     if results.dead_letters.num_rows:
         first = results.dead_letters.to_pylist()[0]
         message = f"event {first['position'] + 1} is malformed: {first['reason']}; correct it or leave it out"
         raise BucketsError(message)
     values: list[Decimal] = results.evaluations["value"].drop_null().to_pylist()
     if not values:
-        message = (
-            f"rule {form.rule_id!r} is evaluated at none of the {len(rows):,} events; name others, or leave out `where`"
-        )
+        what = f"is evaluated at none of the {len(test.rows):,} events"
+        message = f"rule {form.rule_id!r} {what}; name others, or leave out `where`"
         raise BucketsError(message)
     greatest = max(values)
     if form.aggregate.function == "count" and greatest == 1:
         message = "no window holds more than one of these events, and a count of one is no limit; name more events"
         raise BucketsError(message)
-    rule = form.rule(shortest(greatest), schema)
-    fires = _tested(name, rule, rows, schema, engine)
+    fires = replace(test, rule=form.rule(_shortest(greatest), schema))
     if not fires.results.alerts.num_rows:  # the average is a little below the one that is shown
         last_digit = Decimal((0, (1,), -schema.largest_scale - AVERAGE_EXTRA_DIGITS))
-        rule = form.rule(shortest(greatest - last_digit), schema)
-        fires = _tested(name, rule, rows, schema, engine)
-    return rule, fires
+        fires = replace(test, rule=form.rule(_shortest(greatest - last_digit), schema))
+    return fires
 
 
-def _one_step_less(rule: Rule, fires: DraftedTest, schema: EventSchema, engine: EngineSettings) -> DraftedTest:
-    step = "one event" if rule.measure is None else format_scaled(1, schema.measures[rule.measure].scale)
-    less = replace(fires, name=f"does not fire with {step} less")
+def _one_step_less(fires: _DraftedTest) -> _DraftedTest:
+    rule, schema, less = fires.rule, fires.schema, fires
     for _ in range(_MOST_STEPS):
         fired = set(less.results.alerts["position"].to_pylist())
         if not fired:
-            return less
+            step = "one event" if rule.measure is None else format_scaled(1, schema.measures[rule.measure].scale)
+            return replace(less, name=f"does not fire with {step} less")
         if rule.measure is None:
-            rows: Sequence[EventRow] = [row for at, row in enumerate(less.rows) if at not in fired]
+            rows = [row for at, row in enumerate(less.rows) if at not in fired]
         else:
             rows = [_lowered(row, rule, at in fired, schema) for at, row in enumerate(less.rows)]
-        less = _tested(less.name, rule, rows, schema, engine)
+        less = replace(less, rows=rows)
     message = f"rule {rule.rule_id!r}: no limit tells these events from the same ones a step lower; leave out `where`"
     raise BucketsError(message)
 

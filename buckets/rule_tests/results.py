@@ -123,22 +123,17 @@ _MOST_SHOWN = 5
 
 def terms_of(row: Row) -> dict[str, Any]:
     """Read the values of the features of an evaluation or alert, by name."""
-    return {term["name"]: _exact(term["value"]) for term in json.loads(row["terms"] or "[]")}
+    terms = {term["name"]: term["value"] for term in json.loads(row["terms"] or "[]")}
+    return {name: Decimal(value) if isinstance(value, str) else value for name, value in terms.items()}
 
 
 def _alerts(table: pa.Table) -> list[Row]:
-    rows: list[Row] = table.to_pylist()
-    return [row | {"key": _key(row["key"])} for row in rows]
+    return [row | {"key": plain_key(json.loads(row["key"]))} for row in table.to_pylist()]
 
 
-def _key(written: str) -> dict[str, Any]:
+def plain_key(key: Mapping[str, Any]) -> dict[str, Any]:
     """Return a key with its numbers as text, as a test has them."""
-    fields = json.loads(written)
-    return {name: value if isinstance(value, bool) else str(value) for name, value in fields.items()}
-
-
-def _exact(value: Any) -> Any:
-    return Decimal(value) if isinstance(value, str) else value
+    return {name: value if isinstance(value, bool) else str(value) for name, value in key.items()}
 
 
 def shown(value: Any) -> str:

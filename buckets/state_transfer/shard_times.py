@@ -189,7 +189,11 @@ def carried_stores(
     times = {shard: ShardTimes.read(*store.schedule.get([OVERVIEW, CLOCK])) for shard, store in stores.items()}
     resolved: list[Resolved] = []
     for shard, store in stores.items():
-        resolved += _voters(shard, store, times)
+        keys_of: dict[str, list[str]] = {}
+        for group_id, key in map(split_head_key, store.heads.list_keys()):
+            keys_of.setdefault(group_id, []).append(key)
+        for group_id, own in keys_of.items():
+            resolved += resolve(shard, group_id, own, times)
         state_keys = list(dict.fromkeys([*store.heads.list_keys(), *store.policies.list_keys()]))
         heads, policies = store.heads.get(state_keys), store.policies.get(state_keys)
         keys: dict[int, list[CarriedKey]] = {}
@@ -198,7 +202,17 @@ def carried_stores(
                 keys.setdefault(now[0], []).append(CarriedKey(now[1], head, remembered))
         for to, own_keys in keys.items():
             installers[to].put_keys(own_keys)
-        _carry_pages(store, carried, installers)
+        page_keys = list(store.pages.list_keys())
+        places = [split_page_key(state_key) for state_key in page_keys]
+        pages: dict[int, list[tuple[bytes, bytes]]] = {}
+        kept = zip(
+            carried_state_keys([head for head, _ in places], carried), places, store.pages.get(page_keys), strict=True
+        )
+        for now, (_, number), page in kept:
+            if now is not None:
+                pages.setdefault(now[0], []).append((page_key(now[1], number), page))
+        for to, own_pages in pages.items():
+            installers[to].put_pages(own_pages)
     for shard, shard_times in carried_times(times, resolved, carried).items():
         installers[shard].end(shard_times)
     return stores_now
@@ -218,23 +232,3 @@ def carried_driver(entries: Values, carried: Regrouping) -> dict[tuple[str, byte
             map_now = getattr(now, of_store)
             entries_now |= {(f"{name}.{of_store}", key): map_now.get([key])[0] for key in map_now.list_keys()}
     return entries_now
-
-
-def _voters(shard: int, store: ShardStore, times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
-    keys: dict[str, list[str]] = {}
-    for state_key in store.heads.list_keys():
-        group_id, key = split_head_key(state_key)
-        keys.setdefault(group_id, []).append(key)
-    for group_id, own_keys in keys.items():
-        yield from resolve(shard, group_id, own_keys, times)
-
-
-def _carry_pages(store: ShardStore, carried: Regrouping, installers: Mapping[int, Installer]) -> None:
-    state_keys = list(store.pages.list_keys())
-    heads, numbers = zip(*map(split_page_key, state_keys), strict=True) if state_keys else ((), ())
-    pages: dict[int, list[tuple[bytes, bytes]]] = {}
-    for now, number, page in zip(carried_state_keys(heads, carried), numbers, store.pages.get(state_keys), strict=True):
-        if now is not None:
-            pages.setdefault(now[0], []).append((page_key(now[1], number), page))
-    for to, own_pages in pages.items():
-        installers[to].put_pages(own_pages)
