@@ -76,7 +76,7 @@ def put_entry(job: Job, name: str, key: str, fields: Mapping[str, Any]) -> None:
     Fields are `until`, `author`, `reason`, and values for `lookup`. BucketsError as `check_change`, or if the broker
     refuses the message.
     """
-    _send(job, check_change(job, name, key), key, json.dumps(dict(fields), ensure_ascii=False), {})
+    _send(job, check_change(job, name, key), [(key, json.dumps(dict(fields), ensure_ascii=False), {})])
 
 
 def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> None:
@@ -84,14 +84,8 @@ def remove_entry(job: Job, name: str, key: str, signed: Mapping[str, str]) -> No
 
     BucketsError as `put_entry`.
     """
-    _send(job, check_change(job, name, key), key, None, {field: text for field, text in signed.items() if text})
-
-
-def _send(job: Job, topic: str, key: str, value: str | None, headers: dict[str, str]) -> None:
-    assert job.settings.kafka is not None
-    sender = Sender(job.settings.kafka)
-    sender.send(topic, key, value, headers)
-    sender.flush()
+    headers = {field: text for field, text in signed.items() if text}
+    _send(job, check_change(job, name, key), [(key, None, headers)])
 
 
 def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
@@ -100,11 +94,18 @@ def write_verdicts(job: Job, verdicts: Sequence[Verdict]) -> tuple[int, str]:
     if settings.verdicts.topic is None:
         table = verdict_table(job)
         return append_verdicts(table, verdicts), f"table {table}"
-    assert settings.kafka is not None
-    sender = Sender(settings.kafka, "writing verdicts")
-    new = {verdict.id: verdict for verdict in verdicts}
-    for verdict in new.values():
-        key = verdict.alert_id or verdict.event_id or ""
-        sender.send(settings.verdicts.topic, key, verdict.message(), {"id": verdict.id})
-    sender.flush()
+    new = {verdict.id: verdict for verdict in verdicts}.values()
+    messages = ((one.alert_id or one.event_id or "", one.message(), {"id": one.id}) for one in new)
+    _send(job, settings.verdicts.topic, messages, "writing verdicts")
     return len(new), f"topic {settings.verdicts.topic}"
+
+
+def _send(
+    job: Job, topic: str, messages: Iterable[tuple[str, str | None, dict[str, str]]], doing: str = "writing messages"
+) -> None:
+    """Send messages of keys, values and headers."""
+    assert job.settings.kafka is not None
+    sender = Sender(job.settings.kafka, doing)
+    for message in messages:
+        sender.send(topic, *message)
+    sender.flush()

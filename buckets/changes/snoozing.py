@@ -1,5 +1,6 @@
 """Snoozes of rules: read as people write them, added, and ended."""
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -123,29 +124,20 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
                 "write a value with a comma as JSON"
             )
             raise ValueError(message)
-        key[field.strip()] = _typed(value, kinds.get(field.strip()))
+        kind, key[field.strip()] = kinds.get(field.strip()), value
+        # A value that is not of its kind stays a text, and does not fit the rule then.
+        if kind == "boolean" and value in ("true", "false"):
+            key[field.strip()] = value == "true"
+        elif kind == "long" and value.removeprefix("-").isdecimal() and value.isascii():
+            key[field.strip()] = int(value)
     return key
-
-
-def _typed(value: str, kind: str | None) -> str | int | bool:
-    """Read a value of a kind; one that is none stays a text, and does not fit the rule then."""
-    if kind == "boolean" and value in ("true", "false"):
-        return value == "true"
-    if kind == "long" and value.removeprefix("-").isdecimal() and value.isascii():
-        return int(value)
-    return value
 
 
 def read_moment(text: str, now: datetime) -> datetime:
     """Read a time in ISO 8601, in UTC where it has no zone, or a duration from now; ValueError if it is neither."""
-    try:
+    with contextlib.suppress(ValueError):
         return now + timedelta(milliseconds=parse_duration_ms(text))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(ValueError):
         return in_utc(datetime.fromisoformat(text))
-    except ValueError:
-        message = (
-            f"{short_line(repr(text))} is no time; write it as in 2027-01-02T06:00Z, or how long from now, as in 24h"
-        )
-        raise ValueError(message) from None
+    message = f"{short_line(repr(text))} is no time; write it as in 2027-01-02T06:00Z, or how long from now, as in 24h"
+    raise ValueError(message)

@@ -1,7 +1,7 @@
 """Versions of a job's rules: what changed with each, what rules on trial raised, and since when they are complete."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,12 @@ def with_differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     def read(text: str | None) -> Rule | None:
         return None if text is None else Rule.model_validate_json(text)
 
-    return [
-        row
-        | {
-            "difference": difference(read(row["rule_before"]), read(row["rule_after"])),
-            "in_force_ms": None if row["in_force_at"] is None else row["in_force_at"] // 1000,
-        }
-        for row in rows
-    ]
+    shown = []
+    for row in rows:
+        words = difference(read(row["rule_before"]), read(row["rule_after"]))
+        in_force_ms = None if row["in_force_at"] is None else row["in_force_at"] // 1000
+        shown.append(row | {"difference": words, "in_force_ms": in_force_ms})
+    return shown
 
 
 def trial_words(job: Job, rule: Rule) -> str:
@@ -120,10 +118,20 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
     warmth, fills = read_warmth(job.checkpoint), read_fills(job.checkpoint)
     completions = {}
     for rule in rules:
-        completion = _completion(job, rule, in_force.get(rule.rule_id), warmth)
+        there, own_warmth = in_force.get(rule.rule_id), None
+        if rule.state == "DRAFT":
+            words = "not in force, keeps nothing"
+        elif there is None or there.state == "DRAFT":
+            words = "not in force yet"
+        elif not same_definition(there, rule, job.event_schema):
+            words = f"not in force yet as it is here: the job has version {there.version}"
+        else:
+            # A job that runs may have made a version between the two readings.
+            own_warmth = warmth.get(rule.rule_id)
+            words = "not in force yet" if own_warmth is None else own_warmth.sentence()
         own_fills = tuple(fill for fill in fills if rule.rule_id in fill.rule_ids)
-        words = "; ".join((completion.words, *(fill.words for fill in own_fills)))
-        completions[rule.rule_id] = replace(completion, words=words, fills=own_fills)
+        words = "; ".join((words, *(fill.words for fill in own_fills)))
+        completions[rule.rule_id] = Completion(words, own_warmth, own_fills)
     return completions
 
 
@@ -138,15 +146,3 @@ def expected_completion(job: Job, rule: Rule) -> Completion:
     revision = revise(rule_set, [put], job.event_schema, arrived, lateness_ms, kept.versions.gone_rules())
     warmth = rules_warmth(revision.rule_set, arrived, epoch_ms()).get(rule.rule_id)
     return Completion("not known") if warmth is None else Completion(warmth.sentence(), warmth)
-
-
-def _completion(job: Job, rule: Rule, there: Rule | None, warmth: dict[str, Warmth]) -> Completion:
-    if rule.state == "DRAFT":
-        return Completion("not in force, keeps nothing")
-    if there is None or there.state == "DRAFT":
-        return Completion("not in force yet")
-    if not same_definition(there, rule, job.event_schema):
-        return Completion(f"not in force yet as it is here: the job has version {there.version}")
-    # A job that runs may have made a version between the two readings.
-    of_rule = warmth.get(rule.rule_id)
-    return Completion("not in force yet") if of_rule is None else Completion(of_rule.sentence(), of_rule)

@@ -84,16 +84,13 @@ def rule_files(path: Path) -> list[Path]:
         path = location(str(path))
         if not path.is_dir():
             return [path]
-        return sorted(file for file in path.iterdir() if _is_rule_file(file.name))
+        names = (file for file in path.iterdir() if file.name.endswith(SUFFIXES))
+        return sorted(file for file in names if not file.name.startswith(".") and not file.name.endswith(_JSON_SCHEMA))
     except StoreError:  # it says what is to be done
         raise
     except OSError as error:
         message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
         raise BucketsError(message) from None
-
-
-def _is_rule_file(name: str) -> bool:
-    return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(_JSON_SCHEMA)
 
 
 def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:

@@ -118,7 +118,10 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
     written = {row.get(schema.event_id) for row in rows}
     for number, row in enumerate(rows, 1):
         if schema.event_id not in row:
-            row[schema.event_id] = _free(f"e{number}", written)
+            name = f"e{number}"
+            while name in written:
+                name += "-"
+            row[schema.event_id] = name
     ids = tuple(row[schema.event_id] for row in rows)
     return GivenEvents(events_table(rows, schema), ids, tuple(origins))
 
@@ -135,12 +138,6 @@ def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
         lists = [None if row.get(name) is None else list(map(as_text, row[name])) for row in rows]
         columns[name] = pa.array(lists, pa.list_(pa.string()))
     return pa.table(columns)
-
-
-def _free(name: str, taken: set[str | None]) -> str:
-    while name in taken:
-        name += "-"
-    return name
 
 
 def as_text(value: Any) -> str | None:
@@ -191,34 +188,27 @@ class _Reader:
     def _event_rows(self, event: GivenEvent, start_ms: int, location: Location) -> Iterator[EventRow]:
         """Return an event, or several where it is repeated."""
         written: EventRow = dict(event.__pydantic_extra__)
-        if "at" in event.model_fields_set and "at" in self._schema.field_names:
+        is_counted = "at" in event.model_fields_set and "at" not in self._schema.field_names
+        if "at" in event.model_fields_set and not is_counted:
             written["at"] = event.at
         self._check_fields(written, location)
-        offset_ms = self._offset_of(event, written, location)
+        row = self._test.defaults | written
+        if not is_counted and self._time_field not in row:
+            raise self._fault(location, f"has no time; write `at`, as in `at: 0s`, or {self._time_field}")
+        if is_counted and self._time_field in written:
+            raise self._fault((*location, "at"), f"stands beside {self._time_field}; write one of them")
+        offset_ms = _offset_ms(event.at if is_counted else row[self._time_field])
+        if is_counted and offset_ms is None:
+            form = "is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
+            raise self._fault((*location, "at"), f"{short_line(repr(event.at))} {form}")
         repeat = event.repeat or _ONCE
         if offset_ms is None and repeat.every:
             raise self._fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
         for step in range(repeat.times):
-            row = self._test.defaults | written
+            time = {}
             if offset_ms is not None:
-                row[self._time_field] = self._time(start_ms + offset_ms + step * repeat.every, location)
-            yield row
-
-    def _offset_of(self, event: GivenEvent, written: EventRow, location: Location) -> int | None:
-        """Return when an event happens, in ms from the start; None if its time is written as it is in an event."""
-        if "at" not in event.model_fields_set or "at" in self._schema.field_names:
-            row = self._test.defaults | written
-            if self._time_field not in row:
-                raise self._fault(location, f"has no time; write `at`, as in `at: 0s`, or {self._time_field}")
-            return _offset_ms(row[self._time_field])
-        at = (*location, "at")
-        if self._time_field in written:
-            raise self._fault(at, f"stands beside {self._time_field}; write one of them")
-        offset_ms = _offset_ms(event.at)
-        if offset_ms is None:
-            form = "is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
-            raise self._fault(at, f"{short_line(repr(event.at))} {form}")
-        return offset_ms
+                time = {self._time_field: self._time(start_ms + offset_ms + step * repeat.every, location)}
+            yield row | time
 
     def _time(self, time_ms: int, location: Location) -> str:
         declared = self._schema.event_time

@@ -68,17 +68,14 @@ class RuleTestResults:
             "dead_letters": self.tables.dead_letters,
         }
         rows = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
-        return rows | {"no_key": self._without_key(rows["dead_letters"])}
-
-    def _without_key(self, dead: Mapping[int, Row]) -> dict[int, Row]:
-        """Return the events that some rule does not see, with a field that it groups by and that they lack."""
-        grouped = dict.fromkeys(field for rule in self.rules.values() if rule.on == "events" for field in rule.group_by)
-        lacking: dict[int, Row] = {}
-        for field in grouped:
+        lacking: dict[int, Row] = {}  # events that some rule does not see, with a field that it groups by
+        for field in dict.fromkeys(
+            name for rule in self.rules.values() if rule.on == "events" for name in rule.group_by
+        ):
             for position in np.flatnonzero(self.given.table[field].is_null().to_numpy()).tolist():
-                if position not in dead:
+                if position not in rows["dead_letters"]:
                     lacking.setdefault(position, {"field": field})
-        return lacking
+        return rows | {"no_key": lacking}
 
     def event(self, position: int) -> str:
         """Return an event as a report names it."""
