@@ -85,41 +85,33 @@ class RuleText:
     def set_state(self, rule_id: str, state: State) -> None:
         """Give a rule a state."""
         rule = self._rule(rule_id)
-        pairs = {key.value: value for key, value in rule.value}
-        if "state" in pairs:
-            self._replace(pairs["state"].start_mark.index, pairs["state"].end_mark.index, state)
-            return
-        at, text = self._new_state(rule, state)
-        self._replace(at, at, text)
+        there = next((value for key, value in rule.value if key.value == "state"), None)
+        self._apply(
+            [self._new_state(rule, state) if there is None else (there.start_mark.index, there.end_mark.index, state)]
+        )
 
-    def _new_state(self, rule: MappingNode, state: str) -> tuple[int, str]:
+    def _new_state(self, rule: MappingNode, state: str) -> _Edit:
         end = next(value for key, value in rule.value if key.value == "rule_id").end_mark.index
-        if rule.flow_style:
-            return end, f", state: {state}"
-        return self._end_of_line(end), f"\n{' ' * rule.start_mark.column}state: {state}"
+        at = end if rule.flow_style else self._end_of_line(end)
+        return at, at, f", state: {state}" if rule.flow_style else f"\n{' ' * rule.start_mark.column}state: {state}"
 
     def put(self, rule: Rule, before: Rule | None = None) -> None:
         """Put a rule in place of the one with its id, or last; comments in the lines of `before` stay if possible."""
-        rules = self._rules()
+        rules, edits = self._rules(), None
         there = next((node for node in rules.value if _rule_id(node) == rule.rule_id), None)
-        if there is not None:
-            # What an alias stands for is written elsewhere.
-            edits = None
-            if before is not None and "&" not in self.text:
-                edits = self._rule_edits(there, written_rule(before), written_rule(rule))
-            if edits is not None:
-                for begin, end, text in sorted(edits, reverse=True):
-                    self._replace(begin, end, text)
-                return
+        if there is None:
+            end, column = self._end(rules.value[-1]), rules.start_mark.column
+            at = end if rules.flow_style else self._end_of_line(end)
+            text = (
+                f", {_written(rule, None)}" if rules.flow_style else f"\n{' ' * column}- {_written(rule, column + 2)}"
+            )
+            edits = [(at, at, text)]
+        elif before is not None and "&" not in self.text:  # what an alias stands for is written elsewhere
+            edits = self._rule_edits(there, written_rule(before), written_rule(rule))
+        if there is not None and edits is None:
             text = _written(rule, None if there.flow_style else there.start_mark.column)
-            self._replace(there.start_mark.index, self._end(there), text)
-            return
-        end = self._end(rules.value[-1])
-        if rules.flow_style:
-            self._replace(end, end, f", {_written(rule, None)}")
-            return
-        end, column = self._end_of_line(end), rules.start_mark.column
-        self._replace(end, end, f"\n{' ' * column}- {_written(rule, column + 2)}")
+            edits = [(there.start_mark.index, self._end(there), text)]
+        self._apply(edits or [])
 
     def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
         """Return the edits that make a rule say something else; None if more than its policy has other fields."""
@@ -135,10 +127,10 @@ class RuleText:
             key, value = pairs[name]
             if after is None and before is not None:
                 removed.add(name)
-                begin = self.text.rfind("\n", 0, key.start_mark.index) + 1
+                begin, end = self._line_ends(key, value)
                 if node.flow_style or self.text[begin : key.start_mark.index].strip():
                     return None
-                edits.append((begin, min(self._end_of_line(self._end(value)) + 1, len(self.text)), ""))
+                edits.append((begin, end, ""))
             elif after != before:
                 edits.append(self._exchanged(value, after))
         last = max(self._end(value) for name, (_, value) in pairs.items() if name not in removed)
@@ -146,20 +138,13 @@ class RuleText:
 
     def _added(self, node: MappingNode, last: int, fields: dict[str, Any]) -> list[_Edit]:
         """Return the edits that add fields to a rule: its state below the id, others after what ends at `last`."""
-        edits = []
-        if "state" in fields:
-            at, text = self._new_state(node, fields.pop("state"))
-            edits.append((at, at, text))
-        before = ", " if node.flow_style else f"\n{' ' * node.start_mark.column}"
-        at = last if node.flow_style else self._end_of_line(last)
-        indent = node.start_mark.column + 2
-        text = "".join(
-            f"{before}{name}:{_lines(value, indent)}"
-            if name == "snoozes" and not node.flow_style
-            else f"{before}{name}: {_value(value)}"
-            for name, value in fields.items()
-        )
-        return [*edits, (at, at, text)] if text else edits
+        edits = [self._new_state(node, fields.pop("state"))] if "state" in fields else []
+        column, at = node.start_mark.column, last if node.flow_style else self._end_of_line(last)
+        for name, value in fields.items():
+            in_lines = name == "snoozes" and not node.flow_style
+            text = f"{name}:{_lines(value, column + 2)}" if in_lines else f"{name}: {_value(value)}"
+            edits.append((at, at, f", {text}" if node.flow_style else f"\n{' ' * column}{text}"))
+        return edits
 
     def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
         """Return the edits that make a mapping say something else; None if it has not the same fields."""
@@ -192,18 +177,14 @@ class RuleText:
     def delete(self, rule_id: str) -> None:
         """Remove a rule."""
         rules, rule = self._rules(), self._rule(rule_id)
-        begin = self.text.rfind("\n", 0, rule.start_mark.index) + 1
+        begin, end = self._line_ends(rule, rule)
         # A test may name the rule: some text in the tests is its id.
         is_tested = any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
-        if (
-            len(rules.value) == 1
-            or rules.flow_style
-            or is_tested
-            or self.text[begin : rule.start_mark.index].strip() != "-"
-        ):
+        is_alone = len(rules.value) == 1 or rules.flow_style
+        if is_alone or is_tested or self.text[begin : rule.start_mark.index].strip() != "-":
             self.set_state(rule_id, "DELETE")
-            return
-        self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
+        else:
+            self._apply([(begin, end, "")])
 
     def _top(self) -> MappingNode:
         root = compose_yaml(self.text)
@@ -231,8 +212,16 @@ class RuleText:
         at = self.text.find("\n", index)
         return len(self.text) if at < 0 else at
 
-    def _replace(self, begin: int, end: int, text: str) -> None:
-        self.text = self.text[:begin] + text + self.text[end:]
+    def _line_ends(self, first: Node, last: Node) -> tuple[int, int]:
+        """Return where the line of a node begins, and that after another one."""
+        begin = self.text.rfind("\n", 0, first.start_mark.index) + 1
+        return begin, min(self._end_of_line(self._end(last)) + 1, len(self.text))
+
+    def _apply(self, edits: list[_Edit]) -> None:
+        """Make edits from the last one on; of several in one place each stands before those after it."""
+        edits.sort(key=lambda edit: edit[0])
+        for begin, end, text in reversed(edits):
+            self.text = self.text[:begin] + text + self.text[end:]
 
 
 def _lines(values: Iterable[Any], column: int) -> str:
