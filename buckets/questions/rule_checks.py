@@ -46,9 +46,8 @@ class RuleChecks:
     def __init__(self, is_replaced: bool) -> None:
         """Begin with none.
 
-        Args:
-            is_replaced: whether a check of a person takes the place of their check before it, as when they go on
-                typing; otherwise it waits for the end of that.
+        Where a check is replaced, the next one of a person takes its place, as when they go on typing; otherwise that
+        waits for its end.
         """
         self._is_replaced = is_replaced
         self._running: dict[str, ForkServerProcess] = {}
@@ -57,15 +56,9 @@ class RuleChecks:
         self._fresh.set_forkserver_preload(["__main__", _BEGUN_AS])
 
     def check(self, text: str, job: Job, person: str) -> RuleReport:
-        """Check the rule that a text holds.
+        """Check a text that holds one rule, and its tests, for a person.
 
-        Args:
-            text: a rule file with one rule, and its tests.
-            job: the job that it is for.
-            person: who asks.
-
-        Raises:
-            BucketsError: it does not hold one valid rule, a test does not fit, or it takes too long or too much memory.
+        BucketsError if it does not hold one valid rule, a test does not fit, or it takes too long or too much memory.
         """
         reader, writer = self._fresh.Pipe(duplex=False)
         # Pickling rules takes longer than checking one; what is checked has its own.
@@ -83,7 +76,11 @@ class RuleChecks:
                     raise BucketsError(message)
                 found = reader.recv()
             except EOFError:
-                raise self._ended(person, process) from None
+                with self._changed:
+                    is_replaced = self._running.get(person) is not process
+                why = "the check has ended early, for want of memory or by a fault that the log describes"
+                message = "what you have typed since is checked in its place" if is_replaced else why
+                raise BucketsError(message) from None
             finally:
                 _end(process)
         if isinstance(found, RuleReport):
@@ -116,14 +113,6 @@ class RuleChecks:
                 if self._running.get(person) is process:
                     del self._running[person]
                 self._changed.notify_all()
-
-    def _ended(self, person: str, process: ForkServerProcess) -> BucketsError:
-        """Say why a check has ended without an answer."""
-        with self._changed:
-            is_replaced = self._running.get(person) is not process
-        if is_replaced:
-            return BucketsError("what you have typed since is checked in its place")
-        return BucketsError("the check has ended early, for want of memory or by a fault that the log describes")
 
 
 def _end(process: ForkServerProcess) -> None:
