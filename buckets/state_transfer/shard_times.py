@@ -15,7 +15,7 @@ import numpy as np
 
 from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction.schedule import CLOCK, LONG_AGO_MS, OVERVIEW, EvictionSchedule
-from buckets.engine.eviction.shard_clock import VOTERS, ShardClock, Voter
+from buckets.engine.eviction.shard_clock import ShardClock, Voter
 from buckets.engine.stages.in_memory import Values, memory_store
 from buckets.engine.storage.shard_store import (
     DriverStores,
@@ -101,7 +101,7 @@ def carried_times(
         there = moved.setdefault((to, group.group.state_id), {})
         there[zlib.crc32(now.encode())] = -from_last, shard, clock_ms
     for (to, now_id), places in moved.items():
-        ordered = sorted(places.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))[-VOTERS:]
+        ordered = sorted(places.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))
         times_now[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
     return times_now
 

@@ -6,9 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import buckets
-
-NOTEBOOK = Path(buckets.__file__).with_name("notebooks") / "train.py"
+NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "train.py"
 
 
 def jupyter_text(notebook: Path) -> str:

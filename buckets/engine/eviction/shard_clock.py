@@ -102,8 +102,8 @@ class ShardClock:
 
     @classmethod
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
-        """Return the clock of these voters."""
-        each = {group_id: dict(of_group) for group_id, of_group in voters.items()}
+        """Return the clock of these voters, the latest last; of too many the last ones count."""
+        each = {group_id: dict([*of_group][-VOTERS:]) for group_id, of_group in voters.items()}
         most = max(map(len, each.values()), default=0)
         rows = np.zeros(len(each), _row(most))
         for row, (group_id, of_group) in zip(rows, each.items(), strict=True):
