@@ -1,15 +1,10 @@
-"""Alerts as they are listed: which are wanted, read newest first, each with what was found about it.
-
-What a job has recorded of its batches.
-How often rules are right, by the alerts that people have judged; of all alerts only these are read.
-
-A job that people ask about.
-"""
+"""A job that people ask about: its alerts, newest first, its batches, and how often its rules are right."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,7 +15,7 @@ import pyarrow.compute as pc
 from buckets.changes.origin import JobRules, job_rules
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, kept_results
-from buckets.delta.newest_rows import Order, PageOfRows, RowFilter, RowPlace, newest_rows
+from buckets.delta.newest_rows import Order, RowFilter, RowPlace, newest_rows
 from buckets.delta.whole_table import in_ms, is_in, is_table, query
 from buckets.errors import BucketsError
 from buckets.feeds.feed import WatchedFiles
@@ -83,30 +78,26 @@ class AlertFilter:
 
     def wanted(self, before: RowPlace | None, given: Findings) -> RowFilter:
         """Return what rows are asked for."""
-        columns = [
-            *(["rule_id"] if self.rule else []),
-            *(["key"] if self.key or self.key_fields else []),
-            *(["severity"] if self.severity else []),
-            *(["event_id"] if self.verdict else []),
-        ]
+        tests: list[tuple[str, Callable[[pa.Table], pa.ChunkedArray]]] = []
+        if self.rule:
+            tests.append(("rule_id", lambda rows: pc.equal(rows["rule_id"], self.rule)))
+        if self.severity:
+            tests.append(("severity", lambda rows: pc.equal(rows["severity"], self.severity)))
+        if self.key:
+            tests.append(
+                ("key", lambda rows: _has_values(rows["key"], {self.key}, lambda key: self.key in key.values()))
+            )
+        if self.key_fields:
+            fields, values = self.key_fields.items(), set(self.key_fields.values())
+            tests.append(("key", lambda rows: _has_values(rows["key"], values, lambda key: fields <= key.items())))
+        if self.verdict:
+            tests.append(("event_id", lambda rows: _has_verdict(rows, given, self.verdict)))
 
         def test(rows: pa.Table) -> pa.ChunkedArray:
-            chosen = pa.chunked_array([pa.repeat(True, len(rows))])
-            if self.rule:
-                chosen = pc.and_(chosen, pc.equal(rows["rule_id"], self.rule))
-            if self.key:
-                chosen = pc.and_(chosen, _has_values(rows["key"], {self.key}, lambda key: self.key in key.values()))
-            if self.key_fields:
-                wanted = self.key_fields.items()
-                is_wanted = _has_values(rows["key"], set(self.key_fields.values()), lambda key: wanted <= key.items())
-                chosen = pc.and_(chosen, is_wanted)
-            if self.severity:
-                chosen = pc.and_(chosen, pc.equal(rows["severity"], self.severity))
-            if self.verdict:
-                chosen = pc.and_(chosen, _has_verdict(rows, given, self.verdict))
-            return chosen
+            return reduce(pc.and_, (passes(rows) for _, passes in tests))
 
-        return RowFilter(before, named_times(self.begin, self.end), tuple(columns), test if columns else None)
+        columns = tuple(dict.fromkeys(column for column, _ in tests))
+        return RowFilter(before, named_times(self.begin, self.end), columns, test if tests else None)
 
 
 @dataclass(frozen=True)
@@ -134,7 +125,17 @@ def list_alerts(
     """Read a page of alerts; looks through about a million rows at most, or as many as are named."""
     tables = [folder / output for output in KINDS[wanted.kind]]
     page = newest_rows(tables, COLUMNS, _ORDER, wanted.wanted(before, given), most, most_looked_at)
-    return ListedAlerts(_listed(page, given), page.after, page.looked_at)
+    listed = []
+    for table, one in page.rows:
+        (row,) = rows_of(one, table)
+        more = {
+            "output": table.name,
+            "kind": _BY_OUTPUT[table.name],
+            "why": why(row),
+            "key_text": key_words(row["key"]),
+        }
+        listed.append(row | more | {"verdict": given.of(row["alert_id"], row["event_id"])})
+    return ListedAlerts(listed, page.after, page.looked_at)
 
 
 def place_text(place: RowPlace | None) -> str:
@@ -153,24 +154,6 @@ def read_place(text: str) -> RowPlace | None:
     return RowPlace(int(time_us), row_id)
 
 
-def _listed(page: PageOfRows, given: Findings) -> list[dict[str, Any]]:
-    found = []
-    for table, one in page.rows:
-        (row,) = rows_of(one, table)
-        verdict = given.of(row["alert_id"], row["event_id"])
-        found.append(
-            row
-            | {
-                "output": table.name,
-                "kind": _BY_OUTPUT[table.name],
-                "why": why(row),
-                "key_text": key_words(row["key"]),
-                "verdict": verdict,
-            }
-        )
-    return found
-
-
 def why(row: Mapping[str, Any]) -> str:
     """Say what made an alert; of a rule with features their values too."""
     if row["value"] is not None:
@@ -187,8 +170,11 @@ def _has_values(
         written = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
         may_have = pc.and_(may_have, pc.or_(*(pc.match_substring(keys, text) for text in written)))
     texts = {text for text in pc.unique(keys.filter(may_have)).to_pylist() if text is not None}
-    wanted = [text for text in texts if is_wanted(_fields(text))]
-    return pc.is_in(keys, value_set=pa.array(wanted, pa.string()))
+    return _is_one_of(keys, (text for text in texts if is_wanted(_fields(text))))
+
+
+def _is_one_of(column: pa.ChunkedArray, values: Iterable[str]) -> pa.ChunkedArray:
+    return pc.is_in(column, value_set=pa.array(list(values), pa.string()))
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -201,15 +187,12 @@ def _fields(text: str) -> dict[str, str]:
 def _has_verdict(rows: pa.Table, given: Findings, wanted: str) -> pa.ChunkedArray:
     """Return which alerts have a verdict, of their own or by their event; `none` for those without any."""
     ids, events = rows["alert_id"], rows["event_id"]
-    own = pc.is_in(ids, value_set=pa.array(list(given.by_alert), pa.string()))
+    own = _is_one_of(ids, given.by_alert)
     if wanted == NO_VERDICT:
-        of_event = pc.is_in(events, value_set=pa.array(list(given.by_event), pa.string()))
-        return pc.invert(pc.or_(own, of_event))
-    alerts = [alert_id for alert_id, verdict in given.by_alert.items() if verdict.verdict == wanted]
-    of = [event_id for event_id, verdict in given.by_event.items() if verdict.verdict == wanted]
-    is_own = pc.is_in(ids, value_set=pa.array(alerts, pa.string()))
-    by_event = pc.and_not(pc.is_in(events, value_set=pa.array(of, pa.string())), own)
-    return pc.or_(is_own, by_event)
+        return pc.invert(pc.or_(own, _is_one_of(events, given.by_event)))
+    alerts = (alert_id for alert_id, verdict in given.by_alert.items() if verdict.verdict == wanted)
+    of = (event_id for event_id, verdict in given.by_event.items() if verdict.verdict == wanted)
+    return pc.or_(_is_one_of(ids, alerts), pc.and_not(_is_one_of(events, of), own))
 
 
 _SUMS = ("evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "alerts", "held_alerts")
