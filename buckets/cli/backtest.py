@@ -339,8 +339,8 @@ class _Origin:
         """Return how many events there are, about, and the events in pieces; the archive of a job is extended first."""
         if self.job is not None:
             history = History.open(self.job, on_archived)
-            return history.archive.end(), archive_pieces(history, asked.scoring, asked.span[1])
+            return history.archive.end(), archive_pieces(history, asked)
         assert self.events is not None
-        check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
+        check_needed_lists(asked.needed_lists, (), f"--events {self.events}")
         say = Terminal(stderr=True).say
-        return rows_about(self.events), event_pieces(self.events, self.arrival, asked.scoring, say)
+        return rows_about(self.events), event_pieces(self.events, self.arrival, asked, say)

@@ -184,7 +184,7 @@ def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, An
     backtest.check()
     history = History.open(job)
     of = history.archive.end()
-    pieces = archive_pieces(history, backtest.scoring, backtest.span[1])
+    pieces = archive_pieces(history, backtest)
     report = backtest.run(pieces, lambda rows, alerts: _say({"progress": {"rows": rows, "of": of}}), processes=1)
     return report_json(report)
 

@@ -105,4 +105,4 @@ def run(asked: Backtest, rows: Sequence[Row], size: int = 7, **options: Any) -> 
     """Score rows in pieces of a size."""
     whole = archived(arrivals(rows, SCHEMA), SCHEMA, 0).append_column(ARRIVAL, pa.array(range(len(rows)), pa.int64()))
     pieces = (whole.slice(start, size) for start in range(0, len(rows), size))
-    return asked.run(map(asked.scoring.piece, pieces), **options)
+    return asked.run(map(asked.piece, pieces), **options)

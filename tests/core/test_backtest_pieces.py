@@ -49,7 +49,7 @@ def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path
     live = [row for row in job.pipeline.output("alerts") if begin <= row["event_time"] < end]
     for history_ms in (None, 50 + longer):
         asked, tables = backtest(RULES, span=(begin, end), history_ms=history_ms), []
-        report = asked.run(archive_pieces(history, asked.scoring, end), on_alerts=tables.append)
+        report = asked.run(archive_pieces(history, asked), on_alerts=tables.append)
         found = [row for row in rows_of(tables) if begin <= row["event_time"] < end]
         assert in_order(found) == in_order(live)
         assert report.total.alerts == len(live)
@@ -65,7 +65,7 @@ def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_pat
         # Files that are older than those that were read before them.
         job.batch([row | {"source_order": -number, "position": at} for at, row in enumerate(batch)])
     asked, tables = backtest(RULES), []
-    piece = asked.scoring.piece(pa.concat_tables(job.archive.tables()))
+    piece = asked.piece(pa.concat_tables(job.archive.tables()))
     asked.run([piece], on_alerts=tables.append)
     assert in_order(rows_of(tables)) == in_order(job.pipeline.output("alerts"))
 
@@ -73,11 +73,11 @@ def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_pat
 def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
     _, history = archived_job(tmp_path, ROWS, [5, 10])
     end = ROWS[12]["t"]
-    scoring = backtest(RULES, span=(None, end)).scoring
-    assert sum(len(piece.rows) for piece in archive_pieces(history, scoring, end)) == 12
+    asked = backtest(RULES, span=(None, end))
+    assert sum(len(piece.rows) for piece in archive_pieces(history, asked)) == 12
     late = [*ROWS, {**ROWS[3], "id": "late"}]
     _, history = archived_job(tmp_path / "late", late, [5, 10])
-    assert sum(len(piece.rows) for piece in archive_pieces(history, scoring, end)) == 21
+    assert sum(len(piece.rows) for piece in archive_pieces(history, asked)) == 21
 
 
 def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
@@ -85,11 +85,11 @@ def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
     listed = rule("listed", where="payer IN LIST known")
     asked = backtest([listed])
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(archive_pieces(history, asked.scoring, None))
+        asked.run(archive_pieces(history, asked))
     (tmp_path / "known.csv").write_text("key\np1\n")
     given_list = backtest([listed])
     object.__setattr__(given_list, "lists", {"known": load_list(tmp_path / "known.csv")})
-    report = given_list.run(archive_pieces(history, given_list.scoring, None))
+    report = given_list.run(archive_pieces(history, given_list))
     assert {each.key for each in report.rules[0].keys} == {'{"payer": "p1"}'}
 
 
@@ -106,7 +106,7 @@ def test_events_of_every_kind_raise_the_same(tmp_path, kind):
         path.write_text(table.to_pandas().to_json(orient="records", lines=True))
     elif kind == "delta":
         write_deltalake(path, table.take(pa.array(range(19, -1, -1))))
-    pieces = table_pieces(table, asked.scoring) if kind == "table" else event_pieces(path, None, asked.scoring, print)
+    pieces = table_pieces(table, asked) if kind == "table" else event_pieces(path, None, asked, print)
     report = asked.run(pieces)
     assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
 
@@ -125,19 +125,19 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
     table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
     write_deltalake(tmp_path / "events", table)
     asked = backtest([rule("sums")])
-    by_time = asked.run(event_pieces(tmp_path / "events", None, asked.scoring, print)).total.alerts
-    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked.scoring, print)).total.alerts
+    by_time = asked.run(event_pieces(tmp_path / "events", None, asked, print)).total.alerts
+    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked, print)).total.alerts
     assert by_time > backwards  # nearly all of them are late then
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring, print))
+        asked.run(event_pieces(tmp_path / "events", "nothing", asked, print))
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring, print))
+        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked, print))
 
 
 @pytest.mark.slow
 def test_shards_in_processes_of_their_own_raise_the_same(tmp_path):
     _, history = archived_job(tmp_path, ROWS, [7])
     asked = backtest(RULES)
-    one, two = (asked.run(archive_pieces(history, asked.scoring, None), processes=each) for each in (1, 2))
+    one, two = (asked.run(archive_pieces(history, asked), processes=each) for each in (1, 2))
     assert one.total == two.total
     assert one.total.alerts > 0

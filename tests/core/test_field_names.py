@@ -11,7 +11,7 @@ from buckets.archive.archive import Archive
 from buckets.archive.archiving import History
 from buckets.archive.recorded_batches import FieldNames, Renaming
 from buckets.delta.whole_table import quoted_column
-from buckets.history.backtest.backtest import BacktestScoring, archive_pieces
+from buckets.history.backtest.backtest import Backtest, archive_pieces
 from buckets.history.features import FeatureRun, archived_arrivals
 from buckets.rules.renaming import renamed_rules
 from tests.core.backfilled_job import BackfilledJob
@@ -86,7 +86,8 @@ def test_features_and_what_a_backtest_scores_are_those_of_a_job_whose_fields_wer
         rule_set = renamed_rules(never.pipeline.rule_set, named, 1).rule_set
         run = FeatureRun(rule_set, each.schema, each.settings, None, flags=True)
         found.append(old_names(pa.concat_tables(run.tables(archived_arrivals(history, each.schema))), named))
-        pieces = archive_pieces(history, BacktestScoring(rule_set, each.terms, {}), None)
+        asked = Backtest(rules=rule_set.rules, schema=each.schema, engine=each.settings, lists={})
+        pieces = archive_pieces(history, asked)
         found.append(old_names(pa.concat_tables([piece.rows for piece in pieces]), named))
     assert found[:2] == found[2:]
 

@@ -46,50 +46,33 @@ from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
-@dataclass(frozen=True)
-class BacktestScoring:
-    """By what all pieces are scored.
+def archive_pieces(history: History, asked: "Backtest") -> Iterator[ArchivePiece]:
+    """Return what has arrived for a job, in pieces, up to the last arrival that counts."""
+    schema, archive = asked.schema, history.archive
+    first, end = 0, None
 
-    Given lists count instead of recorded ones, and events only from `from_ms` on, if that is not None.
-    """
+    def arrival(which: str, span: TimeRange) -> int | None:
+        (test,) = is_between(schema.event_time.field, span)
+        rows = archive.query(f"select {which}(_arrival) as number from archive where {test}").to_pylist()
+        number: int | None = rows[0]["number"]
+        return number
 
-    rule_set: RuleSet
-    terms: Terms
-    lists: Mapping[str, ListIndex]
-    from_ms: int | None = None
-
-    @property
-    def needed_lists(self) -> frozenset[str]:
-        """The lists that rules look into and that are not given."""
-        return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
-
-    def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> ArchivePiece:
-        """Make a piece of rows of the archive, with the lists as they were, without events that do not count.
-
-        A piece may hold many batches. The engine orders events by `source_order`, which orders those of a batch only:
-        in a piece it is the number of the arrival.
-        """
-        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
-        if self.from_ms is not None:
-            times_ms = moments_ms(rows[self.terms.event_schema.event_time.field])
-            rows = rows.filter(pc.greater_equal(times_ms, self.from_ms))
-        return ArchivePiece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
-
-
-def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[ArchivePiece]:
-    """Return what has arrived for a job, in pieces, up to the last arrival before an event time, if one is given."""
-    schema, archive = scoring.terms.event_schema, history.archive
-    first, end = _arrivals(history, scoring, until_ms)
+    if asked.from_ms is not None:
+        earliest = arrival("min", TimeRange(asked.from_ms))
+        first = archive.end() if earliest is None else earliest
+    if asked.span.until_ms is not None:
+        latest = arrival("max", TimeRange(until_ms=asked.span.until_ms))
+        end = 0 if latest is None else latest + 1
     there = pa.schema(open_table(archive.table_path).schema().to_arrow()).names
     columns = [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there]
     tables = archive.tables(first, end, columns)
-    needed = scoring.needed_lists
+    needed = asked.needed_lists
     if not needed:
-        yield from (scoring.piece(_with_fields(rows, schema)) for rows in tables)
+        yield from (asked.piece(_with_fields(rows, schema)) for rows in tables)
         return
     for cut, lists, rows in seen_by_batch(history.recorded, tables):
         check_needed_lists(needed, cut.lists, f"batch {cut.batch_id}")
-        yield scoring.piece(_with_fields(rows, schema), lists)
+        yield asked.piece(_with_fields(rows, schema), lists)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
@@ -102,26 +85,6 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         raise BucketsError(message)
 
 
-def _arrivals(history: History, scoring: BacktestScoring, until_ms: int | None) -> tuple[int, int | None]:
-    """Return the first arrival that counts, and the one after the last; all of them where no time is given."""
-    time = scoring.terms.event_schema.event_time.field
-    first, end = 0, None
-
-    def arrival(which: str, span: TimeRange) -> int | None:
-        (test,) = is_between(time, span)
-        rows = history.archive.query(f"select {which}(_arrival) as number from archive where {test}").to_pylist()
-        number: int | None = rows[0]["number"]
-        return number
-
-    if scoring.from_ms is not None:
-        earliest = arrival("min", TimeRange(scoring.from_ms))
-        first = history.archive.end() if earliest is None else earliest
-    if until_ms is not None:
-        latest = arrival("max", TimeRange(until_ms=until_ms))
-        end = 0 if latest is None else latest + 1
-    return first, end
-
-
 def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
     """Give rows a column for each field: one that was declared later is null in what had been archived before."""
     for name in schema.field_names:
@@ -131,29 +94,27 @@ def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
 
 
 def event_pieces(
-    path: Path, arrival: str | None, scoring: BacktestScoring, say: Callable[[str], None]
+    path: Path, arrival: str | None, asked: "Backtest", say: Callable[[str], None]
 ) -> Iterator[ArchivePiece]:
     """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
 
     At the end `say` gets remarks about the times.
     """
-    yield from _numbered(
-        open_events(path, scoring.terms.event_schema, arrival, say, scoring.rule_set.named_fields), scoring
-    )
+    yield from _numbered(open_events(path, asked.schema, arrival, say, asked.rule_set.named_fields), asked)
 
 
-def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+def table_pieces(events: pa.Table, asked: "Backtest") -> Iterator[ArchivePiece]:
     """Return the events of a table, in pieces in the order of its rows."""
-    return _numbered(table_arrivals(events, scoring.terms.event_schema), scoring)
+    return _numbered(table_arrivals(events, asked.schema), asked)
 
 
-def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+def _numbered(arrivals: Iterable[pa.RecordBatch], asked: "Backtest") -> Iterator[ArchivePiece]:
     """Make pieces of arrivals that are in no archive."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))
-        made, rounded = archived_and_rounded(rows, scoring.terms.event_schema, 0)
-        yield replace(scoring.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
+        made, rounded = archived_and_rounded(rows, asked.schema, 0)
+        yield replace(asked.piece(made.append_column(ARRIVAL, numbers)), rounded=rounded)
         first += len(rows)
 
 
@@ -222,13 +183,36 @@ class Backtest:
         return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
 
     @cached_property
-    def scoring(self) -> BacktestScoring:
-        """By what pieces are scored."""
-        rule_set = first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
-        terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
-        begin = self.span[0]
-        from_ms = None if self.history_ms is None or begin is None else begin - self.history_ms
-        return BacktestScoring(rule_set, terms, self.lists, from_ms)
+    def rule_set(self) -> RuleSet:
+        """The rules and their variants."""
+        return first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The settings by which all pieces are scored."""
+        return Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
+
+    @property
+    def from_ms(self) -> int | None:
+        """The first event time that is scored; None for any."""
+        begin = self.span.from_ms
+        return None if self.history_ms is None or begin is None else begin - self.history_ms
+
+    @property
+    def needed_lists(self) -> frozenset[str]:
+        """The lists that rules look into and that are not given."""
+        return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
+
+    def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> ArchivePiece:
+        """Make a piece of rows of the archive, with the given lists or else recorded ones.
+
+        A piece may hold many batches. The engine orders events by `source_order`, which orders those of a batch only:
+        in a piece it is the number of the arrival.
+        """
+        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
+        if self.from_ms is not None:
+            rows = rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
+        return ArchivePiece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:
@@ -241,7 +225,7 @@ class Backtest:
         on_alerts: Callable[[pa.Table], None] = lambda alerts: None,
         processes: int = 1,
     ) -> BacktestReport:
-        """Score pieces made by `scoring`, and count what comes out.
+        """Score pieces, and count what comes out.
 
         `on_rows` is called after each piece with the rows so far and the events that alerted, `on_alerts` with its
         alerts, in and out of the range, whose `source_order` is the number of the arrival.
@@ -404,5 +388,5 @@ def backtest(
         swept=swept_rules(parse_sweeps([sweeps] if isinstance(sweeps, str) else sweeps, chosen), chosen),
     )
     asked.check()
-    check_needed_lists(asked.scoring.needed_lists, (), "lists")
-    return asked.run(table_pieces(events, asked.scoring))
+    check_needed_lists(asked.needed_lists, (), "lists")
+    return asked.run(table_pieces(events, asked))

@@ -45,7 +45,7 @@ from buckets.rules.rule import WHOLE_SHARE, Rule
 from buckets.verdicts.confirmed import Amounts
 
 Int64s = npt.NDArray[np.int64]
-_ARRIVAL = "source_order"  # The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`
+_ARRIVAL = "source_order"  # The column of alerts that holds the number of their arrival, see `Backtest.piece`
 _NO_NUMBERS, _NO_ALERTS = np.empty(0, np.int64), np.empty((0, 2), np.int64)
 _NEVER = np.iinfo(np.int64).max
 _LOW_BITS = 32
