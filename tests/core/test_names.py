@@ -278,7 +278,8 @@ def test_every_name_is_used_by_the_product_itself():
 
 TRANSLATED = re.compile(
     "which means nothing where|of which there is one|as once they did|it in words|for where that of it|"
-    "what is small is|has to be told of|mend what can|meeting of parts|Take it as it is|apart from the driver",
+    "what is small is|has to be told of|mend what can|meeting of parts|Take it as it is|apart from the driver|"
+    "nothing from elsewhere|as the text is long|earlier release",
     re.IGNORECASE,
 )
 """Phrases that read like a translation, and have been said better."""

@@ -24,8 +24,8 @@ import scala.runtime.BoxedUnit;
  * An extension of a Spark session with which a stateful stage keeps its state in `BulkStateStoreProvider`.
  *
  * Spark lets this kind of stage have its own provider alone, by name, and writes the name into the checkpoint. So the name
- * stays, and stands for ours just while Spark makes the stage's tasks: a session without this extension, or an
- * earlier release, goes on with the same checkpoint.
+ * stays, and stands for ours just while Spark makes the stage's tasks: a session without this extension goes on
+ * with the same checkpoint.
  */
 public final class BulkExtension extends AbstractFunction1 {
     @Override
