@@ -105,7 +105,7 @@ class Lease:
         return None if tag is None else (mine, tag)
 
     def check(self) -> None:
-        """See that it is still held, before anything is written; raises LostLease if not."""
+        """See that it is still held, before anything is written; a `LostLease` is raised if it is not."""
         if self._record is not None and self._lost is None and time.monotonic() >= self._until_s:
             self._lost = self._expired("")
         if self._lost is not None:

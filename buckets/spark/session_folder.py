@@ -47,7 +47,13 @@ class SessionFolder:
         _make_private(self._root)
         with (self._root / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _remove_left(self._root)
+            # The folders whose processes are gone, and what a JVM wrote into one after that.
+            for path in self._root.iterdir():
+                if path.is_dir() and path.name != _LOGS and not (path / _IN_USE).exists():
+                    shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError), (path / _IN_USE).open("r+") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
             self.path = self._root / secrets.token_hex(4)
             self.path.mkdir(PRIVATE)
             self._held = (self.path / _IN_USE).open("w")
@@ -86,16 +92,6 @@ def _make_private(root: Path) -> None:
         )
         raise BucketsError(message)
     root.chmod(PRIVATE)
-
-
-def _remove_left(root: Path) -> None:
-    """Remove the folders whose processes are gone, and what a JVM wrote into one after that."""
-    for path in root.iterdir():
-        if path.is_dir() and path.name != _LOGS and not (path / _IN_USE).exists():
-            shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError), (path / _IN_USE).open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
 
 
 OWN_FILE = 0o600

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,13 +42,6 @@ _ROWS_AT_ONCE = 50_000  # So many rows are messages at once
 _AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
 
 
-class BinaryOutput(NamedTuple):
-    """How messages of an output are written that are no JSON, and what stands before each."""
-
-    written_in: BinaryFormat
-    prefix: bytes
-
-
 class KafkaSink:
     """Writes the outputs of each batch to topics."""
 
@@ -76,7 +68,7 @@ class KafkaSink:
             if batch.has(output):
                 binary, written_in = None, self._output.format
                 if self._schemas is not None and written_in != "json":
-                    binary = BinaryOutput(written_in, self._schemas.prefix(output))
+                    binary = self._schemas.prefix(output), written_in
                 messages = Messages(batch.rule_set, batch.terms.event_schema)
                 sending = OutputSender(output, self._output.topic(output), messages, binary, decided_ms)
                 if is_cut_by_key(output, batch.terms) and batch.spilled(output):
@@ -94,23 +86,19 @@ class OutputSender:
     output: str  # its name
     topic: str  # where they go
     messages: Messages  # makes them
-    binary: BinaryOutput | None  # how they are written; None for JSON
+    binary: tuple[bytes, BinaryFormat] | None  # what stands before each, and how they are written; None for JSON
     decided_ms: int  # when the results of the batch were known
 
     def send(self, sender: Sender, rows: pa.Table) -> None:
         """Send rows; the sender's `flush` says whether they have arrived."""
         for some in by_arrival(rows, _ROWS_AT_ONCE):
-            for key, value, identity in self._values(some):
-                sender.send(self.topic, key, value, {ID: identity})
-
-    def _values(self, rows: pa.Table) -> Iterator[tuple[str, str | bytes, str]]:
-        if self.binary is None:
-            for message in self.messages.of(self.output, rows, self.decided_ms):
-                yield message.key, message.value, message.identity
-            return
-        prefix, written_in = self.binary.prefix, self.binary.written_in
-        for key, fields, identity in self.messages.shown(self.output, rows, self.decided_ms):
-            yield key, prefix + binary_message(self.output, written_in, fields), identity
+            if self.binary is None:
+                for message in self.messages.of(self.output, some, self.decided_ms):
+                    sender.send(self.topic, message.key, message.value, {ID: message.identity})
+                continue
+            prefix, written_in = self.binary
+            for key, fields, identity in self.messages.shown(self.output, some, self.decided_ms):
+                sender.send(self.topic, key, prefix + binary_message(self.output, written_in, fields), {ID: identity})
 
 
 def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch: ScoredBatch) -> None:
