@@ -27,49 +27,46 @@ def check_new(rule: Rule) -> Fault | None:
 
     The keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
     """
+    return next(_new_faults(rule), None)
+
+
+def _new_faults(rule: Rule) -> Iterator[Fault]:
     name = rule.rule_id
-    location: tuple[str, ...] = ("rule_id",)
     if name.startswith(VARIANT_MARK):
-        return location, f"{name!r} begins with !, as only the keys of changes do; give the rule another name"
+        yield ("rule_id",), f"{name!r} begins with !, as only the keys of changes do; give the rule another name"
     if name.strip() != name:
-        return location, f"{name!r} begins or ends with a blank; leave it out"
+        yield ("rule_id",), f"{name!r} begins or ends with a blank; leave it out"
     if not name.isprintable():
-        return location, f"{name!r} holds a character that is neither visible nor a plain blank; leave it out"
-    unseen = blank_letter(name)
-    if unseen is not None:
-        return location, f"holds {unseen}, which cannot be seen; leave it out"
+        yield ("rule_id",), f"{name!r} holds a character that is neither visible nor a plain blank; leave it out"
     if rule.version > LARGEST_VERSION:
-        return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
-    texts: list[tuple[tuple[str, ...], str, str]] = [(("group_by",), field, "") for field in rule.group_by]
-    filters: list[tuple[tuple[str, ...], Filter]] = [(("where",), rule.where), (("when",), rule.when)]
-    for name, feature in rule.features.items():
-        texts += [(("features", name, "group_by"), field, "") for field in feature.group_by or ()]
-        filters.append((("features", name, "where"), feature.where or ()))
-        texts += [(rule.written_at("features", name, "of"), feature.of or "", "")]
-    for location, where in filters:
-        fault = _filter_fault(where)
-        if fault is not None:
-            return location, fault
+        yield ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
     for index, tag in enumerate(rule.tags):
         fault = tag_fault(tag)
         if fault is not None:
-            return ("tags", str(index)), fault
-        texts.append((("tags", str(index)), tag, ""))
+            yield ("tags", str(index)), fault
+    for location, character in _hidden(rule):
+        if character is not None:
+            yield location, f"holds {character}, which cannot be seen; leave it out"
+
+
+def _hidden(rule: Rule) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """Yield what nobody can see, if anything, in each text of a rule."""
+    yield ("rule_id",), blank_letter(rule.rule_id)
+    filters: dict[tuple[str, ...], Filter] = {("where",): rule.where, ("when",): rule.when}
+    names: list[tuple[tuple[str, ...], str]] = [(("group_by",), field) for field in rule.group_by]
+    names += [(("tags", str(index)), tag) for index, tag in enumerate(rule.tags)]
+    for name, feature in rule.features.items():
+        filters["features", name, "where"] = feature.where or ()
+        names += [(("features", name, "group_by"), field) for field in feature.group_by or ()]
+        names.append((rule.written_at("features", name, "of"), feature.of or ""))
+    for location, where in filters.items():
+        texts = [where.text] if isinstance(where, SqlFilter) else [text for test in where for text in test.operands]
+        yield from ((location, misleading_character(text)) for text in texts)
+        names += [(location, field) for field in filter_fields(where)]
+    yield from ((location, unseen_character(name)) for location, name in names)
+    yield ("description",), unseen_character(rule.description, "\n\t")
     for policy in rule.policies:
-        texts += [((policy.field, *within), text, "\n\t") for within, text in policy.texts()]
-    for location, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:
-        unseen = unseen_character(text, allowed)
-        if unseen is not None:
-            return location, f"holds {unseen}, which cannot be seen; leave it out"
-    return None
-
-
-def _filter_fault(where: Filter) -> str | None:
-    """Return what a filter, or a condition, holds that nobody can see, if anything."""
-    texts = [where.text] if isinstance(where, SqlFilter) else [text for test in where for text in test.operands]
-    characters = [*map(unseen_character, filter_fields(where)), *map(misleading_character, texts)]
-    unseen = next((character for character in characters if character is not None), None)
-    return None if unseen is None else f"holds {unseen}, which cannot be seen; leave it out"
+        yield from (((policy.field, *within), unseen_character(text, "\n\t")) for within, text in policy.texts())
 
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
