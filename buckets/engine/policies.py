@@ -1,9 +1,9 @@
 """Alert policies in a shard: what they remember of keys, one entry for a group and key, and what they hold back.
 
-An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`, with what
-other policies remember after the four numbers, by their fields. It is by rule and not by version of a rule: a new
-version goes on where the old one was. An entry of another generation of its group is ignored, as its timelines are.
-Rules that the group no longer has go with the next change; the entry goes when its key is evicted.
+An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`. It is by rule
+and not by version of a rule: a new version goes on where the old one was. An entry of another generation of its group
+is ignored, as its timelines are. Rules that the group no longer has go with the next change; the entry goes when its
+key is evicted.
 """
 
 import hashlib
@@ -58,8 +58,7 @@ class PolicyEntry(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the entry for the state."""
-        rules = {rule_id: state.to_json() for rule_id, state in sorted(self.rules.items())}
-        written = [ENTRY_VERSION, self.generation, self.latest_ms, rules]
+        written = [ENTRY_VERSION, self.generation, self.latest_ms, dict(sorted(self.rules.items()))]
         return json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,8 +23,6 @@ class RuleState(NamedTuple):
     reset_ms: int | None = None  # when counting started again, in ms; None where it never did
     # the greatest time of an event whose alert has been held back since the last one; None where none was
     held_ms: int | None = None
-    # what policies remember that have no attribute here, by the fields of their rules; values of JSON
-    others: Mapping[str, Any] = MappingProxyType({})
 
     def at(self, clock_ms: int, quiet_ms: int | None, window_ms: int) -> "RuleState":
         """Return the state as it counts when the clock of the key has come to a time.
@@ -38,10 +35,6 @@ class RuleState(NamedTuple):
             return self
         last_ms = self.held_ms if quiet_ms is None else max(self.held_ms, quiet_ms)
         return self._replace(held_back=0, held_ms=None) if clock_ms > last_ms + window_ms else self
-
-    def to_json(self) -> list[Any]:
-        """Return the state as `RuleState(*values)` takes it; four numbers where nothing else is remembered."""
-        return [*self] if self.others else [*self[:4]]
 
 
 NOTHING = RuleState()
