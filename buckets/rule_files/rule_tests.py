@@ -2,7 +2,7 @@
 
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -162,14 +162,10 @@ def _form_of_alerts(value: Any) -> str:
     return BY_RULE if isinstance(value, dict) else OF_ALL_RULES
 
 
-OfAlerts = Annotated[
-    Annotated[tuple[ExpectedAlert, ...], Tag(OF_ALL_RULES)]
-    | Annotated[dict[str, tuple[ExpectedAlert, ...]], Field(min_length=1), Tag(BY_RULE)],
-    Discriminator(_form_of_alerts),
-]
-OfHeldAlerts = Annotated[
-    Annotated[tuple[ExpectedHeld, ...], Tag(OF_ALL_RULES)]
-    | Annotated[dict[str, tuple[ExpectedHeld, ...]], Field(min_length=1), Tag(BY_RULE)],
+Alert = TypeVar("Alert", ExpectedAlert, ExpectedHeld)
+OfRules = Annotated[
+    Annotated[tuple[Alert, ...], Tag(OF_ALL_RULES)]
+    | Annotated[dict[str, tuple[Alert, ...]], Field(min_length=1), Tag(BY_RULE)],
     Discriminator(_form_of_alerts),
 ]
 
@@ -179,10 +175,10 @@ class Expected(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alerts: OfAlerts | None = Field(
+    alerts: OfRules[ExpectedAlert] | None = Field(
         default=None, description="Exactly these alerts, [] for none; or by rule, and those of other rules may be any."
     )
-    held_alerts: OfHeldAlerts | None = Field(
+    held_alerts: OfRules[ExpectedHeld] | None = Field(
         default=None, description="Exactly these alerts are held back, [] for none; or by rule, as alerts."
     )
     values: tuple[ExpectedValue, ...] = Field(default=(), description="Values at some events.")

@@ -140,7 +140,11 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
     that two tests amount to one operator.
     """
     if isinstance(where, SqlFilter):
-        return _as_mapping_says_it(where, schema)
+        mapping = as_mapping(where, schema)
+        try:
+            return where if mapping is None else canonical_filter(parse_filter(mapping), schema)
+        except ValueError:  # such as an amount with more digits than there are, which SQL compares, and finds unequal
+            return where
     written: dict[str, dict[str, Any]] = {}
     for condition in where:
         operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
@@ -152,14 +156,6 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
         listed = condition.operator in ("in", "not_in")
         written.setdefault(condition.field, {})[condition.operator] = operands if listed else operands[0]
     return parse_filter(written)
-
-
-def _as_mapping_says_it(where: SqlFilter, schema: EventSchema) -> Filter:
-    mapping = as_mapping(where, schema)
-    try:
-        return where if mapping is None else canonical_filter(parse_filter(mapping), schema)
-    except ValueError:  # such as an amount with more digits than there are, which SQL compares, and finds unequal
-        return where
 
 
 def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
