@@ -1,5 +1,6 @@
 """Where the rules of a configuration are kept (file, table or topic), as commands read and change them."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -200,11 +201,13 @@ class FileRules(JobRules):
         """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
         kept = []
         for file in rule_files(self._path):
-            notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
+            notes, owner = read_change_notes([file]), ""
+            with contextlib.suppress(OSError, KeyError):
+                owner = file.owner()
             time_ms = file.stat().st_mtime_ns // 1_000_000
             for rule in load_rules(file, self._job.event_schema):
                 if rule.state != "DELETE":
-                    note = notes.get(rule.rule_id, by_owner)
+                    note = notes.get(rule.rule_id, ChangeNote(owner, ""))
                     kept.append(KeptRule(rule, note.author, note.reason, time_ms))
         return kept, []
 
@@ -280,13 +283,6 @@ class TableRules(JobRules):
         columns = {name: f"new.{name}" for name in COLUMNS.names if name in there}
         merge = table.merge(rows, "old.rule_id = new.rule_id", source_alias="new", target_alias="old")
         merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
-
-
-def _owner(file: Path) -> str:
-    try:
-        return file.owner()
-    except (OSError, KeyError):
-        return ""
 
 
 def listed_rule(kept: KeptRule, completion: Completion) -> dict[str, Any]:

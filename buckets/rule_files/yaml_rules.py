@@ -148,11 +148,7 @@ def read_rule_file(path: Path, text: str, schema: EventSchema | None = None) -> 
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         raise _fault(path, root, (unknown,), "unknown field; only `rules` and `tests` may stand here")
-    read = list(_rules(path, data["rules"], root, schema))
-    wrong = [faults for faults in read if not isinstance(faults, Rule)]
-    if wrong:
-        raise RuleFaults(wrong)
-    rules = [rule for rule in read if isinstance(rule, Rule)]
+    rules = _rules(path, data["rules"], root, schema)
     if not rules:
         message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
         raise BucketsError(message)
@@ -177,30 +173,31 @@ def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rul
     return (), faults or [first]
 
 
-def _rules(
-    path: Path, written: list[Any], root: Node | None, schema: EventSchema | None
-) -> Iterator[Rule | list[BucketsError]]:
-    """Yield the rules of a file, each checked; for one that is not valid, what is wrong with it."""
-    lines: dict[str, int] = {}
+def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchema | None) -> list[Rule]:
+    """Return the rules of a file, each checked; RuleFaults says what is wrong with each one that is not valid."""
+    rules, wrong, lines = list[Rule](), list[list[BucketsError]](), dict[str, int]()
     for index, fields in enumerate(written):
         location: Location = ("rules", index)
         try:
             rule = Rule.model_validate(fields)
         except ValidationError as error:
-            yield invalid(error, path, root, _WHAT, Rule, location)
+            wrong.append(invalid(error, path, root, _WHAT, Rule, location))
             continue
         line = line_of(root, location)
         if rule.rule_id in lines:
             message = f"{_WHAT} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
-            yield [BucketsError(message)]
+            wrong.append([BucketsError(message)])
             continue
         lines[rule.rule_id] = line
         fault = None if rule.state == "DELETE" else check_new(rule)
         fault = check_against_schema(rule, schema) if fault is None and schema else fault
-        if fault is not None:
-            yield [_fault(path, root, (*location, *fault[0]), fault[1])]
-            continue
-        yield rule
+        if fault is None:
+            rules.append(rule)
+        else:
+            wrong.append([_fault(path, root, (*location, *fault[0]), fault[1])])
+    if wrong:
+        raise RuleFaults(wrong)
+    return rules
 
 
 def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -> Iterator[RuleTest]:
