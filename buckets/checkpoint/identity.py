@@ -3,18 +3,20 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from buckets.config.engine import EngineSettings
-from buckets.config.job import Job
 from buckets.config.source import KINDS, KeyFormat
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.decoded import PinnedProtobuf
 from buckets.events.schema import EventSchema
 from buckets.timeline.codec import CODEC_VERSION
+
+if TYPE_CHECKING:  # Workers read terms, and know no job.
+    from buckets.config.job import Job
 
 FORMAT = 1  # Of all that a checkpoint holds
 _EDGE = "engine.precision.edge"
@@ -44,7 +46,7 @@ class CheckpointIdentity:
     unjudged: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, job: Job) -> "CheckpointIdentity":
+    def of(cls, job: "Job") -> "CheckpointIdentity":
         """Return the basis of a start of a job."""
         source = job.settings.source
         return cls(source.name, job.event_schema, job.settings.engine, source.subfolders, source.unjudged)
@@ -244,7 +246,7 @@ class Terms(BaseModel):
     unjudged: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, job: Job, protobuf: PinnedProtobuf | None) -> "Terms":
+    def of(cls, job: "Job", protobuf: PinnedProtobuf | None) -> "Terms":
         """Return the terms of batches of a job that begin now; values and keys in Protobuf are read by `protobuf`."""
         settings = job.settings
         return cls(

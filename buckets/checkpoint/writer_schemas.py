@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.record_files import NumberedRecords, RecordFiles
-from buckets.config.job import Job
 from buckets.events.decoded import WriterSchema
 from buckets.events.messages import PinnedSchemas
 from buckets.files import write_first
+
+if TYPE_CHECKING:  # Workers write schemas, and know no job.
+    from buckets.config.job import Job
 
 
 class WriterSchemas:
@@ -73,14 +75,14 @@ class RegisteredSchemas:
         return schema
 
 
-def pinned_schemas(job: Job) -> Callable[[int], PinnedSchemas]:
+def pinned_schemas(job: "Job") -> Callable[[int], PinnedSchemas]:
     """Return what gives the pinned schemas of a batch, and which topics were not judged."""
     terms = BatchRecords(job.checkpoint).all_terms()
     first = list(terms)
     return lambda batch_id: terms[first[bisect_right(first, batch_id) - 1]]
 
 
-def newest_pinned(job: Job) -> PinnedSchemas:
+def newest_pinned(job: "Job") -> PinnedSchemas:
     """Return the pinned schemas of the newest batch; those of the job where there is none yet. Raises likewise."""
     source = job.settings.source
     if "protobuf" not in (source.format, source.key_format):

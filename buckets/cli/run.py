@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from buckets.audit.folder import audit_settings
 from buckets.checkpoint.lock import LostLease
 from buckets.cli.console import Level, Terminal, Terminated, Told, json_text
 from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
@@ -151,6 +150,8 @@ def run(
         hide_secrets(log, job)
         check_source(conf, job)
         if audit:
+            from buckets.audit.folder import audit_settings
+
             audit_settings(job)
         begins_anew = over.after_faults(job.settings.store_patience)
         with metrics_endpoint(metrics_at(job.settings.metrics, metrics_port)) as endpoint, begins_anew:

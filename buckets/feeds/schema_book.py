@@ -17,7 +17,6 @@ from buckets.events.decoded import PinnedProtobuf
 from buckets.feeds.feed import Feed, ListRead, RuleFeed, WatchedFiles
 from buckets.feeds.lists import ListBook, WholeList
 from buckets.feeds.rules.rule_book import RuleBook, RuleFiles, RuleTable
-from buckets.feeds.topics import ListTopic, RulesTopic
 from buckets.kafka.topics import KnownSchemas, pinned_fields
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
@@ -112,6 +111,8 @@ def open_rules(job: Job, on_remark: Callable[[str], None] = lambda remark: None)
     rules, schema = job.settings.rules, job.event_schema
     if rules.topic is not None:
         assert job.settings.kafka is not None
+        from buckets.feeds.topics import RulesTopic
+
         return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported, on_remark)
     if rules.table is not None:
         return RuleTable(location(str(rules.table)), schema)
@@ -132,5 +133,7 @@ def open_list(
     """Return the feed of a list, not yet started; as `open_lists`."""
     if settings.topic is not None:
         assert job.settings.kafka is not None
+        from buckets.feeds.topics import ListTopic
+
         return ListTopic(job.settings.kafka, settings.topic, on_remark)
     return WholeList(location(settings.path), settings.key, is_table=settings.kind == "delta")

@@ -8,11 +8,10 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from buckets.audit.folder import check_isolation
-from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.batch_ends import ArrivalOrder
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
@@ -28,7 +27,6 @@ from buckets.feeds.rules.history import open_history
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook, open_lists, open_rules
 from buckets.kafka.faults import Broker
-from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import pinned_fields
 from buckets.monitor.pace import BatchReport
 from buckets.monitor.words import FileWatch, TimeNotes
@@ -48,8 +46,11 @@ from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
 from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
-from buckets.webhook.delivery import Delivery
 from buckets.webhook.spool import Spool
+
+if TYPE_CHECKING:  # What only some jobs have is imported where they do.
+    from buckets.kafka.topic_guard import TopicGuard
+    from buckets.webhook.delivery import Delivery
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,11 @@ class PreparedJob:
         checkpoint.check()
         partitions = checkpoint.job.spread(shuffle_partitions(spark))
         lists = open_lists(job, checkpoint, listener.say)
-        backfills = None if settings.archive is None else Backfills(job, listener.say)
+        backfills = None
+        if settings.archive is not None:
+            from buckets.backfill.backfills import Backfills
+
+            backfills = Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         guard = _guard(job, listener.say)
         output, upkeep = settings.output, None
@@ -129,10 +134,12 @@ class PreparedJob:
         )
         return ScoringQuery(scoring, listener.on_batch, listener.on_phase, self._reading(spark))
 
-    def _delivery(self, say: Callable[[str], None]) -> Delivery | None:
+    def _delivery(self, say: Callable[[str], None]) -> "Delivery | None":
         """Return what hands over alerts to the webhook; None where there is none, which is said if alerts wait."""
         webhook = self.job.settings.output.webhook
         if webhook is not None:
+            from buckets.webhook.delivery import Delivery
+
             return Delivery(self.job.checkpoint, webhook, say)
         waiting = Spool(self.job.checkpoint).count()
         if waiting:
@@ -204,7 +211,10 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     settings, source = job.settings, job.settings.source
     checkpoint, basis = Checkpoint(job.checkpoint), CheckpointIdentity.of(job)
     known, output = checkpoint.job.identity(basis), None
-    check_isolation(job)
+    if settings.audit is not None:
+        from buckets.audit.folder import check_isolation
+
+        check_isolation(job)
     if settings.output.folder is not None:
         output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
@@ -234,10 +244,14 @@ def _check_digits(job: Job) -> None:
         check_digits(job.settings.output.folder, job.event_schema)
 
 
-def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> TopicGuard | None:
+def _guard(job: Job, say: Callable[[str], None] = lambda line: None) -> "TopicGuard | None":
     """Return what sees that the source topics of a job are still the same; None of other sources."""
     kafka, source = job.settings.kafka, job.settings.source
-    return TopicGuard(kafka, job.checkpoint, source.selection, say) if kafka is not None and source.has_topics else None
+    if kafka is None or not source.has_topics:
+        return None
+    from buckets.kafka.topic_guard import TopicGuard
+
+    return TopicGuard(kafka, job.checkpoint, source.selection, say)
 
 
 def job_session(

@@ -10,12 +10,11 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.backfill.backfills import Backfills
 from buckets.backfill.fill_chunks import read_fills
 from buckets.checkpoint.batch_ends import ArrivalOrder, source_end
 from buckets.checkpoint.batch_records import Intake
@@ -31,7 +30,6 @@ from buckets.engine.stages.in_memory import DriverStore
 from buckets.feeds.rules.rule_book import RuleBook
 from buckets.feeds.schema_book import SchemaBook
 from buckets.files import remove_tree
-from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.pace import BatchReport
 from buckets.monitor.query_news import QueryNews
 from buckets.monitor.words import TimeNotes
@@ -46,7 +44,11 @@ from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
 from buckets.spark.windows import windows_stage
 from buckets.state.bounds import Bounds
-from buckets.webhook.delivery import Delivery
+
+if TYPE_CHECKING:  # What only some jobs have.
+    from buckets.backfill.backfills import Backfills
+    from buckets.kafka.topic_guard import TopicGuard
+    from buckets.webhook.delivery import Delivery
 
 DRIVER_BYTES = 1 << 26  # Payloads of a batch up to this size come to the driver; it is some 80,000 alerts
 
@@ -67,10 +69,10 @@ class Scoring:
     patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
     # checks that batches arrive in order; None where the source has no order across them
     order: ArrivalOrder | None = None
-    backfills: Backfills | None = None  # what fills in the history of rules; None where there is no archive
-    guard: TopicGuard | None = None  # sees that the source topic is still the same; None of other sources
+    backfills: "Backfills | None" = None  # what fills in the history of rules; None where there is no archive
+    guard: "TopicGuard | None" = None  # sees that the source topic is still the same; None of other sources
     upkeep: Upkeep | None = None  # what looks after the tables of results while batches run; None where there are none
-    delivery: Delivery | None = None  # what hands over alerts to a webhook; None where there is none
+    delivery: "Delivery | None" = None  # what hands over alerts to a webhook; None where there is none
     schemas: SchemaBook | None = None  # what follows the event schema; None where it stays as it is
     times: TimeNotes | None = None  # tells what is to be known of event times; None where nobody is told
     # opens the source of a job again, which may have other columns by now; None where it stays as it is

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +30,16 @@ from buckets.engine.stages.shard import Produced
 from buckets.errors import BucketsError, Outage
 from buckets.kafka.faults import Broker
 from buckets.kafka.registry import OutputSchemas, Registry
-from buckets.kafka.sender import Sender
 from buckets.outputs import columns
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.messages import ID, BinaryFormat, Messages, binary_message
 from buckets.spark.scored_batch import ScoredBatch, Sink, in_microseconds, run_as_second_job
 from buckets.spark.spilled import Spilled, is_cut_by_key
 from buckets.stores.location import location
-from buckets.webhook.delivery import Delivery
+
+if TYPE_CHECKING:
+    from buckets.kafka.sender import Sender
+    from buckets.webhook.delivery import Delivery
 
 _ROWS_AT_ONCE = 50_000  # So many rows are messages at once
 _AWAY, _FAILED = "away", "failed"  # What a task tells that could not send
@@ -47,6 +50,8 @@ class KafkaSink:
 
     def __init__(self, kafka: KafkaSettings, output: OutputSettings) -> None:
         """Write to the topics of `output`."""
+        from buckets.kafka.sender import Sender
+
         self._kafka, self._output, self._sender = kafka, output, Sender(kafka)
         self._schemas = None  # The numbers of the schemas of messages that are no JSON
         if output.format != "json":
@@ -89,7 +94,7 @@ class OutputSender:
     binary: tuple[bytes, BinaryFormat] | None  # what stands before each, and how they are written; None for JSON
     decided_ms: int  # when the results of the batch were known
 
-    def send(self, sender: Sender, rows: pa.Table) -> None:
+    def send(self, sender: "Sender", rows: pa.Table) -> None:
         """Send rows; the sender's `flush` says whether they have arrived."""
         for some in by_arrival(rows, _ROWS_AT_ONCE):
             if self.binary is None:
@@ -108,6 +113,8 @@ def send_spilled(sending: OutputSender, kafka: KafkaSettings, output: str, batch
     cut = cut_by_key(pa.concat_tables(at_hand, promote_options="permissive")) if at_hand else [b""] * PIECES
 
     def work(pieces: Iterable[tuple[int, bytes]]) -> Iterator[Produced]:
+        from buckets.kafka.sender import Sender
+
         sender = Sender(kafka)
         try:
             for number, packed in pieces:
@@ -216,7 +223,7 @@ class WebhookSink:
     """Writes results where they go, and hands the alerts to what delivers them."""
 
     results: Sink  # where results go
-    delivery: Delivery  # what delivers alerts
+    delivery: "Delivery"  # what delivers alerts
 
     def write(self, batch: ScoredBatch) -> None:
         """Write what a batch produced; its alerts are in the checkpoint when this returns, delivered or not."""

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,9 +23,6 @@ from pyspark.sql.types import (
 )
 
 from buckets.checkpoint.topic_generations import TopicGenerations, generation_name
-from buckets.checkpoint.writer_schemas import RegisteredSchemas
-from buckets.config.job import Job
-from buckets.config.kafka import KafkaSettings
 from buckets.config.source import DeltaSource, FileSource, KafkaSource, ParquetSource, TextSource, TopicSelection
 from buckets.errors import BucketsError
 from buckets.events.arrivals import (
@@ -42,14 +40,17 @@ from buckets.events.arrivals import (
 from buckets.events.field_paths import Step, array_path, reachable, to_list
 from buckets.events.json_records import record_arrivals
 from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value, with_made_ids, without_made_id
-from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
-from buckets.kafka.registry import Registry
 from buckets.spark.batch_properties import batch_of_task, terms_of_task
 from buckets.stores.location import found_location
 from buckets.stores.store_path import StorePath
+
+if TYPE_CHECKING:  # Workers that read files load nothing of topics.
+    from buckets.config.job import Job
+    from buckets.config.kafka import KafkaSettings
+    from buckets.events.messages import TopicMessages
 
 _PATH = "_metadata.file_path"
 
@@ -248,7 +249,7 @@ def _order(frame: DataFrame, source: DeltaSource) -> Column:
     return column.cast("long")
 
 
-def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+def kafka_options(kafka: "KafkaSettings") -> dict[str, str]:
     """Return how Spark's own Kafka client is set up.
 
     By its defaults Spark notices only after minutes that no broker answers; we wait out what it reports then.
@@ -279,8 +280,8 @@ def subscription(topics: TopicSelection) -> dict[str, str]:
 def open_topics(
     spark: SparkSession,
     source: KafkaSource,
-    kafka: KafkaSettings,
-    messages: TopicMessages,
+    kafka: "KafkaSettings",
+    messages: "TopicMessages",
     schema: EventSchema,
     generations: Mapping[str, int],
 ) -> ArrivalStream:
@@ -317,11 +318,15 @@ def open_topics(
     return ArrivalStream(rows, normalise, columns, schema)
 
 
-def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
+def open_source(spark: SparkSession, job: "Job") -> ArrivalStream:
     """Open the source of a job."""
     schema = job.event_schema
     match job.settings.source:
         case KafkaSource() as source:
+            from buckets.checkpoint.writer_schemas import RegisteredSchemas
+            from buckets.events.messages import TopicMessages
+            from buckets.kafka.registry import Registry
+
             assert job.settings.kafka is not None
             numbers = TopicGenerations(job.checkpoint).numbers(source.all_topics)
             registry = job.settings.kafka.registry

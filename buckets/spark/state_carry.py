@@ -11,7 +11,7 @@ An import makes a checkpoint for other settings:
 
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
 
 import buckets
 from buckets.byte_strings import ByteStrings
@@ -45,16 +46,18 @@ from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.group import Group
 from buckets.rules.renaming import Names
+from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.session import FILE_MANAGER, SETTINGS, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_reader import read_entries
-from buckets.spark.windows import MESSAGES, install
+from buckets.spark.windows import MESSAGES, PRODUCED, Install
 from buckets.state_transfer.export_manifest import (
     CHECKED,
     KEYS,
     PAGES,
     RECORDS,
     SHARDS,
+    CarriedGroup,
     CarryPlan,
     ExportManifest,
     Regrouping,
@@ -262,7 +265,7 @@ def _import_into(
         # Spark writes the state in a batch that gets the number and the offsets of the last one of the export.
         of_spark, kept = spark_folder(checkpoint), Path(work) / "kept"
         of_spark.rename(kept)
-        install(spark, messages, list(plan.carried.groups.values()), of_spark)
+        _install(spark, messages, list(plan.carried.groups.values()), of_spark)
         renumber_batch(of_spark, kept, plan.manifest.batch_id)
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
 
@@ -425,3 +428,17 @@ def _message_batch(
     } | {name: batch[name].take(kept) for name in names}
     arrays = [columns.get(name, pa.nulls(len(entries), pa.binary())) for name in MESSAGES.names]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
+
+
+def _install(spark: SparkSession, messages: Path, groups: Sequence[CarriedGroup], checkpoint: Path) -> None:
+    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`."""
+    stream = spark.readStream.schema(MESSAGES).parquet(str(messages))
+    produced = stream.groupBy("shard").transformWithState(Install(groups), PRODUCED, "update", "none")
+
+    def begin(interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
+        return begin_query(produced.writeStream.outputMode("update").foreachBatch(run_batch), checkpoint, interval_ms)
+
+    def put(frame: DataFrame, batch_id: int) -> None:
+        frame.count()
+
+    Running(begin, put, Patience()).run(None)

@@ -4,15 +4,12 @@ import pickle
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
@@ -135,17 +132,3 @@ class Install(StatefulProcessor):
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
-
-
-def install(spark: SparkSession, messages: Path, groups: Sequence["CarriedGroup"], checkpoint: Path) -> None:
-    """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`."""
-    stream = spark.readStream.schema(MESSAGES).parquet(str(messages))
-    produced = stream.groupBy("shard").transformWithState(Install(groups), PRODUCED, "update", "none")
-
-    def begin(interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
-        return begin_query(produced.writeStream.outputMode("update").foreachBatch(run_batch), checkpoint, interval_ms)
-
-    def put(frame: DataFrame, batch_id: int) -> None:
-        frame.count()
-
-    Running(begin, put, Patience()).run(None)
