@@ -174,7 +174,7 @@ def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rul
 
 
 def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchema | None) -> list[Rule]:
-    """Return the rules of a file, each checked; RuleFaults says what is wrong with each one that is not valid."""
+    """Return the rules of a file, each checked; raises `RuleFaults` with all faults of those that are not valid."""
     rules, wrong, lines = list[Rule](), list[list[BucketsError]](), dict[str, int]()
     for index, fields in enumerate(written):
         location: Location = ("rules", index)
