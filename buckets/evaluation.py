@@ -32,7 +32,7 @@ from buckets.rules.revision import revise
 from buckets.rules.rule import Rule, value_scale
 from buckets.rules.rule_set import RuleSet
 
-_OF_SOURCE = ("source", "source_order", "position")  # Where a row stood among files or partitions
+OF_SOURCE = ("source", "source_order", "position")  # Where a row stood among files or partitions
 _POSITION = pa.field("position", pa.int64())
 
 
@@ -112,6 +112,11 @@ class Evaluator:
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True, lists=lists))
         self._tables = 0
 
+    @property
+    def rule_set(self) -> RuleSet:
+        """The rules as a job has them."""
+        return self._rule_set
+
     def fresh(self) -> "Evaluator":
         """Return the same rules and settings with empty timelines, without reading and checking them again."""
         other = copy.copy(self)
@@ -182,7 +187,7 @@ class Evaluator:
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """Return an output in arrival order, with the columns that it has in a job but for those of its source."""
-        shown = pa.schema([field for field in written if field.name not in _OF_SOURCE] + [_POSITION])
+        shown = pa.schema([field for field in written if field.name not in OF_SOURCE] + [_POSITION])
         if not payloads:
             return shown.empty_table()
         table = self._decoder.table(output, payloads)

@@ -61,6 +61,7 @@ class FeatureTable:
         names = _apart([name for name, _ in fixed] + [name for name, _, _ in of_rules])
         kinds = [kind for _, kind in fixed] + [kind for _, kind, _ in of_rules]
         self.columns = pa.schema(list(zip(names, kinds, strict=True)))
+        self.beside_columns = pa.schema(list(self.columns)[len(fixed) - 1 :])
 
     def rows(
         self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
@@ -72,10 +73,7 @@ class FeatureTable:
         """
         first = next((piece.column(POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
         size = sum(map(len, pieces))
-        by_rule: dict[str, list[pa.Table]] = {}
-        for packed in payloads.get(FEATURES, []):
-            table = payload.unpack(packed)
-            by_rule.setdefault(table[RULE][0].as_py(), []).append(table)
+        by_rule = _by_rule(payloads)
         outcomes = _outcomes(payloads, by_rule, first, size)
         if pieces:  # Some only fill timelines.
             judged = np.concatenate([judged_flags(pa.Table.from_batches([piece])) for piece in pieces])
@@ -97,6 +95,12 @@ class FeatureTable:
             *self._values(by_rule, chosen, first, size),
         ]
         return pa.table(values, schema=self.columns)
+
+    def beside(self, payloads: Mapping[str, list[bytes]], size: int) -> pa.Table:
+        """Return the outcome and the features alone, of arrivals at positions from 0 that were scored together."""
+        by_rule = _by_rule(payloads)
+        outcomes = pa.array(OUTCOMES).take(pa.array(_outcomes(payloads, by_rule, 0, size)))
+        return pa.table([outcomes, *self._values(by_rule, np.arange(size), 0, size)], schema=self.beside_columns)
 
     def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
         """Return the columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
@@ -131,6 +135,15 @@ class FeatureTable:
             unknown[list(faults)] = True
             arrays.append(pa.array(times_ms, mask=unknown).cast(columns.TIME))
         return pa.concat_arrays(arrays) if arrays else pa.array([], columns.TIME)
+
+
+def _by_rule(payloads: Mapping[str, list[bytes]]) -> dict[str, list[pa.Table]]:
+    """Return by rule what a scorer that puts features out has made of it."""
+    by_rule: dict[str, list[pa.Table]] = {}
+    for packed in payloads.get(FEATURES, []):
+        table = payload.unpack(packed)
+        by_rule.setdefault(table[RULE][0].as_py(), []).append(table)
+    return by_rule
 
 
 def _check(rules: Sequence[Rule]) -> None:

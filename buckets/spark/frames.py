@@ -1,0 +1,326 @@
+"""Rules over a batch DataFrame, by the tasks of its session: what a job computes at each event, over any history.
+
+rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
+
+1. The rows are sorted by arrival and cut into slices, each of which is what a micro-batch is to a job: its events go to
+   the shards of their keys as payloads, and its rows travel beside them as they are.
+2. Each shard is a partition. Its task scores one slice after the other over timelines in memory, which grow with keys
+   and windows, not with events.
+3. What the shards have computed meets the rows of its slice again.
+
+An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.results.feature_table import FeatureTable
+from buckets.engine.stages.alert_stage import complete_batch
+from buckets.engine.stages.in_memory import OutputDecoder, memory_store, memory_stores
+from buckets.engine.stages.shard import Produced, Scorer
+from buckets.engine.storage.shard_store import DriverStores
+from buckets.errors import BucketsError
+from buckets.evaluation import OF_SOURCE, Evaluator
+from buckets.events.field_paths import containers, outer_name
+from buckets.events.message_fields import without_made_id
+from buckets.events.parquet_rows import plain_table_arrivals
+from buckets.events.schema import EventSchema
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.outputs.columns import output_columns
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+from buckets.spark.scored_batch import in_microseconds
+
+SLICE_ROWS = 100_000  # Rows of a slice, at most
+_SLICES = 1 << 32  # Slices of a partition, at most
+_ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
+_SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
+Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What tasks need to know: the same for all."""
+
+    scorer: Scorer
+    rule_set: RuleSet
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that the event schema names, with those whose fields it names."""
+        names = without_made_id(self.scorer.schema).field_names
+        return {*names, *containers(names), *map(outer_name, names)}
+
+    def fan_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Cut the sorted rows of a partition into slices, and send each to the shards and beside them."""
+        context = TaskContext.get()
+        assert context is not None
+        first, shards = context.partitionId() * _SLICES, self.scorer.engine.shards
+        for number, rows in enumerate(_slices(batches), first):
+            scorer, sent = self.scorer, [(number % shards, number, _ROWS, _to_bytes(rows))]
+            for arrivals in plain_table_arrivals(rows, scorer.schema):
+                for message in fan_out(arrivals, self.rule_set, scorer.schema, scorer.engine, scorer.lists):
+                    is_scored = message.shard >= 0
+                    target = message.shard if is_scored else number % shards
+                    sent.append((target, number, _TO_SHARD if is_scored else _PASSING, message.payload))
+            yield from _batch(sent)
+
+    def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Score the slices of a shard, one after the other; what is not for the shard passes."""
+        store = memory_store()
+        for number, payloads in _by_slice(batches):
+            sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
+            own = [packed for output, packed in payloads if output == _TO_SHARD]
+            scored = self.scorer.score(own, self.rule_set, store) if own else ()
+            sent += [(0, number, one.output, one.payload) for one in scored]
+            if sent:
+                yield from _batch(sent)
+
+    def complete(self, payloads: Iterable[tuple[str, bytes]], stores: DriverStores) -> dict[str, list[bytes]]:
+        """Complete a slice; return by output what came out of it, and its rows."""
+        found: dict[str, list[bytes]] = {}
+        for output, packed in payloads:
+            found.setdefault(output, []).append(packed)
+        rows = found.pop(_ROWS)
+        produced = list(self.scorer.score(found.pop(_PASSING, []), self.rule_set, memory_store()))
+        produced += [Produced(output, 0, packed) for output, several in found.items() for packed in several]
+        besides, account = complete_batch(0, produced, self.scorer, self.rule_set, stores)
+        account.check()
+        completed = {_ROWS: rows}
+        for one in (*produced, *besides):
+            completed.setdefault(one.output, []).append(one.payload)
+        return completed
+
+    def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Put the features of each slice beside its rows."""
+        for _, payloads in _by_slice(batches):
+            completed = self.complete(payloads, memory_stores())
+            rows = pa.ipc.open_stream(completed[_ROWS][0]).read_all()
+            beside = table.beside(completed, len(rows))
+            joined = pa.table([*rows.columns, *beside.columns], names=[*rows.column_names, *beside.column_names])
+            yield from joined.combine_chunks().to_batches()
+
+    def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Complete slices, in their order where what the driver of a job remembers decides."""
+        stores = memory_stores()
+        for number, payloads in _by_slice(batches):
+            completed = self.complete(payloads, stores if self.rule_set.needs_driver_state else memory_stores())
+            yield from _batch(
+                (0, number, output, packed)
+                for output, several in completed.items()
+                if output != _ROWS
+                for packed in several
+            )
+
+    def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of an output."""
+        decoder = OutputDecoder(self.rule_set, self.scorer.schema, self.scorer.engine)
+        for _, payloads in _by_slice(batches):
+            table = decoder.table(output, [packed for _, packed in payloads])
+            yield from table.select(kinds.names).cast(kinds).combine_chunks().to_batches()
+
+
+def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of a partition, up to `SLICE_ROWS` at once."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if waiting and size + len(batch) > SLICE_ROWS:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += len(batch)
+    if size:
+        yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
+    """Yield slices with their payloads, of which each has its output."""
+    rows = (
+        row
+        for batch in batches
+        for row in zip(*(batch.column(name).to_pylist() for name in ("slice", "output", "payload")), strict=True)
+    )
+    for number, of_slice in groupby(rows, lambda row: row[0]):
+        yield number, [(output, packed) for _, output, packed in of_slice]
+
+
+def _batch(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
+    """Yield rows to be sent, as far as there are some."""
+    rows = list(sent)
+    if rows:
+        values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SENT.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(values, schema=_SENT)
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def features(
+    frame: DataFrame,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    *,
+    order_by: Sequence[str | Column],
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+    flags: bool = False,
+) -> DataFrame:
+    """Compute the features of rules at each row of a DataFrame, as they were when it arrived.
+
+    Nothing runs until the result is read. Rows arrive in the order of `order_by`; those that are equal in it in the
+    order of a hash of their fields, so that the result does not depend on partitions.
+
+    Args:
+        frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
+        rules: the rules, evaluated whether they are ACTIVE or SHADOW.
+        schema: the event schema.
+        order_by: the columns that say in which order events arrived, such as a time and an id.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into.
+        flags: whether to say of each feature whether it is exact, and whether it is warm.
+
+    Returns:
+        The rows with their columns and types, and beside them `outcome`, for each rule its features as `RULE.FEATURE`,
+        and `RULE.fired`, as `buckets.features` describes them.
+
+    Raises:
+        BucketsError: the DataFrame is a stream or of Spark Connect, lacks a column, or has one that the result has
+            besides; as `buckets.features`.
+    """
+    work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
+    table = FeatureTable(work.rule_set, schema, flags)
+    beside = from_arrow_schema(in_microseconds(table.beside_columns))
+    taken = {name.casefold() for name in frame.columns} & {name.casefold() for name in beside.names}
+    if taken:
+        message = f"columns {sorted(taken)}: the DataFrame has them, and so has the result; rename them"
+        raise BucketsError(message)
+    kinds = StructType([*frame.schema.fields, *beside.fields])
+    scored = _scored(work, frame, order_by)
+    by_slice = scored.repartition(work.scorer.engine.shards, "slice").sortWithinPartitions("slice")
+    return by_slice.mapInArrow(partial(work.features, table), kinds)
+
+
+class EvaluatedFrame:
+    """What came out for a DataFrame of events: an attribute for each output, a DataFrame as a job's table has it.
+
+    Outputs: `evaluations`, `alerts`, `shadow_alerts`, `held_alerts`, `late_events`, `collisions`, `duplicates`,
+    `dead_letters`. Each scores the events when it is read; after `persist` they share it.
+    """
+
+    def __init__(self, work: _Work, completed: DataFrame) -> None:
+        """Keep what gives the outputs."""
+        self._work, self._completed = work, completed
+        self._kinds = {
+            name: in_microseconds(pa.schema([field for field in written if field.name not in OF_SOURCE]))
+            for name, written in output_columns(work.scorer.schema.largest_scale).items()
+        }
+
+    def __getattr__(self, name: str) -> DataFrame:
+        """Return an output."""
+        kinds = self.__dict__.get("_kinds", {})
+        if name not in kinds:
+            message = f"there is no output {name!r}; there are {', '.join(kinds)}"
+            raise AttributeError(message)
+        payloads = self._completed.where(F.col("output") == name)
+        return payloads.mapInArrow(partial(self._work.decode, name, kinds[name]), from_arrow_schema(kinds[name]))
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, with those of outputs."""
+        return [*super().__dir__(), *self._kinds]
+
+    def persist(self) -> "EvaluatedFrame":
+        """Keep what came out, so that events are scored once."""
+        self._completed.persist()
+        return self
+
+    def unpersist(self) -> "EvaluatedFrame":
+        """Forget it."""
+        self._completed.unpersist()
+        return self
+
+
+def evaluate(
+    frame: DataFrame,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    *,
+    order_by: Sequence[str | Column],
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+) -> EvaluatedFrame:
+    """Evaluate rules at each row of a DataFrame, with what a job would have put out.
+
+    Where rules are over alerts, or policies of rules that span groups remember something, one task completes all
+    slices in their order.
+
+    Args:
+        frame: as for `features`.
+        rules: the rules.
+        schema: the event schema.
+        order_by: as for `features`.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into.
+
+    Raises:
+        BucketsError: as `features`.
+    """
+    work = _prepared(frame, rules, schema, engine, lists, is_of_features=False)
+    scored = _scored(work, frame, order_by)
+    parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
+    by_slice = scored.repartition(parts, "slice").sortWithinPartitions("slice")
+    return EvaluatedFrame(work, by_slice.mapInArrow(work.outputs, from_arrow_schema(_SENT)))
+
+
+def _prepared(
+    frame: DataFrame,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None,
+    lists: Lists,
+    is_of_features: bool,
+) -> _Work:
+    """Check what is given."""
+    if not isinstance(frame, DataFrame) or getattr(frame, "_jdf", None) is None:
+        message = f"frame: must be a DataFrame of a session with a driver of its own, not {type(frame).__name__}"
+        raise BucketsError(message)
+    if frame.isStreaming:
+        message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
+        raise BucketsError(message)
+    if schema.identity.row:
+        message = (
+            "event_id: is made of the row's place, which a DataFrame does not have; name a column, or {hash: [...]}"
+        )
+        raise BucketsError(message)
+    shards = max(8, 2 * frame.sparkSession.sparkContext.defaultParallelism)
+    settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
+    rule_set = Evaluator(rules, schema, settings, lists).rule_set
+    scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
+    return _Work(scorer, rule_set)
+
+
+def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
+    """Return what the shards put out, and the rows of slices beside it: rows of `_SENT`."""
+    if isinstance(order_by, str | Column) or not order_by:
+        message = 'order_by: must be a list with at least one column, as in order_by=["ts", "txn_id"]'
+        raise BucketsError(message)
+    fields = [name for name in frame.columns if name in work.columns]
+    tie = F.xxhash64(*fields)
+    fanned = frame.sort(*order_by, tie).mapInArrow(work.fan_out, from_arrow_schema(_SENT))
+    by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
+    return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))
