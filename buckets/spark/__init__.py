@@ -1,4 +1,23 @@
-"""The Spark adapter, everything that imports pyspark: sources, the query and its stages, sinks, the state store.
+"""Windows for DataFrames (`import buckets.spark as bs`), and the adapter: sources, the query and its stages, sinks.
 
-It decodes, calls `engine`, encodes and writes. What a batch computes does not belong here.
+>>> frame = bs.features(payments, bs.rules("rules.yaml"), bs.schema("schema.yaml"), order_by=["ts", "txn_id"])
+
+The adapter decodes, calls `engine`, encodes and writes. What a batch computes does not belong here.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from buckets.spark.frames import EvaluatedFrame, FrameError, evaluate, features, rules, schema, with_features
+
+__all__ = ["EvaluatedFrame", "FrameError", "evaluate", "features", "rules", "schema", "with_features"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what is for DataFrames when it is first asked for: workers of a job do without it."""
+        if name not in __all__:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        return getattr(import_module("buckets.spark.frames"), name)

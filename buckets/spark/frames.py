@@ -11,16 +11,21 @@ rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
 An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 from pyspark import TaskContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from buckets.config.engine import EngineSettings
@@ -30,23 +35,79 @@ from buckets.engine.stages.alert_stage import complete_batch
 from buckets.engine.stages.in_memory import OutputDecoder, memory_store, memory_stores
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.evaluation import OF_SOURCE, Evaluator
-from buckets.events.field_paths import containers, outer_name
+from buckets.events.arrivals import check_columns
+from buckets.events.field_paths import reachable
 from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import plain_table_arrivals
-from buckets.events.schema import EventSchema
+from buckets.events.schema import EventSchema, load_event_schema
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import output_columns
+from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.scored_batch import in_microseconds
+from buckets.stores.location import location
+from buckets.validation import first_fault
 
 SLICE_ROWS = 100_000  # Rows of a slice, at most
+_FEWEST_SHARDS = 8
 _SLICES = 1 << 32  # Slices of a partition, at most
 _ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
 _SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
-Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
+_Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
+
+
+class FrameError(BucketsError, ValueError):
+    """Something about a DataFrame, rules or an event schema that a person can fix."""
+
+    def __init__(self, message: str, condition: str) -> None:
+        """Keep the message, a line for people, and the condition, a word for programs."""
+        super().__init__(message)
+        self._condition = condition
+
+    def getCondition(self) -> str:
+        """Return the condition, as errors of PySpark do."""
+        return self._condition
+
+
+def rules(source: str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]) -> tuple[Rule, ...]:
+    """Return rules from a file or folder of rules, from one or several as the YAML would give them, or from models.
+
+    Raises:
+        FrameError: one is not valid (`INVALID_RULES`).
+    """
+    with _told_as("INVALID_RULES"):
+        if isinstance(source, str | Path):
+            return load_rule_files(location(str(source)))
+        written = [source] if isinstance(source, Mapping | Rule) else list(source)
+        return tuple(rule if isinstance(rule, Rule) else Rule.model_validate(rule) for rule in written)
+
+
+def schema(source: str | Path | Mapping[str, Any] | EventSchema) -> EventSchema:
+    """Return an event schema from a file, or from what its YAML would give.
+
+    Raises:
+        FrameError: it is not valid (`INVALID_SCHEMA`).
+    """
+    with _told_as("INVALID_SCHEMA"):
+        if isinstance(source, EventSchema):
+            return source
+        return load_event_schema(Path(source)) if isinstance(source, str | Path) else EventSchema.model_validate(source)
+
+
+@contextmanager
+def _told_as(condition: str) -> Iterator[None]:
+    """Raise what is found wrong as a `FrameError`."""
+    try:
+        yield
+    except FrameError:
+        raise
+    except BucketsError as error:
+        raise FrameError(error.message, condition) from None
+    except ValidationError as error:
+        raise FrameError(first_fault(error)[1], condition) from None
 
 
 @dataclass(frozen=True)
@@ -57,10 +118,9 @@ class _Work:
     rule_set: RuleSet
 
     @property
-    def columns(self) -> set[str]:
-        """The columns that the event schema names, with those whose fields it names."""
-        names = without_made_id(self.scorer.schema).field_names
-        return {*names, *containers(names), *map(outer_name, names)}
+    def names(self) -> list[str]:
+        """The fields of events that are read."""
+        return without_made_id(self.scorer.schema).field_names
 
     def fan_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards and beside them."""
@@ -156,7 +216,7 @@ def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[tup
         yield number, [(output, packed) for _, output, packed in of_slice]
 
 
-def _batch(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
+def _batch(sent: Iterable[_Sent]) -> Iterator[pa.RecordBatch]:
     """Yield rows to be sent, as far as there are some."""
     rows = list(sent)
     if rows:
@@ -168,7 +228,7 @@ def _to_bytes(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def features(
@@ -184,7 +244,7 @@ def features(
     """Compute the features of rules at each row of a DataFrame, as they were when it arrived.
 
     Nothing runs until the result is read. Rows arrive in the order of `order_by`; those that are equal in it in the
-    order of a hash of their fields, so that the result does not depend on partitions.
+    order of a hash of all their columns, so that the result does not depend on partitions.
 
     Args:
         frame: one row an event, with the columns that the event schema names: fields of structs and arrays too.
@@ -200,16 +260,18 @@ def features(
         and `RULE.fired`, as `buckets.features` describes them.
 
     Raises:
-        BucketsError: the DataFrame is a stream or of Spark Connect, lacks a column, or has one that the result has
-            besides; as `buckets.features`.
+        FrameError: the DataFrame is a stream (`STREAMING_FRAME`) or of Spark Connect (`NOT_A_FRAME`), lacks a column
+            (`COLUMN_MISSING`), or has one that the result has besides (`COLUMN_TAKEN`); there is no order
+            (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`).
     """
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
-    table = FeatureTable(work.rule_set, schema, flags)
+    with _told_as("INVALID_RULES"):
+        table = FeatureTable(work.rule_set, schema, flags)
     beside = from_arrow_schema(in_microseconds(table.beside_columns))
     taken = {name.casefold() for name in frame.columns} & {name.casefold() for name in beside.names}
     if taken:
-        message = f"columns {sorted(taken)}: the DataFrame has them, and so has the result; rename them"
-        raise BucketsError(message)
+        message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
+        raise FrameError(message, "COLUMN_TAKEN")
     kinds = StructType([*frame.schema.fields, *beside.fields])
     scored = _scored(work, frame, order_by)
     by_slice = scored.repartition(work.scorer.engine.shards, "slice").sortWithinPartitions("slice")
@@ -278,13 +340,20 @@ def evaluate(
         lists: by name, the lists that rules look into.
 
     Raises:
-        BucketsError: as `features`.
+        FrameError: as `features`.
     """
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=False)
     scored = _scored(work, frame, order_by)
     parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
     by_slice = scored.repartition(parts, "slice").sortWithinPartitions("slice")
     return EvaluatedFrame(work, by_slice.mapInArrow(work.outputs, from_arrow_schema(_SENT)))
+
+
+def with_features(
+    rules: Iterable[Rule], schema: EventSchema, *, order_by: Sequence[str | Column], **options: Any
+) -> Callable[[DataFrame], DataFrame]:
+    """Return `features` as a function for `DataFrame.transform`; `options` are its `engine`, `lists` and `flags`."""
+    return lambda frame: features(frame, rules, schema, order_by=order_by, **options)
 
 
 def _prepared(
@@ -297,30 +366,45 @@ def _prepared(
 ) -> _Work:
     """Check what is given."""
     if not isinstance(frame, DataFrame) or getattr(frame, "_jdf", None) is None:
-        message = f"frame: must be a DataFrame of a session with a driver of its own, not {type(frame).__name__}"
-        raise BucketsError(message)
+        kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
+        message = (
+            f"frame: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
+        )
+        raise FrameError(message, "NOT_A_FRAME")
     if frame.isStreaming:
         message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
-        raise BucketsError(message)
+        raise FrameError(message, "STREAMING_FRAME")
     if schema.identity.row:
         message = (
-            "event_id: is made of the row's place, which a DataFrame does not have; name a column, or {hash: [...]}"
+            "event_id: is made of a row's place, and rows of a DataFrame have none; name a column, or {hash: [...]}"
         )
-        raise BucketsError(message)
-    shards = max(8, 2 * frame.sparkSession.sparkContext.defaultParallelism)
+        raise FrameError(message, "NO_EVENT_ID")
+    shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
     settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
-    rule_set = Evaluator(rules, schema, settings, lists).rule_set
+    with _told_as("INVALID_RULES"):
+        rule_set = Evaluator(rules, schema, settings, lists).rule_set
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
-    return _Work(scorer, rule_set)
+    work = _Work(scorer, rule_set)
+    with _told_as("COLUMN_MISSING"):
+        check_columns(reachable(work.names, to_arrow_schema(frame.schema)), without_made_id(schema), "frame")
+    return work
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
     """Return what the shards put out, and the rows of slices beside it: rows of `_SENT`."""
     if isinstance(order_by, str | Column) or not order_by:
-        message = 'order_by: must be a list with at least one column, as in order_by=["ts", "txn_id"]'
-        raise BucketsError(message)
-    fields = [name for name in frame.columns if name in work.columns]
-    tie = F.xxhash64(*fields)
-    fanned = frame.sort(*order_by, tie).mapInArrow(work.fan_out, from_arrow_schema(_SENT))
+        message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
+        raise FrameError(message, "ORDER_MISSING")
+    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in frame.schema]
+    hashable = [
+        column if "map<" not in field.dataType.simpleString() else F.to_json(F.struct(column))
+        for field, column in zip(frame.schema, columns, strict=True)
+    ]
+    try:
+        in_order = frame.sort(*order_by, F.xxhash64(*hashable))
+    except AnalysisException as error:
+        message = f"order_by: {first_line(error)}"
+        raise FrameError(message, "COLUMN_MISSING") from None
+    fanned = in_order.mapInArrow(work.fan_out, from_arrow_schema(_SENT))
     by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
     return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))

@@ -1,0 +1,183 @@
+"""Rules over a batch DataFrame give what they give over a table in one process, however the rows lie."""
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+import buckets
+import buckets.spark as bs
+from buckets.evaluation import Evaluator
+from buckets.spark import frames
+from tests.laws import examples
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = bs.schema(
+    {
+        "event_id": "id",
+        "event_time": {"field": "at", "unit": "ms"},
+        "attributes": {"payer": "string", "shop.name": "string", "kind": "string"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+RULES = bs.rules(
+    [
+        {
+            "rule_id": "short",
+            "group_by": ["payer"],
+            "aggregate": {"function": "sum", "measure": "amount"},
+            "window": {"length": "1m"},
+            "limit": {"operator": ">", "value": "60"},
+            "cooldown": "30s",
+        },
+        {
+            "rule_id": "many",
+            "group_by": ["payer"],
+            "features": {
+                "shops": {"function": "count_distinct", "of": "shop.name", "window": "5m"},
+                "largest": {"function": "max", "of": "amount", "window": "1m", "where": "kind = 'a'"},
+                "same": {"function": "count", "window": "2m", "group_by": ["payer", "shop.name"]},
+                "of_shop": {"function": "avg", "of": "amount", "window": "1m", "group_by": ["shop.name"]},
+            },
+            "when": "shops >= 2 AND amount > of_shop",
+            "cooldown": "20s",
+        },
+    ]
+)
+OVER_ALERTS = bs.rules(
+    [
+        {
+            "rule_id": "often",
+            "on": "alerts",
+            "group_by": ["payer"],
+            "features": {"alerts": {"function": "count", "window": "10m"}},
+            "when": "alerts >= 3",
+        }
+    ]
+)
+COLUMNS = "n int, id string, at long, payer string, shop struct<name: string, city: string>, kind string, amount string"
+
+
+def rows(seed: int, count: int = 400) -> list[dict[str, Any]]:
+    """Events in the order of their arrival: some late, some twice, some without a field, some that are no events."""
+    random_ = random.Random(seed)
+    found: list[dict[str, Any]] = []
+    at = 1_700_000_000_000
+    for n in range(count):
+        at += random_.choice([0, 1, 500, 5_000, 20_000])
+        late = random_.choice([0, 0, 0, 0, 15_000, 90_000_000])
+        shop = random_.choice([None, {"name": None, "city": "x"}, *({"name": name, "city": "y"} for name in "stuvw")])
+        amount = random_.choice(["1", "12.50", "30.00", None, "much", f"{random_.randint(0, 9999) / 100:.2f}"])
+        event = {"id": f"e{n}", "at": at - late, "payer": random_.choice("abcdefgh"), "shop": shop}
+        found.append({"n": n, **event, "kind": random_.choice("ab"), "amount": amount})
+        if random_.random() < 0.05:
+            found.append({**random_.choice(found), "n": n + count})
+    return [{**row, "n": n} for n, row in enumerate(found)]
+
+
+def frame_of(spark, found, seed):
+    """The rows as a DataFrame, in no order, over some partitions."""
+    shuffled = random.Random(seed).sample(found, len(found))
+    return spark.createDataFrame(shuffled, COLUMNS).repartition(1 + seed % 4)
+
+
+def table_of(found) -> pa.Table:
+    return pa.Table.from_pylist(found)
+
+
+@pytest.mark.parametrize("seed", range(examples(3)))
+def test_features_are_those_of_one_process(spark, monkeypatch, seed):
+    monkeypatch.setattr(frames, "SLICE_ROWS", random.Random(seed).choice([7, 50, 100_000]))
+    found = rows(seed)
+    expected = buckets.features(table_of(found), RULES, SCHEMA, flags=True).drop_columns(["event_time"])
+    frame = frame_of(spark, found, seed)
+    result = bs.features(frame, RULES, SCHEMA, order_by=["n"], flags=True)
+
+    assert result.schema.fields[: len(frame.columns)] == frame.schema.fields
+    scored = result.orderBy("n").toArrow()
+    assert scored.select(["n", "id", "at", "payer", "shop", "kind", "amount"]).to_pylist() == found
+    names = scored.column_names[len(frame.columns) :]
+    fixed = ("event_id", "position", "payer", "shop.name")
+    assert names == [name for name in expected.column_names if name not in fixed]
+    assert scored.select(names).to_pylist() == expected.select(names).to_pylist()
+    assert set(scored["outcome"].to_pylist()) >= {"evaluated", "late", "too_late", "duplicate", "dead_letter"}
+
+
+@pytest.mark.parametrize("rules", [RULES[:1], RULES, (*RULES, *OVER_ALERTS)], ids=["short", "spanning", "over alerts"])
+def test_outputs_are_those_of_one_process(spark, monkeypatch, rules):
+    monkeypatch.setattr(frames, "SLICE_ROWS", 60)
+    found = rows(9)
+    expected = Evaluator(rules, SCHEMA).recorded(table_of(found), lambda line: None).tables
+    results = bs.evaluate(frame_of(spark, found, 9), rules, SCHEMA, order_by=["n"]).persist()
+    try:
+        for name in ("evaluations", "alerts", "held_alerts", "late_events", "duplicates", "dead_letters"):
+            wanted, scored = expected[name], getattr(results, name).toArrow()
+            assert len(wanted), name
+            assert scored.column_names == [column for column in wanted.column_names if column != "position"]
+            assert in_any_order(scored) == in_any_order(wanted.select(scored.column_names)), name
+    finally:
+        results.unpersist()
+
+
+def in_any_order(table: pa.Table) -> list[str]:
+    """The rows as text, moments as they are in either unit."""
+    moments = [
+        name for name, kind in zip(table.column_names, table.schema.types, strict=True) if "timestamp" in str(kind)
+    ]
+    for name in moments:
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.timestamp("us", "UTC")))
+    return sorted(map(repr, table.to_pylist()))
+
+
+def test_rows_that_are_equal_in_the_order_come_in_one_order_of_their_own(spark):
+    found = [row | {"at": 1_700_000_000_000 + row["n"] // 40} for row in rows(4)]
+    sums = []
+    for seed in (1, 2):
+        result = bs.features(frame_of(spark, found, seed), RULES, SCHEMA, order_by=["at"])
+        sums.append(result.orderBy("n").drop("n").toArrow().to_pylist())
+    assert sums[0] == sums[1]
+
+
+def test_features_in_a_chain_of_transformations(spark):
+    payments = spark.createDataFrame(
+        [("p1", 0, "x", "70"), ("p2", 1_000, "x", "0.5")], "id string, at long, payer string, amount string"
+    )
+    result = payments.withColumn("amount", F.col("amount").cast("decimal(9,2)")).transform(
+        bs.with_features(RULES[:1], SCHEMA, order_by=["at", "id"])
+    )
+    assert [(row["id"], row["short.value"], row["short.fired"]) for row in result.orderBy("id").collect()] == [
+        ("p1", Decimal("70.00"), True),
+        ("p2", Decimal("70.50"), True),
+    ]
+
+
+def refused(work) -> str:
+    """What is said of it."""
+    with pytest.raises(bs.FrameError) as caught:
+        work()
+    return caught.value.getCondition()
+
+
+def test_what_cannot_be_scored_is_refused_at_once(spark):
+    frame = frame_of(spark, rows(1, 5), 1)
+    stream = spark.readStream.format("rate").load()
+    by_row = SCHEMA.model_copy(update={"identity": SCHEMA.identity.model_copy(update={"row": True})})
+    assert refused(lambda: bs.features(stream, RULES, SCHEMA, order_by=["n"])) == "STREAMING_FRAME"
+    assert refused(lambda: bs.features(table_of(rows(1, 5)), RULES, SCHEMA, order_by=["n"])) == "NOT_A_FRAME"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by="n")) == "ORDER_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[])) == "ORDER_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["m"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame.drop("id"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, by_row, order_by=["n"])) == "NO_EVENT_ID"
+    named = frame.withColumn("Outcome", F.lit(1))
+    assert refused(lambda: bs.features(named, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TAKEN"
+    assert refused(lambda: bs.features(frame, OVER_ALERTS, SCHEMA, order_by=["n"])) == "INVALID_RULES"
+    assert refused(lambda: bs.rules([{"rule_id": "r"}])) == "INVALID_RULES"
+    assert refused(lambda: bs.schema({"event_id": "id"})) == "INVALID_SCHEMA"
+    results = bs.evaluate(frame, RULES, SCHEMA, order_by=["n"])
+    with pytest.raises(AttributeError, match="alerts"):
+        results.nothing  # noqa: B018
