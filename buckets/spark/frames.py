@@ -14,14 +14,14 @@ An event is a row of Spark twice, when it comes and when it leaves; in between t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pydantic import ValidationError
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -48,6 +48,7 @@ from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.scored_batch import in_microseconds
+from buckets.spark.worker import settle
 from buckets.stores.location import location
 from buckets.validation import first_fault
 
@@ -117,6 +118,10 @@ class _Work:
     scorer: Scorer
     rule_set: RuleSet
 
+    def __reduce__(self) -> tuple[Callable[[bytes], "_Work"], tuple[bytes]]:
+        """Travel as bytes, by which a worker finds what an earlier task of it has unpacked and planned."""
+        return _unpacked, (cloudpickle.dumps((self.scorer, self.rule_set)),)
+
     @property
     def names(self) -> list[str]:
         """The fields of events that are read."""
@@ -135,6 +140,7 @@ class _Work:
                     target = message.shard if is_scored else number % shards
                     sent.append((target, number, _TO_SHARD if is_scored else _PASSING, message.payload))
             yield from _batch(sent)
+        settle()
 
     def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Score the slices of a shard, one after the other; what is not for the shard passes."""
@@ -146,6 +152,7 @@ class _Work:
             sent += [(0, number, one.output, one.payload) for one in scored]
             if sent:
                 yield from _batch(sent)
+        settle()
 
     def complete(self, payloads: Iterable[tuple[str, bytes]], stores: DriverStores) -> dict[str, list[bytes]]:
         """Complete a slice; return by output what came out of it, and its rows."""
@@ -170,6 +177,7 @@ class _Work:
             beside = table.beside(completed, len(rows))
             joined = pa.table([*rows.columns, *beside.columns], names=[*rows.column_names, *beside.column_names])
             yield from joined.combine_chunks().to_batches()
+        settle()
 
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Complete slices, in their order where what the driver of a job remembers decides."""
@@ -189,6 +197,11 @@ class _Work:
         for _, payloads in _by_slice(batches):
             table = decoder.table(output, [packed for _, packed in payloads])
             yield from table.select(kinds.names).cast(kinds).combine_chunks().to_batches()
+
+
+@lru_cache(maxsize=4)
+def _unpacked(packed: bytes) -> _Work:
+    return _Work(*cloudpickle.loads(packed))
 
 
 def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

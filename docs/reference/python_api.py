@@ -1,10 +1,12 @@
 """The page of the Python API: a place for each public name, which the site's builder fills from its docstring."""
 
 import inspect
+from types import ModuleType
 
 from pydantic import BaseModel
 
 import buckets
+import buckets.spark
 
 _INTRO = """\
 # Python
@@ -18,13 +20,24 @@ imported from `buckets`: `import buckets`, then `buckets.evaluate(...)`. The
 `buckets.Rule.model_validate({"rule_id": "r", ...})`, or read from files.
 
 """
+_DATAFRAMES = """\
+## DataFrames
+
+For DataFrames of a Spark session: `import buckets.spark as bs`; [the guide](../guides/dataframes.md) has an example.
+
+"""
 _WITHOUT_MEMBERS = "    options:\n      members: false\n"
 
 
 def page() -> str:
     """Return the page: functions first, then classes."""
-    names = sorted(buckets.__all__, key=lambda name: (inspect.isclass(getattr(buckets, name)), name))
-    return _INTRO + "".join(_place(getattr(buckets, name)) for name in names)
+    return _INTRO + _places(buckets) + _DATAFRAMES + _places(buckets.spark)
+
+
+def _places(module: ModuleType) -> str:
+    """Return the places of the public names of a module."""
+    names = sorted(module.__all__, key=lambda name: (inspect.isclass(getattr(module, name)), name))
+    return "".join(_place(getattr(module, name)) for name in names)
 
 
 def _place(public: type | object) -> str:

@@ -14,6 +14,8 @@ from tests.docs.yaml_examples import check_yaml
 
 SHOWN_AS_THEY_ARE = ("README.md", "tutorials/exports.md", "tutorials/your-own-file.md", "tutorials/tune-a-rule.md")
 """Pages whose commands are all run, in their order, and print what stands there."""
+ON_SPARK = "guides/dataframes.md"
+"""The page whose sessions of Python are run on a session of Spark, by `tests/spark/test_frames.py`."""
 LANGUAGES = {"console", "csv", "ini", "json", "jsonl", "pycon", "sh", "text", "yaml"}
 
 
@@ -36,7 +38,7 @@ def test_the_examples_of_a_page_are_right(path, folder, buckets):
             in_order = page in SHOWN_AS_THEY_ARE and command.startswith("buckets")
             if in_order or is_run_here(command):
                 run_command(command, output, buckets, shortened=not in_order)
-        if block.language == "pycon":
+        if block.language == "pycon" and page != ON_SPARK:
             run_session(block.text, names, page)
 
 

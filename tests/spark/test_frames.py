@@ -12,6 +12,8 @@ import buckets
 import buckets.spark as bs
 from buckets.evaluation import Evaluator
 from buckets.spark import frames
+from tests.docs.blocks import PAGES, blocks_of
+from tests.docs.test_examples import ON_SPARK, run_session
 from tests.laws import examples
 
 pytestmark = pytest.mark.spark
@@ -181,3 +183,9 @@ def test_what_cannot_be_scored_is_refused_at_once(spark):
     results = bs.evaluate(frame, RULES, SCHEMA, order_by=["n"])
     with pytest.raises(AttributeError, match="alerts"):
         results.nothing  # noqa: B018
+
+
+def test_the_examples_of_the_page_are_right(spark):
+    names: dict[str, object] = {"spark": spark}
+    for block in blocks_of((PAGES / ON_SPARK).read_text(encoding="utf-8")):
+        run_session(block.text, names, ON_SPARK)
