@@ -60,6 +60,7 @@ ELSEWHERE = {
 """First words of settings, of columns and of files, which are written like attributes of modules."""
 CALLED_BY_OTHERS = {
     "AGGREGATE",  # the registry of aggregates, which asks each module for it
+    "getCondition",  # who catches errors as those of PySpark
     "init",  # Spark's StatefulProcessor
     "handleInputRows",
     "yaml_implicit_resolvers",  # PyYAML's loaders
