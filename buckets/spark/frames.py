@@ -22,11 +22,11 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 from pyspark import TaskContext, cloudpickle
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
+from pyspark.sql.types import StructField, StructType
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch.fan_out import fan_out
@@ -55,6 +55,7 @@ from buckets.validation import first_fault
 SLICE_ROWS = 100_000  # Rows of a slice, at most
 _FEWEST_SHARDS = 8
 _SLICES = 1 << 32  # Slices of a partition, at most
+_HASH = "hash of all columns, by which rows that are equal in the order come"
 _ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
 _SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
 _Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
@@ -127,14 +128,15 @@ class _Work:
         """The fields of events that are read."""
         return without_made_id(self.scorer.schema).field_names
 
-    def fan_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards and beside them."""
         context = TaskContext.get()
         assert context is not None
         first, shards = context.partitionId() * _SLICES, self.scorer.engine.shards
-        for number, rows in enumerate(_slices(batches), first):
+        for number, numbered in enumerate(_slices(batches), first):
+            rows = numbered.rename_columns(list(columns))
             scorer, sent = self.scorer, [(number % shards, number, _ROWS, _to_bytes(rows))]
-            for arrivals in plain_table_arrivals(rows, scorer.schema):
+            for arrivals in plain_table_arrivals(_in_utc(rows), scorer.schema):
                 for message in fan_out(arrivals, self.rule_set, scorer.schema, scorer.engine, scorer.lists):
                     is_scored = message.shard >= 0
                     target = message.shard if is_scored else number % shards
@@ -175,7 +177,8 @@ class _Work:
             completed = self.complete(payloads, memory_stores())
             rows = pa.ipc.open_stream(completed[_ROWS][0]).read_all()
             beside = table.beside(completed, len(rows))
-            joined = pa.table([*rows.columns, *beside.columns], names=[*rows.column_names, *beside.column_names])
+            columns = [*rows.columns, *beside.columns]
+            joined = pa.table(columns, names=_numbers(len(columns)))
             yield from joined.combine_chunks().to_batches()
         settle()
 
@@ -216,6 +219,20 @@ def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         size += len(batch)
     if size:
         yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+def _numbers(count: int) -> list[str]:
+    """Return names of columns on their way: Spark finds them by name there, and not those with a point or twice."""
+    return [f"c{number}" for number in range(count)]
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """Return rows whose times are written as in UTC, not as in the time zone of the session."""
+    for index, field in enumerate(rows.schema):
+        if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
+            kind = to_arrow_type(from_arrow_type(field.type), timezone="UTC")
+            rows = rows.set_column(index, field.name, rows.column(index).cast(kind))
+    return rows
 
 
 def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
@@ -274,8 +291,9 @@ def features(
 
     Raises:
         FrameError: the DataFrame is a stream (`STREAMING_FRAME`) or of Spark Connect (`NOT_A_FRAME`), lacks a column
-            (`COLUMN_MISSING`), or has one that the result has besides (`COLUMN_TAKEN`); there is no order
-            (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`).
+            (`COLUMN_MISSING`), or has one that the result has besides (`COLUMN_TAKEN`) or that Python cannot read
+            (`COLUMN_TYPE`); there is no order (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features`
+            (`INVALID_RULES`).
     """
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
     with _told_as("INVALID_RULES"):
@@ -285,10 +303,15 @@ def features(
     if taken:
         message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
         raise FrameError(message, "COLUMN_TAKEN")
-    kinds = StructType([*frame.schema.fields, *beside.fields])
+    kinds = [*frame.schema.fields, *beside.fields]
+    names = _numbers(len(kinds))
+    numbered = [
+        StructField(to, kind.dataType, kind.nullable, kind.metadata) for to, kind in zip(names, kinds, strict=True)
+    ]
     scored = _scored(work, frame, order_by)
     by_slice = scored.repartition(work.scorer.engine.shards, "slice").sortWithinPartitions("slice")
-    return by_slice.mapInArrow(partial(work.features, table), kinds)
+    scored_rows = by_slice.mapInArrow(partial(work.features, table), StructType(numbered))
+    return scored_rows.toDF(*(kind.name for kind in kinds))
 
 
 class EvaluatedFrame:
@@ -387,6 +410,8 @@ def _prepared(
     if frame.isStreaming:
         message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
         raise FrameError(message, "STREAMING_FRAME")
+    with _told_as("INVALID_RULES"):
+        rule_set = Evaluator(rules, schema, engine, lists).rule_set
     if schema.identity.row:
         message = (
             "event_id: is made of a row's place, and rows of a DataFrame have none; name a column, or {hash: [...]}"
@@ -394,13 +419,23 @@ def _prepared(
         raise FrameError(message, "NO_EVENT_ID")
     shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
     settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
-    with _told_as("INVALID_RULES"):
-        rule_set = Evaluator(rules, schema, settings, lists).rule_set
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
     work = _Work(scorer, rule_set)
     with _told_as("COLUMN_MISSING"):
-        check_columns(reachable(work.names, to_arrow_schema(frame.schema)), without_made_id(schema), "frame")
+        check_columns(reachable(work.names, _arrow_schema(frame)), without_made_id(schema), "frame")
     return work
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    """Return the columns as they travel; one that cannot is refused."""
+    kinds: list[pa.Field] = []
+    for field in frame.schema.fields:
+        try:
+            kinds.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+        except PySparkTypeError:
+            message = f"column {field.name}: is of type {field.dataType.simpleString()}; cast it, or leave it out"
+            raise FrameError(message, "COLUMN_TYPE") from None
+    return pa.schema(kinds)
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
@@ -409,15 +444,19 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
     columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in frame.schema]
+    has_no_hash = [any(kind in field.dataType.simpleString() for kind in ("map<", "variant")) for field in frame.schema]
     hashable = [
-        column if "map<" not in field.dataType.simpleString() else F.to_json(F.struct(column))
-        for field, column in zip(frame.schema, columns, strict=True)
+        F.to_json(F.struct(column)) if is_hashed_as_text else column
+        for column, is_hashed_as_text in zip(columns, has_no_hash, strict=True)
     ]
+    hashed = F.xxhash64(*(hashable if any(has_no_hash) else ["*"])).alias(_HASH)
     try:
-        in_order = frame.sort(*order_by, F.xxhash64(*hashable))
-    except AnalysisException as error:
+        in_order = frame.select("*", hashed).sort(*order_by, _HASH)
+    except (AnalysisException, PySparkTypeError) as error:
         message = f"order_by: {first_line(error)}"
         raise FrameError(message, "COLUMN_MISSING") from None
-    fanned = in_order.mapInArrow(work.fan_out, from_arrow_schema(_SENT))
+    *names, hash_name = _numbers(len(columns) + 1)
+    by_number = in_order.toDF(*names, hash_name).drop(hash_name)
+    fanned = by_number.mapInArrow(partial(work.fan_out, frame.columns), from_arrow_schema(_SENT))
     by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
     return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))

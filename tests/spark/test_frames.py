@@ -157,6 +157,43 @@ def test_features_in_a_chain_of_transformations(spark):
     ]
 
 
+def test_columns_of_any_type_and_name_come_back_as_they_were(spark):
+    found = rows(3, 60)
+    frame = frame_of(spark, found, 3).selectExpr(
+        "* except (at)",
+        "timestamp_millis(at) AS at",
+        "cast(n AS timestamp) AS `a.b`",
+        "map(n, cast(id AS binary)) AS `back``tick`",
+        "parse_json('[1]') AS any",
+        "n AS twice",
+        "id AS twice",
+    )
+    untyped = bs.schema(SCHEMA.model_dump(mode="json", exclude_unset=True) | {"event_time": {"field": "at"}})
+    expected = buckets.features(table_of(found), RULES, SCHEMA)
+    result = bs.features(frame.drop("twice"), RULES, untyped, order_by=["n"])
+    assert result.schema.fields[: len(frame.columns) - 2] == frame.drop("twice").schema.fields
+    scored = result.orderBy("n").toArrow()
+    assert scored.select(["a.b", "back`tick"]).equals(frame.orderBy("n").toArrow().select(["a.b", "back`tick"]))
+    assert scored["short.value"].to_pylist() == expected["short.value"].to_pylist()
+    twice = bs.features(frame.drop("any", "back`tick"), RULES, untyped, order_by=["n"]).orderBy("n").toArrow()
+    assert twice["short.value"].to_pylist() == expected["short.value"].to_pylist()
+    assert twice.column(twice.column_names.index("twice")).to_pylist() == [row["n"] for row in found]
+
+
+def test_results_do_not_depend_on_the_time_zone_of_the_session(spark):
+    frame = frame_of(spark, rows(1, 40), 1).withColumn("payer", F.timestamp_millis("at"))
+    zone, found = spark.conf.get("spark.sql.session.timeZone"), []
+    try:
+        for other in ("Asia/Kolkata", "UTC"):
+            spark.conf.set("spark.sql.session.timeZone", other)
+            results = bs.evaluate(frame, RULES[:1], SCHEMA, order_by=["n"])
+            found.append(in_any_order(results.dead_letters.toArrow()))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert found[0] == found[1]
+    assert "+00:00" in found[0][0]
+
+
 def refused(work) -> str:
     """What is said of it."""
     with pytest.raises(bs.FrameError) as caught:
@@ -174,6 +211,10 @@ def test_what_cannot_be_scored_is_refused_at_once(spark):
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[])) == "ORDER_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["m"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame.drop("id"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[None])) == "COLUMN_MISSING"
+    months = frame.selectExpr("*", "interval '1' month AS months")
+    assert refused(lambda: bs.features(months, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TYPE"
+    assert refused(lambda: bs.features(frame, RULES, {"event_id": "id"}, order_by=["n"])) == "INVALID_RULES"
     assert refused(lambda: bs.features(frame, RULES, by_row, order_by=["n"])) == "NO_EVENT_ID"
     named = frame.withColumn("Outcome", F.lit(1))
     assert refused(lambda: bs.features(named, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TAKEN"
