@@ -38,7 +38,7 @@ from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError, first_line
 from buckets.evaluation import OF_SOURCE, Evaluator
 from buckets.events.arrivals import check_columns
-from buckets.events.field_paths import reachable
+from buckets.events.field_paths import containers, reachable
 from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import plain_table_arrivals
 from buckets.events.schema import EventSchema, load_event_schema
@@ -291,9 +291,9 @@ def features(
 
     Raises:
         FrameError: the DataFrame is a stream (`STREAMING_FRAME`) or of Spark Connect (`NOT_A_FRAME`), lacks a column
-            (`COLUMN_MISSING`), or has one that the result has besides (`COLUMN_TAKEN`) or that Python cannot read
-            (`COLUMN_TYPE`); there is no order (`ORDER_MISSING`) or no id (`NO_EVENT_ID`); as `buckets.features`
-            (`INVALID_RULES`).
+            (`COLUMN_MISSING`), has one that is read twice (`COLUMN_TWICE`), or has one that the result has besides
+            (`COLUMN_TAKEN`) or that Python cannot read (`COLUMN_TYPE`); there is no order (`ORDER_MISSING`) or no id
+            (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`).
     """
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
     with _told_as("INVALID_RULES"):
@@ -421,6 +421,11 @@ def _prepared(
     settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
     work = _Work(scorer, rule_set)
+    read = {*work.names, *containers(work.names)}
+    twice = next((name for name in frame.columns if name in read and frame.columns.count(name) > 1), None)
+    if twice is not None:
+        message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
+        raise FrameError(message, "COLUMN_TWICE")
     with _told_as("COLUMN_MISSING"):
         check_columns(reachable(work.names, _arrow_schema(frame)), without_made_id(schema), "frame")
     return work

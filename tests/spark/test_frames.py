@@ -212,6 +212,9 @@ def test_what_cannot_be_scored_is_refused_at_once(spark):
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["m"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame.drop("id"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[None])) == "COLUMN_MISSING"
+    for name in ("id", "shop"):
+        twice = frame.selectExpr("*", name)
+        assert refused(lambda twice=twice: bs.evaluate(twice, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TWICE"
     months = frame.selectExpr("*", "interval '1' month AS months")
     assert refused(lambda: bs.features(months, RULES, SCHEMA, order_by=["n"])) == "COLUMN_TYPE"
     assert refused(lambda: bs.features(frame, RULES, {"event_id": "id"}, order_by=["n"])) == "INVALID_RULES"
