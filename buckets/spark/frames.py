@@ -53,6 +53,7 @@ from buckets.stores.location import location
 from buckets.validation import first_fault
 
 SLICE_ROWS = 100_000  # Rows of a slice, at most
+_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
 _FEWEST_SHARDS = 8
 _SLICES = 1 << 32  # Slices of a partition, at most
 _HASH = "hash of all columns, by which rows that are equal in the order come"
@@ -83,7 +84,7 @@ def rules(source: str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, 
     with _told_as("INVALID_RULES"):
         if isinstance(source, str | Path):
             return load_rule_files(location(str(source)))
-        written = [source] if isinstance(source, Mapping | Rule) else list(source)
+        written = [source] if isinstance(source, Mapping | Rule) or not isinstance(source, Iterable) else list(source)
         return tuple(rule if isinstance(rule, Rule) else Rule.model_validate(rule) for rule in written)
 
 
@@ -208,16 +209,18 @@ def _unpacked(packed: bytes) -> _Work:
 
 
 def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, up to `SLICE_ROWS` at once."""
+    """Yield the rows of a partition, up to `SLICE_ROWS` and about `_SLICE_BYTES` at once."""
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    rows = size = 0
     for batch in batches:
-        if waiting and size + len(batch) > SLICE_ROWS:
-            yield pa.Table.from_batches(waiting).combine_chunks()
-            waiting, size = [], 0
-        waiting.append(batch)
-        size += len(batch)
-    if size:
+        fitting = max(1, min(SLICE_ROWS, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
+        for piece in (batch.slice(first, fitting) for first in range(0, len(batch), fitting)):
+            if waiting and (rows + len(piece) > SLICE_ROWS or size + piece.nbytes > _SLICE_BYTES):
+                yield pa.Table.from_batches(waiting).combine_chunks()
+                waiting, rows, size = [], 0, 0
+            waiting.append(piece)
+            rows, size = rows + len(piece), size + piece.nbytes
+    if rows:
         yield pa.Table.from_batches(waiting).combine_chunks()
 
 
@@ -427,7 +430,12 @@ def _prepared(
         message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
         raise FrameError(message, "COLUMN_TWICE")
     with _told_as("COLUMN_MISSING"):
-        check_columns(reachable(work.names, _arrow_schema(frame)), without_made_id(schema), "frame")
+        there = reachable(work.names, _arrow_schema(frame))
+        check_columns(there, without_made_id(schema), "frame")
+        missing = sorted(rule_set.named_fields.difference(there, [schema.event_id]))
+        if missing:
+            message = f"frame: has no column {missing[0]!r}, which a rule reads; give it one, or leave the rule out"
+            raise BucketsError(message)
     return work
 
 

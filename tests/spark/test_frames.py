@@ -211,6 +211,8 @@ def test_what_cannot_be_scored_is_refused_at_once(spark):
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[])) == "ORDER_MISSING"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=["m"])) == "COLUMN_MISSING"
     assert refused(lambda: bs.features(frame.drop("id"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.features(frame.drop("amount"), RULES, SCHEMA, order_by=["n"])) == "COLUMN_MISSING"
+    assert refused(lambda: bs.rules(5)) == "INVALID_RULES"
     assert refused(lambda: bs.features(frame, RULES, SCHEMA, order_by=[None])) == "COLUMN_MISSING"
     for name in ("id", "shop"):
         twice = frame.selectExpr("*", name)
