@@ -201,11 +201,11 @@ class FileRules(JobRules):
         """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
         kept = []
         for file in rule_files(self._path):
-            notes, owner = read_change_notes([file]), ""
+            rules, notes, owner, time_ms = load_rules(file, self._job.event_schema), read_change_notes([file]), "", 0
             with contextlib.suppress(OSError, KeyError):
+                time_ms = file.stat().st_mtime_ns // 1_000_000
                 owner = file.owner()
-            time_ms = file.stat().st_mtime_ns // 1_000_000
-            for rule in load_rules(file, self._job.event_schema):
+            for rule in rules:
                 if rule.state != "DELETE":
                     note = notes.get(rule.rule_id, ChangeNote(owner, ""))
                     kept.append(KeptRule(rule, note.author, note.reason, time_ms))
