@@ -5,9 +5,7 @@ three days. The three sides take turns in one session with two cores; the values
 of each column. CPU is of all processes. The first turn of each number of groupings is not counted.
 """
 
-import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +21,7 @@ from matplotlib.axes import Axes
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from report import Goal, Report
+from team_run import Cpu
 
 import buckets
 import buckets.spark as bs
@@ -111,18 +110,6 @@ def one_process(path: Path, groupings: int) -> Sums:
     return tuple(sums)
 
 
-def cpu_s() -> float:
-    """CPU time of this process and all below it, those that have ended without their parent's notice left out."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,cputimes"], capture_output=True, text=True, check=True).stdout
-    rows = [tuple(map(int, line.split())) for line in listed.splitlines()[1:]]
-    below, total = {os.getpid()}, 0
-    for pid, parent, spent_s in sorted(rows):
-        if pid in below or parent in below:
-            below.add(pid)
-            total += spent_s
-    return float(total)
-
-
 def main() -> None:
     """Measure."""
     report = Report("frames", __doc__)
@@ -145,9 +132,9 @@ def main() -> None:
         for turn in range(report.repeats + 1):
             sums = {}
             for name, run in sides.items():
-                began_s, spent_s = time.monotonic(), cpu_s()
+                began_s, spent_s = time.monotonic(), Cpu.now().all_s
                 sums[name] = run()
-                runs[name].append((time.monotonic() - began_s, cpu_s() - spent_s))
+                runs[name].append((time.monotonic() - began_s, Cpu.now().all_s - spent_s))
             if len(set(map(tuple, sums.values()))) > 1:
                 message = f"values differ: {sums}"
                 raise AssertionError(message)
