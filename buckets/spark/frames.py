@@ -29,10 +29,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import StructField, StructType
 
 from buckets.config.engine import EngineSettings
+from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.results.feature_table import FeatureTable
-from buckets.engine.stages.alert_stage import complete_batch
-from buckets.engine.stages.in_memory import OutputDecoder, memory_store, memory_stores
+from buckets.engine.stages.in_memory import OutputDecoder, completed, memory_store, memory_stores
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError, first_line
@@ -130,18 +130,20 @@ class _Work:
         return without_made_id(self.scorer.schema).field_names
 
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Cut the sorted rows of a partition into slices, and send each to the shards and beside them."""
+        """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
         context = TaskContext.get()
         assert context is not None
         first, shards = context.partitionId() * _SLICES, self.scorer.engine.shards
         for number, numbered in enumerate(_slices(batches), first):
             rows = numbered.rename_columns(list(columns))
-            scorer, sent = self.scorer, [(number % shards, number, _ROWS, _to_bytes(rows))]
+            scorer, sent = self.scorer, list[_Sent]()
+            if scorer.features:
+                sent.append((number % shards, number, _ROWS, payload.pack(payload.ROWS, rows)))
             for arrivals in plain_table_arrivals(_in_utc(rows), scorer.schema):
                 for message in fan_out(arrivals, self.rule_set, scorer.schema, scorer.engine, scorer.lists):
-                    is_scored = message.shard >= 0
-                    target = message.shard if is_scored else number % shards
-                    sent.append((target, number, _TO_SHARD if is_scored else _PASSING, message.payload))
+                    passes = message.shard == payload.PASSING
+                    target = number % shards if passes else message.shard
+                    sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))
             yield from _batch(sent)
         settle()
 
@@ -153,47 +155,32 @@ class _Work:
             own = [packed for output, packed in payloads if output == _TO_SHARD]
             scored = self.scorer.score(own, self.rule_set, store) if own else ()
             sent += [(0, number, one.output, one.payload) for one in scored]
-            if sent:
-                yield from _batch(sent)
+            yield from _batch(sent)
         settle()
 
-    def complete(self, payloads: Iterable[tuple[str, bytes]], stores: DriverStores) -> dict[str, list[bytes]]:
-        """Complete a slice; return by output what came out of it, and its rows."""
-        found: dict[str, list[bytes]] = {}
-        for output, packed in payloads:
-            found.setdefault(output, []).append(packed)
-        rows = found.pop(_ROWS)
-        produced = list(self.scorer.score(found.pop(_PASSING, []), self.rule_set, memory_store()))
-        produced += [Produced(output, 0, packed) for output, several in found.items() for packed in several]
-        besides, account = complete_batch(0, produced, self.scorer, self.rule_set, stores)
-        account.check()
-        completed = {_ROWS: rows}
-        for one in (*produced, *besides):
-            completed.setdefault(one.output, []).append(one.payload)
-        return completed
+    def complete(self, payloads: Sequence[tuple[str, bytes]], stores: DriverStores) -> dict[str, list[bytes]]:
+        """Complete a slice; return by output what came out of it."""
+        passing = [packed for output, packed in payloads if output == _PASSING]
+        produced = list(self.scorer.score(passing, self.rule_set, memory_store()))
+        produced += [Produced(output, 0, packed) for output, packed in payloads if output not in (_ROWS, _PASSING)]
+        return completed(0, produced, self.scorer, self.rule_set, stores).payloads
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the features of each slice beside its rows."""
         for _, payloads in _by_slice(batches):
-            completed = self.complete(payloads, memory_stores())
-            rows = pa.ipc.open_stream(completed[_ROWS][0]).read_all()
-            beside = table.beside(completed, len(rows))
+            (rows,) = (payload.unpack(packed) for output, packed in payloads if output == _ROWS)
+            beside = table.beside(self.complete(payloads, memory_stores()), len(rows))
             columns = [*rows.columns, *beside.columns]
             joined = pa.table(columns, names=_numbers(len(columns)))
             yield from joined.combine_chunks().to_batches()
         settle()
 
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete slices, in their order where what the driver of a job remembers decides."""
+        """Complete slices; where the driver of a job remembers something, one task gets them all, in their order."""
         stores = memory_stores()
         for number, payloads in _by_slice(batches):
-            completed = self.complete(payloads, stores if self.rule_set.needs_driver_state else memory_stores())
-            yield from _batch(
-                (0, number, output, packed)
-                for output, several in completed.items()
-                if output != _ROWS
-                for packed in several
-            )
+            found = self.complete(payloads, stores)
+            yield from _batch((0, number, output, packed) for output, several in found.items() for packed in several)
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of an output."""
@@ -255,13 +242,6 @@ def _batch(sent: Iterable[_Sent]) -> Iterator[pa.RecordBatch]:
     if rows:
         values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SENT.types, strict=True)]
         yield pa.RecordBatch.from_arrays(values, schema=_SENT)
-
-
-def _to_bytes(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def features(

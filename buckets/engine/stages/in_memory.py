@@ -71,6 +71,21 @@ class BatchResults:
     fills: list[bytes] = field(default_factory=list)  # how far each shard has come with each fill, as JSON
 
 
+def completed(
+    batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet, driver: DriverStores
+) -> BatchResults:
+    """Complete a batch from what its shards have put out; RuntimeError if an event is unaccounted for."""
+    of_shards = list(produced)
+    besides, account = complete_batch(batch_id, of_shards, scorer, rule_set, driver)
+    account.check()
+    payloads: dict[str, list[bytes]] = {}
+    for one in (*of_shards, *besides):
+        payloads.setdefault(one.output, []).append(one.payload)
+    for internal in (COUNTS, PARTS):
+        payloads.pop(internal, None)
+    return BatchResults(payloads, account, payloads.pop(FILLS, []))
+
+
 Pending = Callable[[], Iterable[Produced]]  # Waits for what shards put out
 SourcesOf = Callable[[int], FillSources]  # By shard, the history of what is being filled
 
@@ -114,7 +129,7 @@ class InMemoryJob:
                 messages.setdefault(message.shard, []).append(message.payload)
         passing = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
         pending = self.score_shards(messages, rule_set, sources_of)
-        return lambda: self._completed(batch_id, chain(passing, pending()), scorer, rule_set)
+        return lambda: completed(batch_id, chain(passing, pending()), scorer, rule_set, self.driver)
 
     def score_shards(
         self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, sources_of: SourcesOf
@@ -126,19 +141,6 @@ class InMemoryJob:
                 self.stores[shard] = self.new_store()
             produced += self.scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard))
         return lambda: produced
-
-    def _completed(
-        self, batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet
-    ) -> BatchResults:
-        of_shards = list(produced)
-        besides, account = complete_batch(batch_id, of_shards, scorer, rule_set, self.driver)
-        account.check()
-        payloads: dict[str, list[bytes]] = {}
-        for one in (*of_shards, *besides):
-            payloads.setdefault(one.output, []).append(one.payload)
-        for internal in (COUNTS, PARTS):
-            payloads.pop(internal, None)
-        return BatchResults(payloads, account, payloads.pop(FILLS, []))
 
 
 Values = Mapping[tuple[str, bytes], bytes]  # By the names of a store and of a map in it, and a key
