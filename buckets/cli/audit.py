@@ -5,26 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from buckets.archive.archiving import History
 from buckets.audit.folder import audit_settings
 from buckets.checkpoint.lock import LostLease
-from buckets.cli.console import Terminal
-from buckets.cli.options import Master, MetricsPort, metrics_at, with_master
+from buckets.cli.console import Terminal, echo
+from buckets.cli.options import ArchivedConf, Master, MetricsPort, metrics_at, with_master
+from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC, LogFormat, errors_in, hide_secrets, log_of
 from buckets.cli.start_over import StartOver
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError, Outage
 from buckets.metrics.endpoint import Endpoint, metrics_endpoint
 from buckets.monitor.query_news import AuditStatus
-
-if TYPE_CHECKING:
-    from buckets.spark.audit import AuditReport
-
-from typing import TYPE_CHECKING
-
-from buckets.archive.archiving import History
-from buckets.cli.console import echo
-from buckets.cli.options import ArchivedConf
-from buckets.cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport

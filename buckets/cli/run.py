@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from buckets.monitor.pace import BatchReport
     from buckets.spark.audit import AuditListener, AuditReport
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from buckets.spark.audit import AuditReport
-
 
 _HIDDEN = "***"
 LogFormat = Annotated[
