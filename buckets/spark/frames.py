@@ -129,6 +129,10 @@ class _Work:
         """The fields of events that are read."""
         return without_made_id(self.scorer.schema).field_names
 
+    def reads(self, column: str) -> bool:
+        """Return whether a column of the DataFrame is a field of events, or has some in it."""
+        return column in self.names or column in containers(self.names)
+
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
         context = TaskContext.get()
@@ -404,8 +408,7 @@ def _prepared(
     settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
     work = _Work(scorer, rule_set)
-    read = {*work.names, *containers(work.names)}
-    twice = next((name for name in frame.columns if name in read and frame.columns.count(name) > 1), None)
+    twice = next((name for name in frame.columns if frame.columns.count(name) > 1 and work.reads(name)), None)
     if twice is not None:
         message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
         raise FrameError(message, "COLUMN_TWICE")
@@ -449,7 +452,13 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
         message = f"order_by: {first_line(error)}"
         raise FrameError(message, "COLUMN_MISSING") from None
     *names, hash_name = _numbers(len(columns) + 1)
-    by_number = in_order.toDF(*names, hash_name).drop(hash_name)
-    fanned = by_number.mapInArrow(partial(work.fan_out, frame.columns), from_arrow_schema(_SENT))
+    # All columns come back beside features; of outputs those are enough that are read.
+    taken = [
+        (number, name)
+        for number, name in zip(names, frame.columns, strict=True)
+        if work.scorer.features or work.reads(name)
+    ]
+    by_number = in_order.toDF(*names, hash_name).select(*(number for number, _ in taken))
+    fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(_SENT))
     by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
     return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))
