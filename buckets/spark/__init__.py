@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from buckets.spark.frames import EvaluatedFrame, FrameError, evaluate, features, rules, schema, with_features
+    from buckets.spark.frame_input import FrameError, rules, schema
+    from buckets.spark.frames import EvaluatedFrame, evaluate, features, with_features
 
 __all__ = ["EvaluatedFrame", "FrameError", "evaluate", "features", "rules", "schema", "with_features"]
+_OF_INPUT = ("FrameError", "rules", "schema")
 
 if not TYPE_CHECKING:
 
@@ -20,4 +22,5 @@ if not TYPE_CHECKING:
         if name not in __all__:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        return getattr(import_module("buckets.spark.frames"), name)
+        module = "frame_input" if name in _OF_INPUT else "frames"
+        return getattr(import_module(f"buckets.spark.{module}"), name)

@@ -11,21 +11,18 @@ rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
 An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import ValidationError
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from buckets.config.engine import EngineSettings
@@ -35,82 +32,34 @@ from buckets.engine.results.feature_table import FeatureTable
 from buckets.engine.stages.in_memory import OutputDecoder, completed, memory_store, memory_stores
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
-from buckets.errors import BucketsError, first_line
+from buckets.errors import first_line
 from buckets.evaluation import OF_SOURCE, Evaluator
-from buckets.events.arrivals import check_columns
-from buckets.events.field_paths import containers, reachable
-from buckets.events.message_fields import without_made_id
 from buckets.events.parquet_rows import plain_table_arrivals
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import output_columns
-from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.spark.frame_input import (
+    FrameError,
+    check_columns_of,
+    check_is_frame,
+    hash_of_all,
+    in_utc,
+    numbered_names,
+    reads,
+    slices,
+    told_as,
+)
 from buckets.spark.scored_batch import in_microseconds
 from buckets.spark.worker import settle
-from buckets.stores.location import location
-from buckets.validation import first_fault
 
-SLICE_ROWS = 100_000  # Rows of a slice, at most
-_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
 _FEWEST_SHARDS = 8
 _SLICES = 1 << 32  # Slices of a partition, at most
-_HASH = "hash of all columns, by which rows that are equal in the order come"
+_HASH = "hash"
 _ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
 _SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
 _Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
-
-
-class FrameError(BucketsError, ValueError):
-    """Something about a DataFrame, rules or an event schema that a person can fix."""
-
-    def __init__(self, message: str, condition: str) -> None:
-        """Keep the message, a line for people, and the condition, a word for programs."""
-        super().__init__(message)
-        self._condition = condition
-
-    def getCondition(self) -> str:
-        """Return the condition, as errors of PySpark do."""
-        return self._condition
-
-
-def rules(source: str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Return rules from a file or folder of rules, from one or several as the YAML would give them, or from models.
-
-    Raises:
-        FrameError: one is not valid (`INVALID_RULES`).
-    """
-    with _told_as("INVALID_RULES"):
-        if isinstance(source, str | Path):
-            return load_rule_files(location(str(source)))
-        written = [source] if isinstance(source, Mapping | Rule) or not isinstance(source, Iterable) else list(source)
-        return tuple(rule if isinstance(rule, Rule) else Rule.model_validate(rule) for rule in written)
-
-
-def schema(source: str | Path | Mapping[str, Any] | EventSchema) -> EventSchema:
-    """Return an event schema from a file, or from what its YAML would give.
-
-    Raises:
-        FrameError: it is not valid (`INVALID_SCHEMA`).
-    """
-    with _told_as("INVALID_SCHEMA"):
-        if isinstance(source, EventSchema):
-            return source
-        return load_event_schema(Path(source)) if isinstance(source, str | Path) else EventSchema.model_validate(source)
-
-
-@contextmanager
-def _told_as(condition: str) -> Iterator[None]:
-    """Raise what is found wrong as a `FrameError`."""
-    try:
-        yield
-    except FrameError:
-        raise
-    except BucketsError as error:
-        raise FrameError(error.message, condition) from None
-    except ValidationError as error:
-        raise FrameError(first_fault(error)[1], condition) from None
 
 
 @dataclass(frozen=True)
@@ -124,26 +73,17 @@ class _Work:
         """Travel as bytes, by which a worker finds what an earlier task of it has unpacked and planned."""
         return _unpacked, (cloudpickle.dumps((self.scorer, self.rule_set)),)
 
-    @property
-    def names(self) -> list[str]:
-        """The fields of events that are read."""
-        return without_made_id(self.scorer.schema).field_names
-
-    def reads(self, column: str) -> bool:
-        """Return whether a column of the DataFrame is a field of events, or has some in it."""
-        return column in self.names or column in containers(self.names)
-
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
         context = TaskContext.get()
         assert context is not None
         first, shards = context.partitionId() * _SLICES, self.scorer.engine.shards
-        for number, numbered in enumerate(_slices(batches), first):
+        for number, numbered in enumerate(slices(batches), first):
             rows = numbered.rename_columns(list(columns))
             scorer, sent = self.scorer, list[_Sent]()
             if scorer.features:
                 sent.append((number % shards, number, _ROWS, payload.pack(payload.ROWS, rows)))
-            for arrivals in plain_table_arrivals(_in_utc(rows), scorer.schema):
+            for arrivals in plain_table_arrivals(in_utc(rows), scorer.schema):
                 for message in fan_out(arrivals, self.rule_set, scorer.schema, scorer.engine, scorer.lists):
                     passes = message.shard == payload.PASSING
                     target = number % shards if passes else message.shard
@@ -175,7 +115,7 @@ class _Work:
             (rows,) = (payload.unpack(packed) for output, packed in payloads if output == _ROWS)
             beside = table.beside(self.complete(payloads, memory_stores()), len(rows))
             columns = [*rows.columns, *beside.columns]
-            joined = pa.table(columns, names=_numbers(len(columns)))
+            joined = pa.table(columns, names=numbered_names(len(columns)))
             yield from joined.combine_chunks().to_batches()
         settle()
 
@@ -197,36 +137,6 @@ class _Work:
 @lru_cache(maxsize=4)
 def _unpacked(packed: bytes) -> _Work:
     return _Work(*cloudpickle.loads(packed))
-
-
-def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of a partition, up to `SLICE_ROWS` and about `_SLICE_BYTES` at once."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        fitting = max(1, min(SLICE_ROWS, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
-        for piece in (batch.slice(first, fitting) for first in range(0, len(batch), fitting)):
-            if waiting and (rows + len(piece) > SLICE_ROWS or size + piece.nbytes > _SLICE_BYTES):
-                yield pa.Table.from_batches(waiting).combine_chunks()
-                waiting, rows, size = [], 0, 0
-            waiting.append(piece)
-            rows, size = rows + len(piece), size + piece.nbytes
-    if rows:
-        yield pa.Table.from_batches(waiting).combine_chunks()
-
-
-def _numbers(count: int) -> list[str]:
-    """Return names of columns on their way: Spark finds them by name there, and not those with a point or twice."""
-    return [f"c{number}" for number in range(count)]
-
-
-def _in_utc(rows: pa.Table) -> pa.Table:
-    """Return rows whose times are written as in UTC, not as in the time zone of the session."""
-    for index, field in enumerate(rows.schema):
-        if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
-            kind = to_arrow_type(from_arrow_type(field.type), timezone="UTC")
-            rows = rows.set_column(index, field.name, rows.column(index).cast(kind))
-    return rows
 
 
 def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
@@ -283,7 +193,7 @@ def features(
             (`NO_EVENT_ID`); as `buckets.features` (`INVALID_RULES`).
     """
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=True)
-    with _told_as("INVALID_RULES"):
+    with told_as("INVALID_RULES"):
         table = FeatureTable(work.rule_set, schema, flags)
     beside = from_arrow_schema(in_microseconds(table.beside_columns))
     taken = {name.casefold() for name in frame.columns} & {name.casefold() for name in beside.names}
@@ -291,7 +201,7 @@ def features(
         message = f"columns {', '.join(sorted(taken))}: the result has columns of these names besides; rename yours"
         raise FrameError(message, "COLUMN_TAKEN")
     kinds = [*frame.schema.fields, *beside.fields]
-    names = _numbers(len(kinds))
+    names = numbered_names(len(kinds))
     numbered = [
         StructField(to, kind.dataType, kind.nullable, kind.metadata) for to, kind in zip(names, kinds, strict=True)
     ]
@@ -388,50 +298,17 @@ def _prepared(
     is_of_features: bool,
 ) -> _Work:
     """Check what is given."""
-    if not isinstance(frame, DataFrame) or getattr(frame, "_jdf", None) is None:
-        kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
-        message = (
-            f"frame: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
-        )
-        raise FrameError(message, "NOT_A_FRAME")
+    check_is_frame(frame)
     if frame.isStreaming:
         message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
         raise FrameError(message, "STREAMING_FRAME")
-    with _told_as("INVALID_RULES"):
+    with told_as("INVALID_RULES"):
         rule_set = Evaluator(rules, schema, engine, lists).rule_set
-    if schema.identity.row:
-        message = (
-            "event_id: is made of a row's place, and rows of a DataFrame have none; name a column, or {hash: [...]}"
-        )
-        raise FrameError(message, "NO_EVENT_ID")
+    check_columns_of(frame, schema, rule_set)
     shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
     settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
-    work = _Work(scorer, rule_set)
-    twice = next((name for name in frame.columns if frame.columns.count(name) > 1 and work.reads(name)), None)
-    if twice is not None:
-        message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
-        raise FrameError(message, "COLUMN_TWICE")
-    with _told_as("COLUMN_MISSING"):
-        there = reachable(work.names, _arrow_schema(frame))
-        check_columns(there, without_made_id(schema), "frame")
-        missing = sorted(rule_set.named_fields.difference(there, [schema.event_id]))
-        if missing:
-            message = f"frame: has no column {missing[0]!r}, which a rule reads; give it one, or leave the rule out"
-            raise BucketsError(message)
-    return work
-
-
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Return the columns as they travel; one that cannot is refused."""
-    kinds: list[pa.Field] = []
-    for field in frame.schema.fields:
-        try:
-            kinds.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
-        except PySparkTypeError:
-            message = f"column {field.name}: is of type {field.dataType.simpleString()}; cast it, or leave it out"
-            raise FrameError(message, "COLUMN_TYPE") from None
-    return pa.schema(kinds)
+    return _Work(scorer, rule_set)
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
@@ -439,24 +316,17 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
     if isinstance(order_by, str | Column) or not order_by:
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
-    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in frame.schema]
-    has_no_hash = [any(kind in field.dataType.simpleString() for kind in ("map<", "variant")) for field in frame.schema]
-    hashable = [
-        F.to_json(F.struct(column)) if is_hashed_as_text else column
-        for column, is_hashed_as_text in zip(columns, has_no_hash, strict=True)
-    ]
-    hashed = F.xxhash64(*(hashable if any(has_no_hash) else ["*"])).alias(_HASH)
     try:
-        in_order = frame.select("*", hashed).sort(*order_by, _HASH)
+        in_order = frame.select("*", hash_of_all(frame).alias(_HASH)).sort(*order_by, _HASH)
     except (AnalysisException, PySparkTypeError) as error:
         message = f"order_by: {first_line(error)}"
         raise FrameError(message, "COLUMN_MISSING") from None
-    *names, hash_name = _numbers(len(columns) + 1)
+    *names, hash_name = numbered_names(len(frame.columns) + 1)
     # All columns come back beside features; of outputs those are enough that are read.
     taken = [
         (number, name)
         for number, name in zip(names, frame.columns, strict=True)
-        if work.scorer.features or work.reads(name)
+        if work.scorer.features or reads(work.scorer.schema, name)
     ]
     by_number = in_order.toDF(*names, hash_name).select(*(number for number, _ in taken))
     fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(_SENT))

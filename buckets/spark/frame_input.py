@@ -1,0 +1,175 @@
+"""What users give to work with DataFrames: rules, an event schema, and a DataFrame whose columns they name.
+
+What is wrong with any of it is a `FrameError`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import ValidationError
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+
+from buckets.errors import BucketsError
+from buckets.events.arrivals import check_columns
+from buckets.events.field_paths import containers, reachable
+from buckets.events.message_fields import without_made_id
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+from buckets.stores.location import location
+from buckets.validation import first_fault
+
+SLICE_ROWS = 100_000  # Rows of a slice, at most
+_SLICE_BYTES = 128 << 20  # Bytes of its rows, at most and about, whatever the size of a value
+
+
+class FrameError(BucketsError, ValueError):
+    """Something about a DataFrame, rules or an event schema that a person can fix."""
+
+    def __init__(self, message: str, condition: str) -> None:
+        """Keep the message, a line for people, and the condition, a word for programs."""
+        super().__init__(message)
+        self._condition = condition
+
+    def getCondition(self) -> str:
+        """Return the condition, as errors of PySpark do."""
+        return self._condition
+
+
+def rules(source: str | Path | Mapping[str, Any] | Iterable[Rule | Mapping[str, Any]]) -> tuple[Rule, ...]:
+    """Return rules from a file or folder of rules, from one or several as the YAML would give them, or from models.
+
+    Raises:
+        FrameError: one is not valid (`INVALID_RULES`).
+    """
+    with told_as("INVALID_RULES"):
+        if isinstance(source, str | Path):
+            return load_rule_files(location(str(source)))
+        written = [source] if isinstance(source, Mapping | Rule) or not isinstance(source, Iterable) else list(source)
+        return tuple(rule if isinstance(rule, Rule) else Rule.model_validate(rule) for rule in written)
+
+
+def schema(source: str | Path | Mapping[str, Any] | EventSchema) -> EventSchema:
+    """Return an event schema from a file, or from what its YAML would give.
+
+    Raises:
+        FrameError: it is not valid (`INVALID_SCHEMA`).
+    """
+    with told_as("INVALID_SCHEMA"):
+        if isinstance(source, EventSchema):
+            return source
+        return load_event_schema(Path(source)) if isinstance(source, str | Path) else EventSchema.model_validate(source)
+
+
+@contextmanager
+def told_as(condition: str) -> Iterator[None]:
+    """Raise what is found wrong as a `FrameError`."""
+    try:
+        yield
+    except FrameError:
+        raise
+    except BucketsError as error:
+        raise FrameError(error.message, condition) from None
+    except ValidationError as error:
+        raise FrameError(first_fault(error)[1], condition) from None
+
+
+def check_columns_of(frame: DataFrame, schema: EventSchema, rule_set: RuleSet) -> None:
+    """See that a DataFrame has the columns that an event schema needs and that rules read, each once.
+
+    Raises:
+        FrameError: one is missing (`COLUMN_MISSING`) or there twice (`COLUMN_TWICE`), or cannot be read by Python
+            (`COLUMN_TYPE`); the id of events is made of what rows of a DataFrame do not have (`NO_EVENT_ID`).
+    """
+    if schema.identity.row:
+        message = (
+            "event_id: is made of a row's place, and rows of a DataFrame have none; name a column, or {hash: [...]}"
+        )
+        raise FrameError(message, "NO_EVENT_ID")
+    twice = next((name for name in frame.columns if frame.columns.count(name) > 1 and reads(schema, name)), None)
+    if twice is not None:
+        message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
+        raise FrameError(message, "COLUMN_TWICE")
+    with told_as("COLUMN_MISSING"):
+        there = reachable(without_made_id(schema).field_names, arrow_schema(frame))
+        check_columns(there, without_made_id(schema), "frame")
+        missing = sorted(rule_set.named_fields.difference(there, [schema.event_id]))
+        if missing:
+            message = f"frame: has no column {missing[0]!r}, which a rule reads; give it one, or leave the rule out"
+            raise BucketsError(message)
+
+
+def check_is_frame(frame: DataFrame) -> None:
+    """See that something is a DataFrame of a session in this process; a `FrameError` says what else it is."""
+    if not isinstance(frame, DataFrame) or getattr(frame, "_jdf", None) is None:
+        kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
+        message = (
+            f"frame: must be a DataFrame of a session in this process, not {kind}; Spark Connect has no such session"
+        )
+        raise FrameError(message, "NOT_A_FRAME")
+
+
+def reads(schema: EventSchema, column: str) -> bool:
+    """Return whether a column of a DataFrame is a field of events, or has some in it."""
+    names = without_made_id(schema).field_names
+    return column in names or column in containers(names)
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """Return the columns as they travel; one that cannot is refused."""
+    kinds: list[pa.Field] = []
+    for field in frame.schema.fields:
+        try:
+            kinds.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+        except PySparkTypeError:
+            message = f"column {field.name}: is of type {field.dataType.simpleString()}; cast it, or leave it out"
+            raise FrameError(message, "COLUMN_TYPE") from None
+    return pa.schema(kinds)
+
+
+def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of a partition, up to `SLICE_ROWS` and about `_SLICE_BYTES` at once."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        fitting = max(1, min(SLICE_ROWS, _SLICE_BYTES * len(batch) // max(1, batch.nbytes)))
+        for piece in (batch.slice(first, fitting) for first in range(0, len(batch), fitting)):
+            if waiting and (rows + len(piece) > SLICE_ROWS or size + piece.nbytes > _SLICE_BYTES):
+                yield pa.Table.from_batches(waiting).combine_chunks()
+                waiting, rows, size = [], 0, 0
+            waiting.append(piece)
+            rows, size = rows + len(piece), size + piece.nbytes
+    if rows:
+        yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+def numbered_names(count: int) -> list[str]:
+    """Return names of columns on their way: Spark finds them by name there, and not those with a point or twice."""
+    return [f"c{number}" for number in range(count)]
+
+
+def in_utc(rows: pa.Table) -> pa.Table:
+    """Return rows whose times are written as in UTC, not as in the time zone of the session."""
+    for index, field in enumerate(rows.schema):
+        if ", tz=" in str(field.type) and ", tz=UTC]" not in str(field.type):
+            kind = to_arrow_type(from_arrow_type(field.type), timezone="UTC")
+            rows = rows.set_column(index, field.name, rows.column(index).cast(kind))
+    return rows
+
+
+def hash_of_all(frame: DataFrame) -> Column:
+    """Return the hash of all columns, by which rows that are equal in the order come."""
+    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in frame.schema]
+    has_no_hash = [any(kind in field.dataType.simpleString() for kind in ("map<", "variant")) for field in frame.schema]
+    hashable = [
+        F.to_json(F.struct(column)) if is_hashed_as_text else column
+        for column, is_hashed_as_text in zip(columns, has_no_hash, strict=True)
+    ]
+    return F.xxhash64(*(hashable if any(has_no_hash) else ["*"]))
