@@ -1,13 +1,14 @@
 """What a checkpoint was made for (`buckets/job.json`), and the imports of its state (`buckets/imports.json`)."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.identity import CheckpointIdentity, check_release
+from buckets.checkpoint.lock import Lock, LostLease, check_free
 from buckets.checkpoint.record_files import MISSING, RecordFiles, reader_of
 from buckets.checkpoint.source_offsets import lock_file, records_folder
 from buckets.errors import BucketsError
@@ -179,3 +180,18 @@ class JobRecord:
             )
             raise BucketsError(message) from error
         return dict(written)
+
+
+def lock_for(checkpoint: Path, basis: CheckpointIdentity, on_lost: Callable[[LostLease], None] | None = None) -> Lock:
+    """Lock a checkpoint that is new or of this basis, and return the lock; `on_lost` is as for `Lock`.
+
+    A folder that is somebody else's is refused before a lock is put into it.
+    """
+    try:
+        JobRecord(checkpoint).identity(basis)
+    except BucketsError:
+        check_free(checkpoint)
+        raise
+    lock = Lock(checkpoint, on_lost)
+    lock.take()
+    return lock

@@ -3,7 +3,6 @@
 `prepare` needs no Spark, so that what is wrong with a job is said before a JVM has started.
 """
 
-import contextlib
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from pyspark.sql import SparkSession
 from buckets.checkpoint.batch_ends import ArrivalOrder
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
-from buckets.checkpoint.lock import Lock, LostLease, check_free
+from buckets.checkpoint.job_record import lock_for
+from buckets.checkpoint.lock import Lock, LostLease
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.checkpoint.source_offsets import SourceOffsets, find_state, records_folder
 from buckets.config.job import Job, places_of
 from buckets.delta.upkeep import Upkeep
-from buckets.errors import BucketsError, Outage
+from buckets.errors import Outage
 from buckets.events.decoded import PinnedProtobuf
 from buckets.feeds.rules.history import TABLE as RULE_CHANGES
 from buckets.feeds.rules.history import open_history
@@ -38,13 +38,11 @@ from buckets.spark.faults import java_in_one_line, patience_of
 from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
-from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, shuffle_partitions, start_session
-from buckets.spark.shard_keys import ShardKeys
+from buckets.spark.session import PARTITIONS, is_local, make_ready, settings_of_user, start_session
 from buckets.spark.sinks import DeltaSink, KafkaSink, WebhookSink
 from buckets.spark.sources import open_source
 from buckets.spark.stall import give_up, watched_start
 from buckets.spark.worker import take_steps
-from buckets.state.bounds import Bounds
 from buckets.stores.store_path import StorePath
 from buckets.webhook.spool import Spool
 
@@ -91,7 +89,6 @@ class PreparedJob:
         job, settings, source = self.job, self.job.settings, self.job.settings.source
         checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()
-        partitions = checkpoint.job.spread(shuffle_partitions(spark))
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None
         if settings.archive is not None:
@@ -117,8 +114,7 @@ class PreparedJob:
             lock=self.lock,
             book=book,
             sink=results if delivery is None else WebhookSink(results, delivery),
-            bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
-            shard_keys=ShardKeys.of(settings.engine.shards, partitions),
+            state=settings.state,
             single_stage=settings.partitions == 1,
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
             order=ArrivalOrder(job.checkpoint, source.arrival, source.out_of_order == "refuse", listener.say)
@@ -193,18 +189,12 @@ def prepare(
     The checkpoint is locked before anything is written, so of two starts at one moment one goes on. `new_topic` is told
     what is done about a source topic that was created again, which is refused without it; `on_lost` is as for `Lock`.
     """
+    lock = lock_for(job.checkpoint, CheckpointIdentity.of(job), on_lost)
     try:
-        # A folder that is somebody else's is refused before a lock is put into it.
-        Checkpoint(job.checkpoint).job.identity(CheckpointIdentity.of(job))
-    except BucketsError:
-        check_free(job.checkpoint)
+        return _prepare_locked(job, lock, new_topic)
+    except BaseException:
+        lock.release()
         raise
-    lock = Lock(job.checkpoint, on_lost)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(lock)
-        prepared = _prepare_locked(job, lock, new_topic)
-        stack.pop_all()
-    return prepared
 
 
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:

@@ -24,6 +24,7 @@ from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.clock import epoch_ms
+from buckets.config.settings import StateSettings
 from buckets.delta.upkeep import Upkeep
 from buckets.engine.stages.cross_group import how_far
 from buckets.engine.stages.in_memory import DriverStore
@@ -39,6 +40,7 @@ from buckets.spark.batch_properties import set_batch
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, OtherColumns, Patience, Running, begin_query, news_of
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
+from buckets.spark.session import shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream
 from buckets.spark.spilled import spill_folder
@@ -63,8 +65,8 @@ class Scoring:
     lock: Lock  # of the checkpoint, held until the query has ended
     book: RuleBook  # the rules of each batch
     sink: Sink  # where results go
-    bounds: Bounds  # of the state's log and caches
-    shard_keys: ShardKeys  # the numbers by which Spark knows the shards
+    state: StateSettings = field(default_factory=StateSettings)  # how much memory the state's log and caches take
+    partitions: int | None = None  # over how many a new checkpoint spreads its shards; None: as the session has it
     single_stage: bool = False  # whether one task does a whole batch, without a shuffle: least delay, one core
     patience: Patience = field(default_factory=Patience)  # what is done about faults of Kafka
     # checks that batches arrive in order; None where the source has no order across them
@@ -91,7 +93,10 @@ class ScoringQuery:
     ) -> None:
         """Keep what is needed to start; `on_phase` is told what is followed, and `reading` once the source is read."""
         self._scoring, self._on_batch, self._on_phase, self._reading = scoring, on_batch, on_phase, reading
-        self._arrivals = scoring.arrivals
+        self._arrivals, engine = scoring.arrivals, scoring.terms.engine
+        self._bounds = Bounds.of_each(scoring.state.log, scoring.state.cache, engine.shards)
+        partitions = scoring.partitions or shuffle_partitions(scoring.arrivals.frame.sparkSession)
+        self._shard_keys = ShardKeys.of(engine.shards, scoring.checkpoint.job.spread(partitions))
         self._driver = DriverStore(scoring.checkpoint.driver)
         self._spilled = spill_folder(scoring.checkpoint.path)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
@@ -101,10 +106,10 @@ class ScoringQuery:
         scoring, is_first = self._scoring, self._query is None
         if not is_first and scoring.reopen is not None:
             self._arrivals = scoring.reopen()
-        messages = fan_out_stage(self._arrivals, scoring.shard_keys)
+        messages = fan_out_stage(self._arrivals, self._shard_keys)
         if scoring.single_stage:
             messages = messages.coalesce(1)
-        produced = windows_stage(messages, scoring.bounds, scoring.shard_keys)
+        produced = windows_stage(messages, self._bounds, self._shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:

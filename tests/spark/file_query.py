@@ -18,7 +18,6 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.identity import CheckpointIdentity, Terms
 from buckets.checkpoint.lock import Lock
 from buckets.config.engine import EngineSettings
-from buckets.config.settings import StateSettings
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.event_file import EventFile, numbered_lines
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
@@ -32,10 +31,7 @@ from buckets.outputs.messages import OUTPUTS, JsonLines
 from buckets.rules.rule import Rule
 from buckets.spark.query import Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.spark.session import shuffle_partitions
-from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.sources import ArrivalStream, file_columns, file_reader, list_files, read_files
-from buckets.state.bounds import Bounds
 from tests.fixed_rules import FixedRules
 
 ROW_NUMBER = "__buckets_row_number__"  # Column of a part that has the numbers of the rows in the original file
@@ -109,7 +105,7 @@ def evaluation_query(
     checkpoint = Checkpoint(work / "checkpoint")
     checkpoint.job.open(CheckpointIdentity(str(evaluation.file.path), evaluation.schema, evaluation.engine))
     lists = ListBook(checkpoint, {name: WholeList(path) for name, path in evaluation.lists.items()})
-    sink, bounds = JsonSink(work / "results"), StateSettings()
+    sink = JsonSink(work / "results")
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
@@ -117,8 +113,6 @@ def evaluation_query(
         lock=Lock(checkpoint.path),
         book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine, lists=lists),
         sink=sink,
-        bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),
-        shard_keys=ShardKeys.of(evaluation.engine.shards, shuffle_partitions(spark)),
     )
     return ScoringQuery(scoring, on_batch), sink
 
