@@ -12,7 +12,7 @@ id, each row group has a Bloom filter: who looks for a card reads the row groups
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from buckets.archive.recorded_batches import FieldNames, RecordedBatches
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.delta.commits import with_columns
 from buckets.delta.kept_table import WHOLE, append_new
@@ -49,6 +49,8 @@ from buckets.errors import BucketsError, Outage, first_line
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
 from buckets.lists.index import NO_LISTS, Lists
+from buckets.rules.group import NO_NAMES
+from buckets.rules.renaming import Names
 from buckets.stores.location import as_input
 
 ARRIVAL = "_arrival"  # The number of a row in the order of arrival, from 0
@@ -211,10 +213,18 @@ def archive_columns(schema: EventSchema) -> pa.Schema:
 class Archive:
     """The archive of a job."""
 
-    def __init__(self, folder: Path, names: FieldNames | None = None) -> None:
-        """Write nothing yet; rows are read under `names`, which say what fields were called in earlier batches."""
-        self.folder, self.names = folder, names or FieldNames()
+    def __init__(self, folder: Path, names: Names = NO_NAMES) -> None:
+        """Write nothing yet; `names` are as `under` takes them."""
+        self.folder, self.names = folder, names
         self.table_path = folder / _TABLE
+
+    def under(self, names: Names) -> "Archive":
+        """Return the same where a column with a name of another time is read as the field that this stands for."""
+        return Archive(self.folder, names)
+
+    def columns(self) -> list[str]:
+        """Return the columns of its table, fields by the names that are used."""
+        return list(self._sources(pa.schema(open_table(self.table_path).schema().to_arrow()).names))
 
     def exists(self) -> bool:
         """Return whether anything has been archived."""
@@ -296,20 +306,15 @@ class Archive:
 
         Of some `columns`, `_arrival` comes too.
         """
-        whole = pa.schema(open_table(self.table_path).schema().to_arrow())
+        whole = self._named(pa.schema(open_table(self.table_path).schema().to_arrow()).empty_table()).schema
         names = whole.names if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
         wanted = pa.schema([whole.field(name) for name in names])
         for added in files_of(open_table(self.table_path)):
             if added.last < first or (end is not None and added.first >= end):
                 continue
-            if self.names.is_plain:
-                with reading(self.table_path), pq.ParquetFile(as_input(self.table_path / added.path)) as file:
-                    there = [name for name in names if name in file.schema_arrow.names]
-                    rows = with_columns(file.read(columns=there), wanted)
-            else:
-                chosen = ", ".join(map(quoted_column, names))
-                within = f"{ARRIVAL} between {added.first} and {added.last}"
-                rows = self.query(f"select {chosen} from archive where {within}").cast(wanted)
+            with reading(self.table_path), pq.ParquetFile(as_input(self.table_path / added.path)) as file:
+                there = [name for name in file.schema_arrow.names if self.names.get(name, name) in names]
+                rows = with_columns(self._named(file.read(columns=there)), wanted)
             inside = pc.greater_equal(rows[ARRIVAL], first)
             if end is not None:
                 inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
@@ -318,12 +323,25 @@ class Archive:
 
     def query(self, sql: str) -> pa.Table:
         """Run a query in SQL over the table `archive`; files without matches are not read."""
-        table, name = open_table(self.table_path), "archive"
-        if not self.names.is_plain:
-            name, columns = "arrivals", pa.schema(table.schema().to_arrow())
-            sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
+        table = open_table(self.table_path)
+        columns = self._sources(pa.schema(table.schema().to_arrow()).names)
+        parts = (f"coalesce({', '.join(map(quoted_column, sources))})" for sources in columns.values())
+        chosen = ", ".join(f"{part} as {quoted_column(name)}" for name, part in zip(columns, parts, strict=True))
+        view = f"with archive as (select {chosen} from arrivals) {sql}" if self.names else sql
         with reading(self.table_path):
-            return through_store(self.table_path, lambda: run(table, sql, name))
+            return through_store(self.table_path, lambda: run(table, view, "arrivals" if self.names else "archive"))
+
+    def _sources(self, columns: Iterable[str]) -> dict[str, list[str]]:
+        """Return the columns of each field, by its name."""
+        sources: dict[str, list[str]] = {}
+        for column in columns:
+            sources.setdefault(self.names.get(column, column), []).append(column)
+        return sources
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Return rows with one column for each field."""
+        columns = {name: [rows[column] for column in each] for name, each in self._sources(rows.column_names).items()}
+        return pa.table({name: each[0] if len(each) == 1 else pc.coalesce(*each) for name, each in columns.items()})
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:

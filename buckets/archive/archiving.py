@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from buckets.archive import archive
 from buckets.archive.archive import ARRIVAL, FAULT, Archive
-from buckets.archive.recorded_batches import FieldNames, RecordedBatches
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.archive.sources import BatchRange, lost_batches, source_arrivals
 from buckets.checkpoint.driver_state import Checkpoint
 from buckets.checkpoint.record_files import OwnedFolder
@@ -97,7 +97,7 @@ def archive_of(job: Job) -> Archive:
             "add `archive: {path: archive}`"
         )
         raise BucketsError(message)
-    return Archive(location(job.settings.archive.path), FieldNames.of(job.checkpoint))
+    return Archive(location(job.settings.archive.path))
 
 
 def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int], None]) -> str | None:
@@ -227,11 +227,11 @@ def archived_events(job: Job, is_extended: bool = False) -> FindEvents | None:
 
 def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
     """Return the events of some ids, each as it came first: its time in ms, and its other fields."""
-    archive, schema = archive_of(job), job.event_schema
+    schema = job.event_schema
+    archive = archive_of(job).under(schema.new_names)
     if not archive.exists():
         return {}
-    fields = schema.other_fields
-    there = set(pa.schema(archive.query("select * from archive limit 0").schema).names)
+    fields, there = schema.other_fields, archive.columns()
     columns = [schema.event_id, schema.event_time.field, *(name for name in fields if name in there)]
     quoted = ", ".join(quoted_column(name) for name in columns)
     rows = archive.query(

@@ -16,7 +16,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns, without_column
 from buckets.events.event_file import file_arrivals, lacking, open_event_file
 from buckets.events.field_paths import containers, path_of, reachable, type_of
-from buckets.events.message_fields import told, with_made_ids, without_made_id
+from buckets.events.message_fields import as_declared, schema_to_read, told
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, can_order, plain_columns
 from buckets.events.schema import ROW_IDS, EventSchema
 from buckets.events.source_files import readable_files
@@ -38,7 +38,7 @@ def delta_arrivals(
     if not is_made(source.path):
         message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
         raise BucketsError(message)
-    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].identity.names)
+    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].id_names)
     for (_, _, before), (cut, first, _) in pairwise(spans):
         if first < before:
             message = (
@@ -103,12 +103,12 @@ def _field_sql(name: str, columns: pa.Schema) -> str:
 
 def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
     """Return rows of `OrderedRows` in the form of `events.arrivals`."""
-    order, readable = rows[_ORDER].combine_chunks(), without_made_id(schema)
+    order, readable = rows[_ORDER].combine_chunks(), schema_to_read(schema)
     wanted = {*readable.field_names, *containers(readable.field_names)}
     declared = [name for name in rows.column_names if name in wanted]
     columns = {name: pc.cast(rows[name].combine_chunks(), rows[name].type) for name in declared}
     fields = plain_columns(pa.record_batch(columns), readable.field_names)
-    (arrived,) = with_made_ids([as_arrivals(fields, readable, "", order, order)], schema)
+    (arrived,) = as_declared([as_arrivals(fields, readable, "", order, order)], schema)
     return arrived
 
 
@@ -159,8 +159,8 @@ def _delta_arrivals(
     with readable(f"events {path}"):
         table = open_table(path)
     columns = pa.schema(table.schema().to_arrow())
-    arrival = schema.event_time.field if arrival is None else arrival
-    names = reachable(schema.field_names, columns)
+    names, times = reachable(schema.all_names, columns), schema.spellings(schema.event_time.field)
+    arrival = next((time for time in times if time in names), times[0]) if arrival is None else arrival
     check_columns(names, schema, str(path), arrival)
     gone = without_column(names, schema, needed)
     if gone:
@@ -175,7 +175,7 @@ def _delta_arrivals(
             "numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    rows, there = OrderedRows(str(path), arrival, schema.identity.names), table.count()
+    rows, there = OrderedRows(str(path), arrival, schema.id_names), table.count()
     if len(rows) < there:
         message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
         raise BucketsError(message)

@@ -27,7 +27,7 @@ from buckets.delta.whole_table import is_table, open_table, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_records import record_arrivals
-from buckets.events.message_fields import columns_beside_value, with_made_ids, without_made_id
+from buckets.events.message_fields import as_declared, columns_beside_value, schema_to_read
 from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
@@ -277,14 +277,14 @@ def _rows(path: Path, read_ms: int, source: FileSource, schema: EventSchema) -> 
         raise BucketsError(message)
     if not path.stat().st_size:  # Spark passes over it, whatever its format
         return iter(())
-    readable = without_made_id(schema)
+    readable = schema_to_read(schema)
     if source.file_format == "parquet":
         rows = read_arrivals(path, read_ms, readable, source.arrival)
     elif schema.records is not None:
         rows = record_arrivals(path, read_ms, readable)
     else:
         rows = line_reader(source.file_format, readable, None)(_lines(path, read_ms))
-    return with_made_ids(rows, schema, source.folder)
+    return as_declared(rows, schema, source.folder)
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:

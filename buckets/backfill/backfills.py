@@ -53,7 +53,8 @@ def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterat
     required = terms.engine.required(rule_set.needed_fields)
     builder = Builder(group, required, terms.event_schema, terms.engine.shards)
     pinned = {cut.batch_id: cut.lists for cut in recorded.cuts}
-    return builder.chunks(history.archive.tables(first, end), pinned, partial(lists_in, checkpoint))
+    archive = history.archive.under(terms.event_schema.new_names)
+    return builder.chunks(archive.tables(first, end), pinned, partial(lists_in, checkpoint))
 
 
 @dataclass(frozen=True)
@@ -250,13 +251,13 @@ class Backfills(BackfillSource):
         """Return since when the archive holds every event; None: since the first of the job."""
         if history.recorded.before is None:
             return None
-        name = self._job.event_schema.event_time.field
+        name, archive = self._job.event_schema.event_time.field, history.archive
         first = f'select min({BATCH}) from archive where "{name}" is not null'
-        times = history.archive.query(
+        times = archive.under(self._job.event_schema.new_names).query(
             f'select min("{name}") as first, max("{name}") as last from archive where {BATCH} = ({first})'
         )
         if times["first"].null_count:
-            message = f"archive {history.archive.folder}: holds no event yet"
+            message = f"archive {archive.folder}: holds no event yet"
             raise BucketsError(message)
         first_ms, last_ms = (times[side].cast(TIME).cast(pa.int64())[0].as_py() // 1000 for side in ("first", "last"))
         return complete_behind((Stretch(first_ms, last_ms),), 1, self._job.settings.engine.allowed_lateness)

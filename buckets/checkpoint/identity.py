@@ -1,7 +1,7 @@
 """What the state of a checkpoint is built from: what may change under it and what may not; and the terms of a batch."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,11 @@ class CheckpointIdentity:
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
-        now = fixed_settings(self.schema, {})
-        for name, before in fixed_settings(written, {}).items():
+        joined = joined_fields(written, self.schema)
+        if joined is not None:
+            return joined
+        written, now = written.renamed(self.schema.new_names), fixed_settings(self.schema)
+        for name, before in fixed_settings(written).items():
             if before != now[name]:
                 return f"was made with {name} {before}, not {now[name]}, in event schema {written.name!r}"
         if written.records != self.schema.records:
@@ -114,7 +117,7 @@ class CheckpointIdentity:
         """Return what has changed though the job can go on with its state, as text; None if nothing."""
         changes = [
             *self.settings_changed(written),
-            *self._schema_changes(EventSchema.model_validate(written["event_schema"])),
+            *self.schema_changes(EventSchema.model_validate(written["event_schema"])),
         ]
         return "; ".join(changes) or None
 
@@ -139,7 +142,12 @@ class CheckpointIdentity:
         for topic in sorted(unjudged.symmetric_difference(self.unjudged)):
             yield f"topic {topic} is {'judged' if topic in unjudged else 'not judged'} from now on"
 
-    def _schema_changes(self, written: EventSchema) -> Iterator[str]:
+    def schema_changes(self, written: EventSchema) -> Iterator[str]:
+        """Yield a text for each change of the event schema that may change under a checkpoint."""
+        for name, new in self.schema.new_names.items():
+            if name in written.field_names:
+                yield f"{name} is {new} from now on; keys and ids of alerts of rules that group by it name {new}"
+        written = written.renamed(self.schema.new_names)
         before, now = written.event_time, self.schema.event_time
         moved = {
             "earliest": (before.earliest_ms, before.earliest, now.earliest_ms, now.earliest),
@@ -161,12 +169,21 @@ class CheckpointIdentity:
                 yield f"the event schema has a field more, {name} as {role}"
 
 
-def fixed_settings(schema: EventSchema, names: Mapping[str, str]) -> dict[str, str]:
-    """Return what of an event schema must stay, by its path in the schema, under new names of fields."""
+def joined_fields(written: EventSchema, now: EventSchema) -> str | None:
+    """Return which fields of an event schema became one by their aliases, as text; None where none did."""
+    for name in now.aliases:
+        several = [spelling for spelling in now.spellings(name) if spelling in written.field_names]
+        if len(several) > 1:
+            return f"was made with {' and '.join(several)} as different fields, and aliases make one of them"
+    return None
+
+
+def fixed_settings(schema: EventSchema) -> dict[str, str]:
+    """Return what of an event schema must stay, by its path in the schema."""
     time = schema.event_time
     return {
-        "event_id": schema.identity.renamed(names).text,
-        "event_time.field": names.get(time.field, time.field),
+        "event_id": schema.identity.text,
+        "event_time.field": time.field,
         "event_time.unit": time.unit,
         "event_time.format": time.format or "none",
         "event_time.zone": time.zone or "UTC",

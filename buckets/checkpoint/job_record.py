@@ -25,7 +25,6 @@ class Import:
     batch_id: int  # the last batch before it
     made_ms: int  # when it was made, in ms since the epoch
     checkpoint: str  # whose state it was, as a path
-    names: dict[str, str]  # the new names of fields
     shards: int  # how many there are since then
     allowed_lateness_ms: int  # since then
 

@@ -21,7 +21,7 @@ from buckets.events.schema import EventSchema
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.group import Group
-from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest, parse_names
+from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
 from buckets.stores.location import in_file_system, location
 from buckets.timeline.inspection import CellView
 
@@ -190,7 +190,7 @@ def export_command(
     """Write the state of a job that is stopped into a folder of Delta tables.
 
     With `buckets state import` a job goes on from there under other
-    settings: more shards, other partitions, another lateness, renamed fields.
+    settings: more shards, other partitions, another lateness.
     The checkpoint stays as it is.
 
     \b
@@ -219,7 +219,6 @@ def export_command(
 def import_command(
     export: Annotated[Path, typer.Argument(metavar="EXPORT", help="A folder that `buckets state export` has written.")],
     conf: Annotated[Path, typer.Option(help="The new configuration; its checkpoint must be a new folder.")],
-    rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="A field to rename; repeatable.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -234,15 +233,14 @@ def import_command(
     Examples:
       buckets state import demo-out/export --conf conf/more-shards.yaml --dry-run
       buckets state import demo-out/export --conf conf/more-shards.yaml
-      buckets state import demo-out/export --conf conf/new.yaml --rename payerId=payer
     """  # noqa: D301 - click needs the backspace itself
-    names, job = parse_names(rename or ()), load_job(conf)
+    job = load_job(conf)
     folder = export.resolve()
     ExportManifest.read(folder)
     from buckets.spark.prepared_job import job_session
     from buckets.spark.state_carry import check_target, import_state, plan_of
 
-    plan = plan_of(folder, job, names)
+    plan = plan_of(folder, job)
     check_target(job, plan.manifest)
     if not dry_run:
         with StatusLine(Terminal(stderr=True)) as progress:

@@ -304,6 +304,14 @@ def schema_faults(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
             f"{named} has `records: {json.dumps(schema.records)}`, which is for JSON files, and the source is of kind "
             f"{source.kind}; leave `records` out"
         )
+    names: dict[str, str] = {}
+    for name in schema.all_names if settings.archive is not None else ():
+        other = names.setdefault(name.lower(), name)
+        if other != name:
+            yield (
+                f"{named} has {other} and {name}, which differ in upper and lower case alone, and the table of the "
+                "archive cannot have both; give the field another name"
+            )
     if not source.has_topics:
         for name, of_message in schema.beside_value.items():
             yield (

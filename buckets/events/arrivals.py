@@ -86,9 +86,9 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
     Other fields may be missing, as they may be in a JSON object; `without_column` names them.
     """
     names = list(there)
-    made = {schema.event_id} if schema.identity.is_made else set()
+    known = {*names, *schema.declared(names)} | ({schema.event_id} if schema.identity.is_made else set())
     for name in filter(None, (schema.event_id, schema.event_time.field, arrival)):
-        if name not in names and name not in made:
+        if name not in known:
             message = (
                 f"events {path}: no column {name!r}, which event schema {schema.name!r} needs; "
                 f"columns there: {', '.join(map(short_line, names))}"
@@ -98,8 +98,7 @@ def check_columns(there: Iterable[str], schema: EventSchema, path: str, arrival:
 
 def without_column(there: Iterable[str], schema: EventSchema, needed: Iterable[str]) -> str:
     """Say which fields that rules need no column has; empty where there are none."""
-    names, declared = set(there), set(schema.field_names)
-    gone = sorted(name for name in needed if name in declared and name not in names)
+    gone = sorted(set(needed).intersection(schema.field_names) - schema.declared(there))
     return f"no column {', '.join(map(repr, gone))}, which rules need: taken as missing" if gone else ""
 
 

@@ -111,7 +111,7 @@ def _field_at(kind: Any, path: Path) -> Any:
 def _conversion(name: str, kind: Mapping[str, Any], schema: EventSchema) -> Convert | None:
     """Return how the values of a type are written out for a field; None for those that stay as they are."""
     meaning = kind.get("name")
-    if name == schema.event_time.field and meaning in (*_PER_MS, *_OF_DAYS, _ZONED):
+    if schema.is_time(name) and meaning in (*_PER_MS, *_OF_DAYS, _ZONED):
         return partial(_time_text, meaning, schema)
     if meaning == _VARIABLE:
         return _variable_text

@@ -2,7 +2,7 @@
 
 import codecs
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -62,10 +62,6 @@ class CsvFormat(Checked):
         for name in filter(None, self.header):
             if self.header.count(name) > 1:
                 yield f"header: {name!r} is there twice"
-
-    def renamed(self, names: Mapping[str, str]) -> "CsvFormat":
-        """Return the same under new names of fields."""
-        return self.model_copy(update={"header": tuple(names.get(name, name) for name in self.header)})
 
     @property
     def is_by_line(self) -> bool:

@@ -31,7 +31,7 @@ from buckets.events.csv_format import PLAIN_CSV, CsvFormat
 from buckets.events.field_paths import reachable
 from buckets.events.json_events import Fields, read_object, read_value
 from buckets.events.json_records import check_records, read_texts, record_arrivals
-from buckets.events.message_fields import told, with_made_ids, without_made_id
+from buckets.events.message_fields import as_declared, schema_to_read, told
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, folder_values, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import COMPRESSED, FileFormat, line_reader, open_text, text_suffix
@@ -80,7 +80,7 @@ def _records(value: Any, schema: EventSchema) -> str | None:
     if not isinstance(value, Fields):
         return None
     there = {name for name, _ in value}
-    for name in (schema.event_id, schema.event_time.field):
+    for name in (*schema.spellings(schema.event_id), *schema.spellings(schema.event_time.field)):
         if name in there or name.split(".")[0].partition("[")[0] in there:
             return None
     found = list(_lists(value, ()))
@@ -142,7 +142,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         parquet = check_parquet(path, schema)
         if not parquet.metadata.num_rows:
             raise bad_source(path, "is empty")
-        columns = reachable(schema.field_names, parquet.schema_arrow)
+        columns = reachable(schema.all_names, parquet.schema_arrow)
         return EventFile(path, kind, fields=_declared(columns, schema, path))
     if kind == "csv":
         return _open_csv(path, schema)
@@ -150,7 +150,7 @@ def open_event_file(path: Path, schema: EventSchema, kind: FileFormat | None = N
         raise bad_source(path, "is empty")
     _check_utf8(path, "save it as UTF-8")
     check_layout(path, (line for _, line in _lines(path)), schema)
-    first = next(_text_rows(EventFile(path, kind), without_made_id(schema), _LINES_LOOKED_AT))
+    first = next(_text_rows(EventFile(path, kind), schema_to_read(schema), _LINES_LOOKED_AT))
     return EventFile(path, kind, fields=_fields_of_json(path, first, schema))
 
 
@@ -172,7 +172,7 @@ def _open_csv(path: Path, schema: EventSchema) -> EventFile:
                 message = f"events {path}:{first[0]}: the first line has the names of the columns; leave csv.header out"
                 raise BucketsError(message)
         return EventFile(path, "csv", None, _declared(written.header, schema, path), written)
-    header = _header(path, *first, without_made_id(schema))
+    header = _header(path, *first, schema_to_read(schema))
     check_columns([*header, *folder_values(str(path))], schema, str(path))
     if next(islice(_lines(path, written), 1, None), None) is None:
         raise bad_source(path, "has a header line and no events")
@@ -200,7 +200,7 @@ def _fields_of_records(path: Path, kind: FileFormat, schema: EventSchema) -> fro
         reason = f"event schema {schema.name!r} has `records: {json.dumps(schema.records)}`, which is for JSON files"
         raise bad_source(path, f"{reason}; leave it out")
     texts = check_records(path, schema.records)[:_LINES_LOOKED_AT]
-    return _fields_of_json(path, read_texts(texts, path, without_made_id(schema)), schema)
+    return _fields_of_json(path, read_texts(texts, path, schema_to_read(schema)), schema)
 
 
 def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
@@ -222,14 +222,14 @@ def _check_utf8(path: Path, remedy: str) -> None:
 
 def _declared(names: Iterable[str], schema: EventSchema, path: Path) -> frozenset[str]:
     """Return the declared fields among names, and those that stand in the names of a file's folders."""
-    return frozenset(schema.field_names).intersection([*names, *folder_values(str(path))])
+    return frozenset(schema.declared([*names, *folder_values(str(path))]))
 
 
 def _fields_of_json(path: Path, read: pa.RecordBatch, schema: EventSchema) -> frozenset[str]:
     """Return the declared fields that lines or records near the top have, as they were read."""
-    readable = without_made_id(schema)
+    readable = schema_to_read(schema)
     columns = declared_fields(read, readable)
-    there = frozenset(name for name, column in columns.items() if column.null_count < len(column))
+    there = frozenset(schema.declared(name for name, column in columns.items() if column.null_count < len(column)))
     names: dict[str, None] = {}
     for text in read.column(RAW).to_pylist():
         with contextlib.suppress(ValueError):
@@ -294,14 +294,14 @@ def file_arrivals(
 
 
 def _arrivals(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    readable = without_made_id(schema)
+    readable = schema_to_read(schema)
     if file.kind == "parquet":
         rows = read_arrivals(file.path, 0, readable, None)
     elif schema.records is not None:
         rows = record_arrivals(file.path, 0, readable, batch_rows)
     else:
         rows = _text_rows(file, readable, batch_rows)
-    for read in with_made_ids(rows, schema, file.folder or file.path):
+    for read in as_declared(rows, schema, file.folder or file.path):
         if file.kind == "parquet" or file.folder is not None:
             yield read
         else:

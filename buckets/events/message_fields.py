@@ -59,17 +59,24 @@ def is_of_key(origin: str) -> bool:
 
 def value_schema(schema: EventSchema) -> EventSchema:
     """Return the event schema of what lies in values, by which these are read."""
-    schema = without_made_id(schema)
+    schema = schema_to_read(schema)
     beside = schema.beside_value
     names = {name: name for name in schema.field_names if name not in beside}
     return part_of_schema(schema, names) if beside else schema
 
 
-def without_made_id(schema: EventSchema) -> EventSchema:
-    """Return the event schema by which events are read whose ids are made afterwards, by `with_made_ids`."""
-    if not schema.identity.is_made:
+def schema_to_read(schema: EventSchema) -> EventSchema:
+    """Return the event schema by which events are read, before `as_declared` makes ids and joins fields.
+
+    It has no id that is made, and each name that a field had before as a field beside it.
+    """
+    if not schema.identity.is_made and not schema.aliases:
         return schema
-    return _PartOfSchema.model_construct(**(dict(schema) | {"identity": _NO_ID}))
+    read = dict(schema) | ({"identity": _NO_ID} if schema.identity.is_made else {})
+    for alias, name in schema.new_names.items():
+        role = next((role for role in ("measures", "arrays") if name in getattr(schema, role)), "attributes")
+        read[role] = read[role] | {alias: getattr(schema, role).get(name, "string")}
+    return _PartOfSchema.model_construct(**read)
 
 
 def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collection[str] = ()) -> EventSchema:
@@ -83,6 +90,11 @@ def part_of_schema(schema: EventSchema, names: Mapping[str, str], texts: Collect
         attributes=dict.fromkeys(texts, "string") | attributes,
         measures={names[name]: measure for name, measure in schema.measures.items() if name in names},
         arrays={names[name]: kind for name, kind in schema.arrays.items() if name in names},
+        aliases={
+            names[name]: tuple(names[alias] for alias in aliases if alias in names)
+            for name, aliases in schema.aliases.items()
+            if name in names
+        },
         csv=schema.csv,
     )
 
@@ -156,18 +168,26 @@ def _times_ms(times_ms: pa.Array, stamped: pa.Array, wanted: int) -> tuple[pa.Ar
 _ID_BYTES = 16
 
 
-def with_made_ids(
+def as_declared(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, folder: Path | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Give events, read by `without_made_id`, an id as the first of their fields, if their schema says that it is made.
+    """Give events, read by `schema_to_read`, the fields of their schema: ids that are made, and one for each old name.
 
     `folder` is that of the source, or its one file; None where `source` names rows as it stands.
     """
-    return (_with_ids(rows, schema, folder) for rows in batches) if schema.identity.is_made else iter(batches)
+    is_read_so = not schema.identity.is_made and not schema.aliases
+    return iter(batches) if is_read_so else (_as_declared(rows, schema, folder) for rows in batches)
 
 
-def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) -> pa.RecordBatch:
-    fields = declared_fields(rows, without_made_id(schema))
+def _as_declared(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) -> pa.RecordBatch:
+    read = declared_fields(rows, schema_to_read(schema))
+    fields = {
+        name: _first_known([read[spelling] for spelling in schema.spellings(name)])
+        for name in schema.field_names
+        if name in read
+    }
+    if not schema.identity.is_made:
+        return with_declared(rows, fields, schema)
     if schema.identity.row:
         ids = _row_ids(rows, folder)
     else:
@@ -175,6 +195,14 @@ def _with_ids(rows: pa.RecordBatch, schema: EventSchema, folder: Path | None) ->
         texts = pc.binary_join_element_wise(*parts, "").to_pylist()
         ids = pa.array([blake2b(text.encode(), digest_size=_ID_BYTES).hexdigest() for text in texts])
     return with_declared(rows, fields | {schema.event_id: ids}, schema)
+
+
+def _first_known(columns: list[pa.Array]) -> pa.Array:
+    """Return in each row the first value that is not null; where types differ, all of it as text."""
+    there = [column for column in columns if column.null_count < len(column)] or columns[:1]
+    if len({column.type for column in there}) > 1:
+        there = [conversion.attributes(column, "string")[0] for column in there]
+    return pc.coalesce(*there)
 
 
 def _row_ids(rows: pa.RecordBatch, folder: Path | None) -> pa.StringArray:

@@ -23,7 +23,7 @@ from buckets.events.envelope import (
     with_keys,
 )
 from buckets.events.json_events import read_events
-from buckets.events.message_fields import value_schema, with_made_ids, with_message_fields, without_made_id
+from buckets.events.message_fields import as_declared, schema_to_read, value_schema, with_message_fields
 from buckets.events.schema import KEY, EventSchema
 
 _TEXT = {"json": as_text, "json_sr": text_behind_prefix}  # By format, what makes text of values
@@ -86,11 +86,11 @@ class TopicMessages:
         `rows` have `raw` (binary), and what the event schema needs of `message_fields.columns_beside_value`. The batch
         is None where it is not known.
         """
-        readable = without_made_id(schema)
+        readable = schema_to_read(schema)
         read = self._values(rows, readable, partial(self._fields, batch_id, pinned))
         if pinned.key_format != "text":
             read = with_keys(read, readable, partial(self._keys, batch_id, pinned, is_whole_key(readable)))
-        (read,) = with_made_ids([with_message_fields(read, readable)], schema)
+        (read,) = as_declared([with_message_fields(read, readable)], schema)
         if pinned.unjudged:
             sources = read.column(SOURCE).dictionary_encode()
             judged = [topic_of(source) not in pinned.unjudged for source in sources.dictionary.to_pylist()]

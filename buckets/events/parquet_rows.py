@@ -20,7 +20,7 @@ from buckets.errors import first_line
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column, replaced
 from buckets.events.bad_rows import bad_source
 from buckets.events.field_paths import containers, outer_name, reachable, read_column, type_of
-from buckets.events.message_fields import told, with_made_ids, without_made_id
+from buckets.events.message_fields import as_declared, schema_to_read, told
 from buckets.events.schema import EventSchema
 from buckets.list_columns import element_type, list_of, plain_list
 from buckets.stores.location import as_input
@@ -120,7 +120,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -> pq.ParquetFile:
     """Open a file that has id and time, and the arrival column if there is one, of a type that orders rows."""
     file = open_parquet(path)
-    there = [*reachable(schema.field_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
+    there = [*reachable(schema.all_names, file.schema_arrow), *(folder_values(str(path)).keys() - {arrival})]
     check_columns(there, schema, str(path), arrival)
     if arrival is not None:
         kind = type_of(arrival, file.schema_arrow)
@@ -241,12 +241,12 @@ def table_arrivals(
 
 def plain_table_arrivals(table: pa.Table, schema: EventSchema, name: str = SOURCE_NAME) -> Iterator[pa.RecordBatch]:
     """Read a table as `table_arrivals` does, without looking at its times."""
-    names, readable = table.column_names, without_made_id(schema)
-    check_columns(reachable(readable.field_names, table.schema), schema, SOURCE_NAME)
+    names, readable = table.column_names, schema_to_read(schema)
+    check_columns(reachable(schema.all_names, table.schema), schema, SOURCE_NAME)
     twice = next((name for name in readable.field_names if names.count(name) > 1), None)
     if twice is not None:
         raise bad_source(SOURCE_NAME, f"has two columns {twice!r}; each needs a name of its own")
-    yield from with_made_ids(_pieces(table, readable, name), schema)
+    yield from as_declared(_pieces(table, readable, name), schema)
 
 
 def _pieces(table: pa.Table, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,6 @@
 """The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -80,11 +80,6 @@ class EventId(Checked):
         """The field, and how its values are made, in words."""
         made = f" (hash of {', '.join(self.hash)})" if self.hash else " (file and row)" if self.row else ""
         return f"{self.field}{made}"
-
-    def renamed(self, names: Mapping[str, str]) -> "EventId":
-        """Return the same under new names of fields."""
-        hashed = tuple(names.get(name, name) for name in self.hash)
-        return self.model_copy(update={"field": names.get(self.field, self.field), "hash": hashed})
 
 
 AttributeType = Literal["string", "long", "boolean"]
@@ -235,6 +230,8 @@ class EventSchema(Checked):
         origins: where fields of messages lie that are not in their value: `key`, `key.` and the path to a field in
             one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
             envelope has beside the event.
+        aliases: by field, the names that it had before, as in `{payer: [payerId]}`. Events that still have such a name
+            are read under the new one, which counts where an event has both. Rules in force and their state follow.
         csv: how files of CSV are written; other sources pass over it.
         records: where the events are in JSON files that are one value each, and not one object a line: `Records[]`, the
             list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
@@ -249,6 +246,7 @@ class EventSchema(Checked):
     measures: dict[FieldName, Measure] = Field(default_factory=dict)
     arrays: dict[FieldName, AttributeType] = Field(default_factory=dict)
     origins: dict[FieldName, Origin] = Field(default_factory=dict)
+    aliases: dict[FieldName, Annotated[tuple[FieldName, ...], Field(max_length=20)]] = Field(default_factory=dict)
     csv: CsvFormat = PLAIN_CSV
     records: RecordList | None = None
 
@@ -258,7 +256,7 @@ class EventSchema(Checked):
         return {"field": value} if isinstance(value, str) else value
 
     def _faults(self) -> Iterator[str]:
-        return chain(self._faults_of_fields(), self._faults_of_origins())
+        return chain(self._faults_of_fields(), self._faults_of_origins(), self._faults_of_aliases())
 
     def _faults_of_fields(self) -> Iterator[str]:
         names = self.field_names
@@ -266,7 +264,7 @@ class EventSchema(Checked):
             yield f"field {name!r} is declared twice; give each field one role"
         for name in (self.event_id, self.event_time.field) if self.csv.header else ():
             is_made = name == self.event_id and self.identity.is_made
-            if name not in self.csv.header and name not in self.beside_value and not is_made:
+            if name not in self.declared(self.csv.header) and name not in self.beside_value and not is_made:
                 yield f"csv.header: has no column {name!r}, without which no row is an event"
         for name, measure in self.measures.items():
             if self.largest_scale - measure.scale > MOST_APART and name != ALERT_SCORE:
@@ -299,11 +297,26 @@ class EventSchema(Checked):
         if inside is not None and KEY in self.origins.values():
             yield f"origins: {KEY} is a key that is one value, and {inside} lies in one that is an object; take one"
 
+    def _faults_of_aliases(self) -> Iterator[str]:
+        made = (self.event_id,) if self.identity.is_made else ()
+        for name, aliases in self.aliases.items():
+            if name not in self.field_names:
+                yield f"aliases: {name!r} is no field of the schema; declare it under its new name"
+            if name in (*made, *self.beside_value):
+                yield f"aliases: {name!r} does not lie in the value of an event, which alone has names; leave it out"
+            for alias in aliases:
+                if alias in self.field_names:
+                    yield f"aliases: {alias!r} is another field of the schema; an old name belongs to one field alone"
+                if [*chain(*self.aliases.values())].count(alias) > 1:
+                    yield f"aliases: {alias!r} is there twice; an old name belongs to one field alone"
+                if is_array(alias) != (name in self.arrays):
+                    yield f"aliases: {alias!r} and {name!r} must both lead into a list, or neither"
+
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write it as it is in a file, without what is as usual."""
         written: dict[str, Any] = write(self)
-        usual = {name for name in ("arrays", "origins", "records") if not getattr(self, name)}
+        usual = {name for name in ("arrays", "origins", "aliases", "records") if not getattr(self, name)}
         usual |= set() if self.csv != PLAIN_CSV else {"csv"}
         named = {"event_id" if name == "identity" else name: value for name, value in written.items()}
         if "event_id" in named and not self.identity.is_made:
@@ -329,13 +342,70 @@ class EventSchema(Checked):
         return [self.event_id, self.event_time.field, *self.other_fields]
 
     @property
+    def all_names(self) -> list[str]:
+        """All names under which fields are read: their own, and those that they had before."""
+        return [*self.field_names, *self.new_names]
+
+    @property
     def other_fields(self) -> list[str]:
         """All declared fields but for id and time."""
         return [*self.attributes, *self.measures, *self.arrays]
 
+    @property
+    def new_names(self) -> dict[str, str]:
+        """By each name that a field had before, its name."""
+        return {alias: name for name, aliases in self.aliases.items() for alias in aliases}
+
+    def names_in(self, then: "EventSchema") -> dict[str, str]:
+        """Return what each name that a field ever had stands for in another event schema, unless that is itself."""
+        names: dict[str, str] = {}
+        for name in self.aliases:
+            own = next((spelling for spelling in self.spellings(name) if spelling in then.field_names), name)
+            names |= {spelling: own for spelling in self.spellings(name) if spelling != own}
+        return names
+
+    def spellings(self, name: str) -> tuple[str, ...]:
+        """Return the name of a field, and those that it had before."""
+        return (name, *self.aliases.get(name, ()))
+
+    @property
+    def id_names(self) -> list[str]:
+        """The fields of which an id follows, under all names that they had."""
+        return [spelling for name in self.identity.names for spelling in self.spellings(name)]
+
+    def declared(self, names: Iterable[str]) -> set[str]:
+        """Return the declared fields among names, also those under a name that they had before."""
+        return {self.new_names.get(name, name) for name in names}.intersection(self.field_names)
+
+    def renamed(self, names: Mapping[str, str]) -> "EventSchema":
+        """Return the same under new names of fields, by the old ones."""
+
+        def of(fields: Mapping[str, Any]) -> dict[str, Any]:
+            return {names.get(name, name): value for name, value in fields.items()}
+
+        identity = self.identity.model_copy(
+            update={
+                "field": names.get(self.event_id, self.event_id),
+                "hash": tuple(names.get(name, name) for name in self.identity.hash),
+            }
+        )
+        time = self.event_time.field
+        return self.model_copy(
+            update={
+                "identity": identity,
+                "event_time": self.event_time.model_copy(update={"field": names.get(time, time)}),
+                **{role: of(getattr(self, role)) for role in ("attributes", "measures", "arrays", "origins")},
+            }
+        )
+
+    def is_time(self, name: str) -> bool:
+        """Return whether a name is that of the event time, or was it before."""
+        return name in self.spellings(self.event_time.field)
+
     def holds_text(self, name: str) -> bool:
         """Return whether a field holds text, or is an array of texts, so that true and false are no values of it."""
-        return name == self.event_id or "string" in (self.attributes.get(name), self.arrays.get(name))
+        kinds = (self.attributes.get(name), self.arrays.get(name))
+        return name in self.spellings(self.event_id) or ("string" in kinds and not self.is_time(name))
 
     @property
     def beside_value(self) -> dict[str, str]:

@@ -40,12 +40,13 @@ def fitted(name: str, column: pa.Array, faults: Faults, schema: EventSchema) -> 
             row: f"is {text}, and must be text" for row, text in enumerate(texts) if text is not None
         }
     if pa.types.is_floating(column.type):
-        kind = "string" if schema.holds_text(name) else (schema.attributes | schema.arrays).get(name)
+        kinds = {} if schema.is_time(name) else schema.attributes | schema.arrays
+        kind = "string" if schema.holds_text(name) else kinds.get(name)
         if kind is None or kind == "boolean":
             return pc.cast(column, pa.string()), faults
         column, of_floats = conversion.attributes(column, kind)
         return column, of_floats | faults
-    if name == schema.event_time.field and schema.event_time.unit != "iso8601":
+    if schema.is_time(name) and schema.event_time.unit != "iso8601":
         column = _as_number(column, schema.event_time.unit)
     return column, faults
 

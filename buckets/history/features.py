@@ -189,7 +189,8 @@ Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 
 def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
     """Read all that a job has archived; each batch sees the lists that it saw."""
-    tables = history.archive.tables(columns=[*archive.OWN_COLUMNS.names, *schema.field_names])
+    columns = [*archive.OWN_COLUMNS.names, *schema.field_names]
+    tables = history.archive.under(schema.new_names).tables(columns=columns)
     for _, lists, rows in seen_by_batch(history.recorded, tables):
         for piece in arrivals_of(rows, schema):
             yield lists, piece

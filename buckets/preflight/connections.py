@@ -256,7 +256,7 @@ def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     table = open_named(source.path, lambda why: f"source.path: {source.path} is no Delta table ({why}); {remedy}")
     columns = pa.schema(table.schema().to_arrow())
     assert source.arrival is not None
-    there = reachable(job.event_schema.field_names, columns)
+    there = reachable(job.event_schema.all_names, columns)
     check_columns(there, job.event_schema, source.path, source.arrival)
     kind = type_of(source.arrival, columns)
     if kind is None or not can_order(kind):

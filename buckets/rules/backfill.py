@@ -14,7 +14,8 @@ from typing import Literal
 
 from buckets.events.schema import EventSchema
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Fill, at
-from buckets.rules.group import Group, group_id, used_tracks
+from buckets.rules.group import Group, used_tracks
+from buckets.rules.renaming import renamed_rule
 from buckets.rules.revision import Change, Revision, same_definition
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
@@ -58,7 +59,8 @@ class Backfill:
         rules = {rule.rule_id: rule for rule in rule_set.rules}
         for each in wanted:
             there = rules.get(each.rule.rule_id)
-            if there is None or not same_definition(there, each.rule, schema):
+            asked = renamed_rule(each.rule, schema.new_names)
+            if there is None or not same_definition(there, asked, schema):
                 continue
             self.taken.append(each)
             filling = begun(rule_set, [each], batch_id)
@@ -128,7 +130,7 @@ def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet
     fills = {fill.group_id: fill for fill in rule_set.fills}
     number = rule_set.fills_begun
     for each in wanted:
-        for identity in dict.fromkeys(group_id(fields, where) for fields, where in each.rule.groupings()):
+        for identity in dict.fromkeys(rule_set.identities(each.rule)):
             if identity in fills:
                 known = fills[identity]
                 rule_ids = tuple(dict.fromkeys((*known.rule_ids, each.rule.rule_id)))

@@ -54,6 +54,25 @@ def parse_sql_filter(text: str) -> SqlFilter:
         raise ValueError(error.located(text)) from None
 
 
+def renamed_sql(text: str, names: Mapping[str, str]) -> str:
+    """Return a condition in SQL under new names of fields, by the old ones; all else stands as it was written."""
+    from buckets.expressions.expression import quoted_name
+    from buckets.expressions.parser import parse_expression
+
+    found = sorted({field.at: str(field.value) for field in _fields(parse_expression(text))}.items(), reverse=True)
+    for at, name in found:
+        if name in names:
+            length = len(name) + name.count("`") + 2 if text[at] == "`" else len(name)
+            text = text[:at] + quoted_name(names[name]) + text[at + length :]
+    return text
+
+
+def _fields(expression: Expression) -> list[Expression]:
+    if expression.operator == "field":
+        return [expression]
+    return [field for operand in expression.operands for field in _fields(operand)]
+
+
 def one_form(where: SqlFilter) -> str:
     """Return the text that all spellings of a filter have in common, on one line."""
     from buckets.expressions.expression import to_sql

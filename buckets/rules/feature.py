@@ -251,8 +251,9 @@ class NamedFeature:
 
 
 def field_kind(field: str, schema: EventSchema) -> FieldKind:
-    """Return what kind of field it is; KeyError if the schema does not declare it."""
-    return "measure" if field in schema.measures else schema.attributes[field]
+    """Return what kind of field it is, by any name that it had; KeyError if the schema does not declare it."""
+    name = schema.new_names.get(field, field)
+    return "measure" if name in schema.measures else schema.attributes[name]
 
 
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]

@@ -7,6 +7,7 @@ Two spellings of one filter are equal. SQL that a mapping can say is that mappin
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from buckets.expressions.expression import Expression
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
-from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
+from buckets.rules.condition import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter, renamed_sql
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
@@ -104,6 +105,13 @@ def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]] | str:
     return written
 
 
+def renamed_written(written: Mapping[str, Any] | str, names: Mapping[str, str]) -> Mapping[str, Any] | str:
+    """Return a filter, as it is written, under new names of fields, by the old ones."""
+    if isinstance(written, str):
+        return renamed_sql(written, names)
+    return {names.get(field, field): test for field, test in written.items()}
+
+
 FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(write_filter)]
 """A filter as a field of a model: read and written as people write it."""
 
@@ -120,6 +128,11 @@ def describe_filter(where: Filter) -> str:
         f"{quoted(c.field)} {verbs.get(c.operator, c.operator)} {', '.join(map(quoted, c.operands))}" for c in where
     ]
     return " and ".join(parts)
+
+
+def renamed_filter(where: Filter, names: Mapping[str, str]) -> Filter:
+    """Return a filter under new names of fields, by the old ones."""
+    return parse_filter(renamed_written(write_filter(where), names)) if names else where
 
 
 def filter_identity(where: Filter) -> Any:

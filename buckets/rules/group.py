@@ -8,10 +8,11 @@ which event time on they hold every event: not those that had arrived before a v
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import Any
 
 from buckets.aggregates.registry import SHORT_FUNCTIONS
@@ -24,7 +25,7 @@ from buckets.rules.completeness import (
     later,
 )
 from buckets.rules.feature import Counted, Limit, Part, Track, schema_on
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, renamed_filter
 from buckets.rules.policies import AlertPolicy
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import WHOLE_SHARE, Rule
@@ -47,6 +48,7 @@ def kernel_limit(rule: Rule) -> Limit | None:
     return Limit.model_construct(operator=condition.operator, value=number)
 
 
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 COUNT_TRACK = ""  # Name of the track that holds no measure
 
 
@@ -68,6 +70,8 @@ class Group:
     # under which identity its timelines lie in the state, if they were filled from the archive; empty where that is
     # `group_id`
     timelines: str = ""
+    # by field, the name by which the group's identity and its keys know it, where that is another one
+    first_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state_id(self) -> str:
@@ -76,8 +80,8 @@ class Group:
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """Return the grouping fields in the order in which keys are encoded: sorted, whatever rules say."""
-        return tuple(sorted(self.fields))
+        """Return the grouping fields in the order in which keys are encoded: sorted by their first names."""
+        return tuple(sorted(self.fields, key=lambda field: self.first_names.get(field, field)))
 
     @property
     def live_tracks(self) -> tuple[str, ...]:
@@ -176,9 +180,15 @@ def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> 
     return f"{names} where {describe_filter(where)}" if where else names
 
 
-def group_id(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
-    """Return the identity of a group: the same for the same fields, in any order, and the same filter."""
-    parts = [sorted(fields), filter_identity(where), *([on] if on == "alerts" else [])]
+def group_id(
+    fields: Iterable[str], where: Filter, on: Counted = "events", first_names: Mapping[str, str] = NO_NAMES
+) -> str:
+    """Return the identity of a group: the same for the same fields, in any order, and the same filter.
+
+    A field that has got another name keeps the first one here, by `first_names`.
+    """
+    named = sorted(first_names.get(field, field) for field in fields)
+    parts = [named, filter_identity(renamed_filter(where, first_names)), *([on] if on == "alerts" else [])]
     canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 

@@ -14,7 +14,7 @@ from buckets.rules.completeness import Stretches
 from buckets.rules.feature import schema_on
 from buckets.rules.filter import canonical_filter
 from buckets.rules.flink_message import check_against_schema
-from buckets.rules.group import Group, group_id
+from buckets.rules.group import Group
 from buckets.rules.rule import LARGEST_VERSION, WHOLE_SHARE, Rule, State, share_text
 from buckets.rules.rule_set import RuleSet, next_rule_set
 
@@ -90,7 +90,7 @@ def revise(
         gone: the last version of each rule that was deleted; if a rule comes back, its version goes on from there.
         fault: what is wrong with a rule under the settings of the job; None if nothing is.
     """
-    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema, gone, fault)
+    draft = _Draft(before, schema, gone, fault)
     revision = Revision(before)
     for change in asked:
         if change.change == "export":
@@ -109,12 +109,13 @@ def revise(
 class _Draft:
     def __init__(
         self,
-        rules: dict[str, Rule],
+        before: RuleSet,
         schema: EventSchema,
         gone: Mapping[str, int],
         fault: Callable[[Rule], str | None],
     ) -> None:
-        self.rules = rules
+        self.rules = {rule.rule_id: rule for rule in before.rules}
+        self._identities = before.identities
         self._fault = fault
         self._gone = dict(gone)
         self._schema = schema
@@ -188,7 +189,7 @@ class _Draft:
         if rule.state == "DRAFT":
             message = f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared"
             raise ValueError(message)
-        self._cleared.update(group_id(fields, where, rule.on) for fields, where in rule.groupings())
+        self._cleared.update(self._identities(rule))
         return [_made(change, rule.rule_id, rule.version, rule, rule)]
 
     def _clear_all(self, change: RuleChange) -> list[Change]:

@@ -7,7 +7,7 @@ within the rule set, `over_alerts`, so that nothing which looks at the groups of
 import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -41,6 +41,8 @@ class RuleSet:
     alert_groups: tuple[Group, ...] = ()  # the groups of alerts
     fills: tuple[Fill, ...] = ()  # the groups of events that are being filled from the archive
     fills_begun: int = 0  # the number of the last fill that was ever begun; 0: none was
+    # by field, the name that it had first, where it has got another one; groups and their keys go by it
+    first_names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def filling(self) -> dict[int, Group]:
@@ -61,7 +63,7 @@ class RuleSet:
         if not self.alert_groups:
             return None
         rules = tuple(rule for rule in self.rules if rule.on == "alerts")
-        return RuleSet(self.version, rules, self.alert_groups, self.columns)
+        return RuleSet(self.version, rules, self.alert_groups, self.columns, first_names=self.first_names)
 
     @property
     def needs_driver_state(self) -> bool:
@@ -88,9 +90,13 @@ class RuleSet:
         here = {rule.rule_id for group in self.groups for rule in group.spanning_rules}
         for rule in self.rules:
             if rule.rule_id in here:
-                identities = tuple(group_id(fields, where, rule.on) for fields, where in rule.groupings())
+                identities = tuple(self.identities(rule))
                 found.setdefault(identities, []).append(rule)
         return {identities: prepare(rules) for identities, rules in found.items()}
+
+    def identities(self, rule: Rule) -> list[str]:
+        """Return the identities of the groups that a rule needs, first that of its own key."""
+        return [group_id(fields, where, rule.on, self.first_names) for fields, where in rule.groupings()]
 
     def to_json(self) -> str:
         """Return the rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
@@ -108,6 +114,7 @@ class RuleSet:
             {group.group_id: group.timelines for group in groups if group.timelines},
             self.fills,
             self.fills_begun,
+            dict(self.first_names),
         )
         return msgspec.json.encode(record).decode()
 
@@ -129,10 +136,11 @@ class RuleSet:
                 generation=record.generations[identity],
                 timelines=record.timelines.get(identity, ""),
             )
-            for identity, group in _groups(rules).items()
+            for identity, group in _groups(rules, record.first_names).items()
         ]
         of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
-        return cls(record.version, rules, of_events, record.columns, of_alerts, record.fills, record.fills_begun)
+        begun, first_names = record.fills_begun, record.first_names
+        return cls(record.version, rules, of_events, record.columns, of_alerts, record.fills, begun, first_names)
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
@@ -146,15 +154,17 @@ class _Record(msgspec.Struct, omit_defaults=True):
     timelines: dict[str, str] = {}
     fills: tuple[Fill, ...] = ()
     fills_begun: int = 0
+    first_names: dict[str, str] = {}
 
 
-def _groups(rules: Iterable[Rule]) -> dict[str, Group]:
+def _groups(rules: Iterable[Rule], first_names: Mapping[str, str]) -> dict[str, Group]:
     """Return the groups of rules by their ids; what their timelines hold is not known yet."""
     groups: dict[str, Group] = {}
     for rule in rules:
         for fields, where in rule.groupings() if rule.is_in_force else ():
-            identity = group_id(fields, where, rule.on)
-            there = groups.get(identity) or Group(identity, fields, where, (), (), {}, 0, rule.on)
+            identity = group_id(fields, where, rule.on, first_names)
+            new = Group(identity, fields, where, (), (), {}, 0, rule.on, first_names=first_names)
+            there = groups.get(identity) or new
             groups[identity] = replace(there, rules=(*there.rules, rule))
     return groups
 
@@ -183,7 +193,7 @@ def next_rule_set(
     ordered = tuple(rules)
     known = {group.group_id: group for group in (*before.groups, *before.alert_groups) if not is_cleared(group)}
     version, columns, groups = before.version + 1, dict(before.columns), []
-    for identity, group in _groups(ordered).items():
+    for identity, group in _groups(ordered, before.first_names).items():
         used, old = used_tracks(group.rules, group.fields), known.get(identity)
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
         groups.append(
@@ -198,7 +208,8 @@ def next_rule_set(
     of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
     kept = {group.group_id for group in of_events if group.group_id in known}
     fills = tuple(fill for fill in before.fills if fill.group_id in kept)
-    return RuleSet(version, ordered, of_events, columns, of_alerts, fills, before.fills_begun)
+    begun, first_names = before.fills_begun, before.first_names
+    return RuleSet(version, ordered, of_events, columns, of_alerts, fills, begun, first_names)
 
 
 def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:

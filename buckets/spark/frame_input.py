@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.field_paths import containers, reachable
-from buckets.events.message_fields import without_made_id
+from buckets.events.message_fields import schema_to_read
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
@@ -98,9 +98,9 @@ def check_columns_of(frame: DataFrame, schema: EventSchema, rule_set: RuleSet) -
         message = f"frame: has two columns {twice!r}; each that is read needs a name of its own"
         raise FrameError(message, "COLUMN_TWICE")
     with told_as("COLUMN_MISSING"):
-        there = reachable(without_made_id(schema).field_names, arrow_schema(frame))
-        check_columns(there, without_made_id(schema), "frame")
-        missing = sorted(rule_set.named_fields.difference(there, [schema.event_id]))
+        there = reachable(schema_to_read(schema).field_names, arrow_schema(frame))
+        check_columns(there, schema_to_read(schema), "frame")
+        missing = sorted(rule_set.named_fields.difference(schema.declared(there), [schema.event_id]))
         if missing:
             message = f"frame: has no column {missing[0]!r}, which a rule reads; give it one, or leave the rule out"
             raise BucketsError(message)
@@ -118,7 +118,7 @@ def check_is_frame(frame: DataFrame) -> None:
 
 def reads(schema: EventSchema, column: str) -> bool:
     """Return whether a column of a DataFrame is a field of events, or has some in it."""
-    names = without_made_id(schema).field_names
+    names = schema_to_read(schema).field_names
     return column in names or column in containers(names)
 
 

@@ -39,7 +39,7 @@ from buckets.events.arrivals import (
 )
 from buckets.events.field_paths import Step, array_path, reachable, to_list
 from buckets.events.json_records import record_arrivals
-from buckets.events.message_fields import HEADERS, STAMPED, columns_beside_value, with_made_ids, without_made_id
+from buckets.events.message_fields import HEADERS, STAMPED, as_declared, columns_beside_value, schema_to_read
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import KEY, EventSchema
 from buckets.events.source_files import line_reader, plain_path, readable_files
@@ -116,8 +116,8 @@ def open_parquet(spark: SparkSession, source: ParquetSource, schema: EventSchema
     _check_some(source, schema)
 
     def read(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
-        rows = read_arrivals(path, modified_ms, without_made_id(schema), source.arrival)
-        return with_made_ids(rows, schema, source.folder)
+        rows = read_arrivals(path, modified_ms, schema_to_read(schema), source.arrival)
+        return as_declared(rows, schema, source.folder)
 
     return open_files(spark, source, read)
 
@@ -163,8 +163,8 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
     if schema.records is not None:
 
         def read_records(path: Path, modified_ms: int, schema: EventSchema) -> RecordBatches:
-            rows = record_arrivals(path, modified_ms, without_made_id(schema))
-            return with_made_ids(rows, schema, source.folder)
+            rows = record_arrivals(path, modified_ms, schema_to_read(schema))
+            return as_declared(rows, schema, source.folder)
 
         return open_files(spark, source, read_records)
     reader = file_reader(spark, source.max_files_per_trigger)
@@ -175,8 +175,8 @@ def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> A
     kind = source.file_format
 
     def read(batches: Iterable[pa.RecordBatch], schema: EventSchema) -> RecordBatches:
-        rows = line_reader(kind, without_made_id(schema), header=None)(map(_with_paths, batches))
-        return with_made_ids(rows, schema, source.folder)
+        rows = line_reader(kind, schema_to_read(schema), header=None)(map(_with_paths, batches))
+        return as_declared(rows, schema, source.folder)
 
     return ArrivalStream(lines, read)
 
@@ -197,7 +197,7 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     frame = reader.format("delta").load(source.path)
     columns = to_arrow_schema(frame.schema)
-    readable = without_made_id(schema)
+    readable = schema_to_read(schema)
     there = reachable(readable.field_names, columns)
     check_columns(there, schema, source.path, source.arrival)
     fields = [
@@ -211,10 +211,10 @@ def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema) ->
     rows = frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields)
 
     def pick(batches: Iterable[pa.RecordBatch], of_batch: EventSchema) -> Iterator[pa.RecordBatch]:
-        wanted = without_made_id(of_batch)
-        return with_made_ids((with_fields_of(batch, readable, wanted) for batch in batches), of_batch)
+        wanted = schema_to_read(of_batch)
+        return as_declared((with_fields_of(batch, readable, wanted) for batch in batches), of_batch)
 
-    return ArrivalStream(rows, pick, lambda wanted: wanted.field_names, schema)
+    return ArrivalStream(rows, pick, lambda wanted: schema_to_read(wanted).field_names, schema)
 
 
 def _column(name: str, columns: pa.Schema) -> Column:

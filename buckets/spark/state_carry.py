@@ -2,7 +2,7 @@
 
 An import makes a checkpoint for other settings:
 
-1. The records are written as they were, and a new version of the rules where fields have other names.
+1. The records are written as they were, and a new version of the rules where their groups change.
 2. The state is written by Spark's own state store, in one batch of an operator that does nothing else.
 3. That batch gets the number of the last batch of the export: its offsets, and the versions of the stores. So batches
    go on being numbered, and Delta tables take the next one as what comes after all that they have.
@@ -11,7 +11,7 @@ An import makes a checkpoint for other settings:
 
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +45,6 @@ from buckets.events.schema import EventSchema
 from buckets.files import remove_tree, write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.group import Group
-from buckets.rules.renaming import Names
 from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.session import FILE_MANAGER, SETTINGS, shuffle_partitions
 from buckets.spark.shard_keys import ShardKeys
@@ -57,7 +56,6 @@ from buckets.state_transfer.export_manifest import (
     PAGES,
     RECORDS,
     SHARDS,
-    CarriedGroup,
     CarryPlan,
     ExportManifest,
     Regrouping,
@@ -216,7 +214,7 @@ RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter"
 """The columns of voters whose keys have been found."""
 
 
-def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
+def plan_of(folder: Path, job: Job) -> CarryPlan:
     """See what an import does."""
     manifest = ExportManifest.read(folder)
     check_row_counts(folder, manifest)
@@ -224,7 +222,7 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
         _write_records(folder, Path(work))
         known = Checkpoint(Path(work))
         rule_set = known.versions.rule_set(manifest.ruleset_version)
-        return plan_import(manifest, rule_set, known.batches.arrived(), CheckpointIdentity.of(job), names)
+        return plan_import(manifest, rule_set, known.batches.arrived(), CheckpointIdentity.of(job))
 
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
@@ -265,7 +263,7 @@ def _import_into(
         # Spark writes the state in a batch that gets the number and the offsets of the last one of the export.
         of_spark, kept = spark_folder(checkpoint), Path(work) / "kept"
         of_spark.rename(kept)
-        _install(spark, messages, list(plan.carried.groups.values()), of_spark)
+        _install(spark, messages, plan.carried, of_spark)
         renumber_batch(of_spark, kept, plan.manifest.batch_id)
         known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
 
@@ -336,9 +334,7 @@ def _write_records(folder: Path, checkpoint: Path) -> None:
 def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
     """Write what is different in the records: the rules, the driver's state, and that there was an import."""
     known, batch_id, engine = Checkpoint(checkpoint), plan.manifest.batch_id, plan.basis.engine
-    made = Import(
-        batch_id, epoch_ms(), plan.manifest.checkpoint, dict(plan.names), engine.shards, engine.allowed_lateness
-    )
+    made = Import(batch_id, epoch_ms(), plan.manifest.checkpoint, engine.shards, engine.allowed_lateness)
     known.imports.keep(made)
     if plan.rule_set.version != plan.before.version:
         latest = known.versions.history()[-1]
@@ -430,10 +426,10 @@ def _message_batch(
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
-def _install(spark: SparkSession, messages: Path, groups: Sequence[CarriedGroup], checkpoint: Path) -> None:
+def _install(spark: SparkSession, messages: Path, carried: Regrouping, checkpoint: Path) -> None:
     """Make Spark's part of a new checkpoint, with state as after a batch 0, of files of `MESSAGES`."""
     stream = spark.readStream.schema(MESSAGES).parquet(str(messages))
-    produced = stream.groupBy("shard").transformWithState(Install(groups), PRODUCED, "update", "none")
+    produced = stream.groupBy("shard").transformWithState(Install(carried), PRODUCED, "update", "none")
 
     def begin(interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         return begin_query(produced.writeStream.outputMode("update").foreachBatch(run_batch), checkpoint, interval_ms)

@@ -1,7 +1,7 @@
 """The stateful stage: a shard's timelines in Spark's state store, scored by `Scorer`; and carried state put into it."""
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from buckets.state.bounds import Bounds
 
 if TYPE_CHECKING:
     from buckets.spark.state_client import StateEntries
-    from buckets.state_transfer.export_manifest import CarriedGroup
+    from buckets.state_transfer.export_manifest import Regrouping
 
 
 PRODUCED = StructType().add("output", StringType()).add("rows", LongType()).add("payload", BinaryType())
@@ -94,13 +94,13 @@ _AT_ONCE = 10_000
 class Install(StatefulProcessor):
     """Puts what comes for a shard into its store."""
 
-    def __init__(self, groups: Sequence["CarriedGroup"]) -> None:
+    def __init__(self, carried: "Regrouping") -> None:
         """Keep the groups of the job.
 
         They are unpacked where they are needed: Spark starts a Python for `init` alone, whose imports it waits for ten
         seconds at most.
         """
-        self._groups = pickle.dumps(groups)
+        self._carried = pickle.dumps(carried)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
@@ -114,7 +114,7 @@ class Install(StatefulProcessor):
 
         entries = StateEntries(self._state)
         store = ShardStore(*(Section(entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
-        installer, times = Installer(store, pickle.loads(self._groups)), ShardTimes()
+        installer, times = Installer(store, pickle.loads(self._carried)), ShardTimes()
         while some := [*islice(rows, _AT_ONCE)]:
             keys: list[CarriedKey] = []
             pages: list[tuple[bytes, bytes]] = []

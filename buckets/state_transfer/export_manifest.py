@@ -10,9 +10,9 @@ EXPORT/export.json  the manifest, which is written last
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,17 @@ from deltalake.exceptions import DeltaError
 from pydantic import BaseModel, ConfigDict
 
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.identity import CheckpointIdentity, check_release, fixed_settings, is_same_source
+from buckets.checkpoint.identity import CheckpointIdentity, check_release, fixed_settings, is_same_source, joined_fields
 from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder
 from buckets.duration import format_duration
-from buckets.engine.storage.key import reordered, shards_of
+from buckets.engine.storage.key import shards_of
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.files import write_whole
-from buckets.printable import quoted
 from buckets.rules.completeness import Stretches
 from buckets.rules.flink_message import check_against_schema
 from buckets.rules.group import Group
-from buckets.rules.renaming import Names, renamed_rules
+from buckets.rules.renaming import check_names, renamed_rules
 from buckets.rules.rule_set import RuleSet, with_lateness
 
 FORMAT = 1
@@ -102,57 +101,35 @@ class ExportManifest(BaseModel):
 
 
 @dataclass(frozen=True)
-class CarriedGroup:
-    """A group, as it was and as it is."""
-
-    group: Group  # as it is
-    order: tuple[int, ...]  # of each value of a key as it is, its index in the key as it was
-    horizon_ms: int  # how far back its timelines reach from now on
-    is_same: bool  # whether its identity and its keys are as they were
-
-    @classmethod
-    def of(cls, before: Group, now: Group, names: Names, lateness_ms: int) -> "CarriedGroup":
-        """Compare a group before and after fields were renamed."""
-        fields = [names.get(field, field) for field in before.key_fields]
-        order = tuple(fields.index(field) for field in now.key_fields)
-        is_same = before.state_id == now.state_id and order == tuple(range(len(order)))
-        return cls(now, order, now.longest_window_ms + lateness_ms, is_same)
-
-    def keys(self, keys: Sequence[str]) -> list[str]:
-        """Write keys of the group as they are, by those that they were."""
-        return [*keys] if self.is_same else [reordered(key, self.order) for key in keys]
-
-    def shards(self, keys: Sequence[str], shards: int) -> list[int]:
-        """Return the shard of each key as it is."""
-        return [*map(int, shards_of(self.group, pa.array(keys, pa.string()), shards))]
-
-
-@dataclass(frozen=True)
 class Regrouping:
-    """The groups of a job, by the identity that they had, and the number of shards that it has now and had before.
+    """The groups of a job by their identity, and the number of shards that it has now and had before.
 
     What a group that is not among them has left is not carried over: no rule needs it.
     """
 
-    groups: Mapping[str, CarriedGroup]
+    groups: Mapping[str, Group]
+    lateness_ms: int  # from now on
     shards_before: int
     shards: int
 
-    def keeps_shards(self, group_id: str) -> bool:
-        """Return whether each key of a group is in the shard that it was in."""
-        return self.shards == self.shards_before and self.groups[group_id].is_same
+    @classmethod
+    def of(cls, rule_set: RuleSet, lateness_ms: int, shards_before: int, shards: int) -> "Regrouping":
+        """Return what becomes of the groups of rules, with the lateness and the shards from now on."""
+        groups = {group.state_id: group for group in (*rule_set.groups, *rule_set.alert_groups)}
+        return cls(groups, lateness_ms, shards_before, shards)
+
+    @property
+    def keeps_shards(self) -> bool:
+        """Whether each key is in the shard that it was in."""
+        return self.shards == self.shards_before
+
+    def shards_of(self, group_id: str, keys: Sequence[str]) -> list[int]:
+        """Return the shard of each key of a group from now on."""
+        return [*map(int, shards_of(self.groups[group_id], pa.array(keys, pa.string()), self.shards))]
 
     def on_driver(self) -> "Regrouping":
         """Return the same groups where all keys are together."""
-        return Regrouping(self.groups, 1, 1)
-
-
-def regrouping(
-    pairs: Iterable[tuple[Group, Group]], names: Names, lateness_ms: int, shards_before: int, shards: int
-) -> Regrouping:
-    """Return what becomes of groups, each as it was and as it is, with the lateness and the shards from now on."""
-    groups = {before.state_id: CarriedGroup.of(before, now, names, lateness_ms) for before, now in pairs}
-    return Regrouping(groups, shards_before, shards)
+        return replace(self, shards_before=1, shards=1)
 
 
 @dataclass(frozen=True)
@@ -161,97 +138,62 @@ class CarryPlan:
 
     manifest: ExportManifest  # of the export
     basis: CheckpointIdentity  # what the new checkpoint is made from
-    names: Names  # the new names of fields
     before: RuleSet  # the rules in force as they were
     rule_set: RuleSet  # the rules in force from now on; the same version where nothing of them changes
     carried: Regrouping  # what becomes of the groups
     differences: tuple[str, ...]  # what is different from now on, a line each
 
 
-def parse_names(written: Sequence[str]) -> dict[str, str]:
-    """Read the fields that are renamed, written as `old=new`."""
-    names: dict[str, str] = {}
-    for renaming in written:
-        old, equals, new = renaming.partition("=")
-        if not old or not new or not equals or old == new:
-            message = f"--rename: {renaming!r} says no new name of a field; write it as in --rename payerId=payer"
-            raise BucketsError(message)
-        if old in names or new in names.values():
-            message = f"--rename: {renaming!r}: each field is renamed once, and to a name of its own"
-            raise BucketsError(message)
-        names[old] = new
-    return names
-
-
 def plan_import(
-    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: CheckpointIdentity, names: Names
+    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: CheckpointIdentity
 ) -> CarryPlan:
     """See what an import does."""
-    written, schema = manifest.job, EventSchema.model_validate(manifest.job["event_schema"])
-    _check_names(schema, basis.schema, names)
-    conflict = _conflict(written, schema, basis, names)
+    written = manifest.job
+    conflict = _conflict(written, EventSchema.model_validate(written["event_schema"]), basis)
     if conflict is not None:
         message = f"the state of {manifest.checkpoint} {conflict}; this cannot be carried over"
         raise BucketsError(message)
+    check_names(rule_set, basis.schema)
     before_ms, now_ms = written["allowed_lateness_ms"], basis.engine.allowed_lateness
     next_version = rule_set.version + 1
-    renamed = renamed_rules(rule_set, names, next_version)
-    now = with_lateness(renamed.rule_set, next_version, arrived, before_ms, now_ms)
-    if not names and now.groups == rule_set.groups and now.alert_groups == rule_set.alert_groups:
+    now = with_lateness(renamed_rules(rule_set, basis.schema.new_names), next_version, arrived, before_ms, now_ms)
+    if now.groups == rule_set.groups and now.alert_groups == rule_set.alert_groups:
         now = rule_set
     for rule in now.rules:
         fault = check_against_schema(rule, basis.schema) if rule.state != "DELETE" else None
         if fault is not None:
             message = (
                 f"rule {rule.rule_id!r} is in force, and does not fit the event schema ({'.'.join(fault[0])}: "
-                f"{fault[1]}); rename the field with --rename, declare it, or delete the rule before you export"
+                f"{fault[1]}); declare the field, or delete the rule before you export"
             )
             raise BucketsError(message)
-    groups = {group.group_id: group for group in (*now.groups, *now.alert_groups)}
-    pairs = [
-        (group, groups[renamed.groups[group.group_id].group_id]) for group in (*rule_set.groups, *rule_set.alert_groups)
-    ]
-    carried = regrouping(pairs, names, now_ms, written["shards"], basis.engine.shards)
-    differences = tuple(_differences(manifest, basis, names, rule_set, now))
-    return CarryPlan(manifest, basis, names, rule_set, now, carried, differences)
+    carried = Regrouping.of(now, now_ms, written["shards"], basis.engine.shards)
+    differences = tuple(_differences(manifest, basis, rule_set, now))
+    return CarryPlan(manifest, basis, rule_set, now, carried, differences)
 
 
-def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
-    for old, new in names.items():
-        if old not in before.field_names:
-            message = f"--rename {old}={new}: {quoted(old)} is no field so far; fields: {', '.join(before.field_names)}"
-            raise BucketsError(message)
-        if new in before.field_names and new not in names:
-            message = f"--rename {old}={new}: there is a field {quoted(new)} already; give it another name"
-            raise BucketsError(message)
-        if new not in now.field_names:
-            message = (
-                f"--rename {old}={new}: event schema {now.name!r} does not declare {quoted(new)}; declare it there"
-            )
-            raise BucketsError(message)
-
-
-def _conflict(written: Mapping[str, Any], before: EventSchema, basis: CheckpointIdentity, names: Names) -> str | None:
+def _conflict(written: Mapping[str, Any], before: EventSchema, basis: CheckpointIdentity) -> str | None:
     """Return how the configuration contradicts what the state is made from, as text; None if it does not."""
     if not is_same_source(written["source"], basis.source):
         return f"is that of source {written['source']}, and the configuration names {basis.source}"
     subfolders = written.get("subfolders", basis.subfolders)
     if subfolders != basis.subfolders:
         return f"was made with source.subfolders {str(subfolders).lower()}, and the configuration says otherwise"
-    now = fixed_settings(basis.schema, {})
-    for name, was in fixed_settings(before, names).items():
+    joined = joined_fields(before, basis.schema)
+    if joined is not None:
+        return joined
+    before, now = before.renamed(basis.schema.new_names), fixed_settings(basis.schema)
+    for name, was in fixed_settings(before).items():
         if was != now[name]:
             return f"was made with {name} {was}, and the configuration says {now[name]}"
     for field, role in before.roles.items():
-        role_now = basis.schema.roles.get(names.get(field, field))
+        role_now = basis.schema.roles.get(field)
         if role_now is not None and role_now != role:
             return f"was made with {field} as {role}, and the configuration says {role_now}"
     return None
 
 
-def _differences(
-    manifest: ExportManifest, basis: CheckpointIdentity, names: Names, before: RuleSet, now: RuleSet
-) -> Iterator[str]:
+def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: RuleSet, now: RuleSet) -> Iterator[str]:
     written = manifest.job
     if written["shards"] != basis.engine.shards:
         yield (
@@ -264,15 +206,10 @@ def _differences(
         line = f"engine.allowed_lateness: {format_duration(was_ms)} until now, {format_duration(now_ms)} from now on"
         what = "; windows that reach back further than what has been kept say `warm: false`"
         yield line + (what if now_ms > was_ms else "; what is older than the shorter horizon is removed")
-    for old, new in names.items():
-        yield f"{old} is {new} from now on; keys of results and ids of alerts whose rules group by it name {new}"
-    fields = EventSchema.model_validate(written["event_schema"]).roles
-    kept = {names.get(field, field) for field in fields}
-    for field, role in basis.schema.roles.items():
-        if field not in kept:
-            yield f"the event schema has a field more, {field} as {role}"
-    for field in fields:
-        if names.get(field, field) not in basis.schema.roles:
+    schema = EventSchema.model_validate(written["event_schema"])
+    yield from basis.schema_changes(schema)
+    for field in schema.renamed(basis.schema.new_names).roles:
+        if field not in basis.schema.roles:
             yield f"the event schema does not declare {field} any more; no rule in force names it"
     yield from basis.settings_changed(written)
     if now.version != before.version:

@@ -21,12 +21,12 @@ from buckets.engine.storage.shard_store import (
     DriverStores,
     GroupedKeys,
     ShardStore,
-    head_keys,
     page_key,
     split_head_key,
     split_page_key,
 )
-from buckets.state_transfer.export_manifest import CarriedGroup, Regrouping
+from buckets.rules.group import Group
+from buckets.state_transfer.export_manifest import Regrouping
 from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
@@ -77,14 +77,14 @@ def carried_times(
     for shard, before in times.items():
         for group_id, until_ms in before.evicted_until_ms.items():
             if group_id in carried.groups:
-                shards_now = [shard] if carried.keeps_shards(group_id) else range(carried.shards)
-                now_id = carried.groups[group_id].group.state_id
-                for shard_now in shards_now:
+                for shard_now in [shard] if carried.keeps_shards else range(carried.shards):
                     known = times_now[shard_now].evicted_until_ms
-                    known[now_id] = max(until_ms, known.get(now_id, until_ms))
+                    known[group_id] = max(until_ms, known.get(group_id, until_ms))
         for group_id, voters in before.voters.items():
-            if group_id in carried.groups and carried.keeps_shards(group_id):
+            if group_id in carried.groups and carried.keeps_shards:
                 times_now[shard].voters[group_id] = voters
+    if carried.keeps_shards:
+        return times_now
     # Other voters vote where their keys are now, those who had events last in their old shards last.
     moved: dict[tuple[int, str], dict[int, tuple[int, int, int]]] = {}
     clocks = {
@@ -92,22 +92,18 @@ def carried_times(
     }
     ranks = {of: {voter: len(voters) - at for at, voter in enumerate(voters)} for of, voters in clocks.items()}
     for shard, group_id, voter, key in resolved:
-        if group_id not in carried.groups or carried.keeps_shards(group_id):
-            continue
-        group = carried.groups[group_id]
-        (now,) = group.keys([key])
-        (to,) = group.shards([now], carried.shards)
-        from_last, clock_ms = ranks[shard, group_id][voter], clocks[shard, group_id][voter]
-        there = moved.setdefault((to, group.group.state_id), {})
-        there[zlib.crc32(now.encode())] = -from_last, shard, clock_ms
-    for (to, now_id), places in moved.items():
+        if group_id in carried.groups:
+            (to,) = carried.shards_of(group_id, [key])
+            from_last, clock_ms = ranks[shard, group_id][voter], clocks[shard, group_id][voter]
+            moved.setdefault((to, group_id), {})[voter] = -from_last, shard, clock_ms
+    for (to, group_id), places in moved.items():
         ordered = sorted(places.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))
-        times_now[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
+        times_now[to].voters[group_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
     return times_now
 
 
 class CarriedKey(NamedTuple):
-    """The head of a key and what policies remember of it, if there is any, by group and key as they are now."""
+    """The head of a key and what policies remember of it, if there is any."""
 
     state_key: bytes
     head: bytes
@@ -117,10 +113,9 @@ class CarriedKey(NamedTuple):
 class Installer:
     """The new store of a shard, until `end`."""
 
-    def __init__(self, store: ShardStore, groups: Iterable[CarriedGroup]) -> None:
+    def __init__(self, store: ShardStore, carried: Regrouping) -> None:
         """Begin with an empty store."""
-        self._store = store
-        self._groups: Mapping[str, CarriedGroup] = {carried.group.state_id: carried for carried in groups}
+        self._store, self._groups, self._lateness_ms = store, carried.groups, carried.lateness_ms
         self._schedule = EvictionSchedule()
 
     def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
@@ -144,9 +139,9 @@ class Installer:
         self._schedule.evicted_until_ms = dict(times.evicted_until_ms)
         self._schedule.save(self._store.schedule, self._groups)
 
-    def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
+    def _enter(self, group: Group, keys: Sequence[CarriedKey]) -> None:
         """Enter keys of a group; what an earlier generation has left is visited first."""
-        generations = np.full(len(keys), group.group.generation)
+        generations = np.full(len(keys), group.generation)
         clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), generations)
         # What is remembered outside the shards has no timeline.
         clocks_ms = np.array(
@@ -156,27 +151,24 @@ class Installer:
             ],
             np.int64,
         )
-        group_id = group.group.state_id
+        group_id = group.state_id
         if any(key.policies for key in keys):
             self._schedule.remembered.add(group_id)
         entered = GroupedKeys.of(group_id, ByteStrings.of([key.state_key for key in keys]))
-        self._schedule.enter(entered, clocks_ms, {group_id: group.horizon_ms})
+        self._schedule.enter(entered, clocks_ms, {group_id: group.longest_window_ms + self._lateness_ms})
 
 
 def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:
-    """Return where heads lie from now on: their shards and their keys; None for those that are not carried over."""
+    """Return the shards that have heads from now on, and their keys; None for those that are not carried over."""
     places: list[tuple[int, bytes] | None] = [None] * len(state_keys)
     by_group: dict[str, list[int]] = {}
     for index, state_key in enumerate(state_keys):
         by_group.setdefault(split_head_key(state_key)[0], []).append(index)
     for group_id, indices in by_group.items():
         if group_id in carried.groups:
-            group = carried.groups[group_id]
-            keys = group.keys([split_head_key(state_keys[index])[1] for index in indices])
-            shards = group.shards(keys, carried.shards)
-            now = zip(shards, head_keys(group.group.state_id, keys), strict=True)
-            for index, place in zip(indices, now, strict=True):
-                places[index] = place
+            shards = carried.shards_of(group_id, [split_head_key(state_keys[index])[1] for index in indices])
+            for index, shard in zip(indices, shards, strict=True):
+                places[index] = shard, state_keys[index]
     return places
 
 
@@ -185,7 +177,7 @@ def carried_stores(
 ) -> dict[int, ShardStore]:
     """Return the stores of all shards under other settings."""
     stores_now = {shard: new_store() for shard in range(carried.shards)}
-    installers = {shard: Installer(store, carried.groups.values()) for shard, store in stores_now.items()}
+    installers = {shard: Installer(store, carried) for shard, store in stores_now.items()}
     times = {shard: ShardTimes.read(*store.schedule.get([OVERVIEW, CLOCK])) for shard, store in stores.items()}
     resolved: list[Resolved] = []
     for shard, store in stores.items():

@@ -152,11 +152,6 @@ def test_what_cannot_be_read_on_the_way_is_told_too(export, as_worded):
         check_table(export, PAGES)
 
 
-def test_a_name_that_is_no_name_is_refused(buckets, conf, tmp_path, as_worded):
-    said = one_line(buckets("state", "import", tmp_path, "--conf", conf, "--rename", "payer"))
-    assert as_worded(said)
-
-
 def test_what_is_no_checkpoint_is_not_exported(buckets, conf, tmp_path, as_worded):
     said = one_line(buckets("state", "export", conf, "--to", tmp_path / "export"))
     assert as_worded(said)

@@ -1,6 +1,7 @@
 """A job without Spark that leaves behind what a real one does: checkpoint records, cuts, and an archive."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from buckets.archive.archive import Archive
@@ -14,9 +15,11 @@ from buckets.checkpoint.source_offsets import spark_folder
 from buckets.config.engine import EngineSettings
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.change import RuleChange, changes_between
+from buckets.rules.renaming import renamed_rules
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from tests.core.examples import with_new_names
 from tests.core.pipeline import Pipeline, Row, arrivals
 
 NO_RULES = RuleSet(0, (), (), {})
@@ -47,6 +50,18 @@ class ArchivedJob:
     def take(self, rules: Sequence[Rule], arrived=()) -> None:
         """Have other rules from the next batch on."""
         self.change(changes_between(self.pipeline.rule_set.rules, rules), arrived)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Go on with other names of fields, as with another event schema."""
+        before = self.pipeline.rule_set
+        self.schema = self.pipeline.schema = with_new_names(self.schema, dict(names))
+        self.pipeline.scorer = replace(self.pipeline.scorer, schema=self.schema)
+        self.terms = self.terms.model_copy(update={"event_schema": self.schema})
+        self.archive.prepare(self.schema)
+        made = renamed_rules(before, self.schema.new_names)
+        if made is not before:
+            self.pipeline.rule_set = replace(made, version=before.version + 1)
+            self.checkpoint.versions.keep(self.pipeline.rule_set, (), self.pipeline.batches)
 
     def batch(self, rows: Sequence[Row]) -> None:
         """Score, record and archive a batch; its rows are in arrival order."""

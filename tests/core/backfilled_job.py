@@ -2,26 +2,19 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from buckets.archive.archive import Archive
-from buckets.archive.recorded_batches import FieldNames, renamed_schema
 from buckets.backfill.backfills import Builder
-from buckets.checkpoint.job_record import Import
-from buckets.engine.storage.shard_store import DriverStores
 from buckets.events.schema import EventSchema
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import RuleChange
-from buckets.rules.renaming import renamed_rules
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
-from buckets.state_transfer.export_manifest import regrouping
-from buckets.state_transfer.shard_times import carried_stores
 from tests.core.archived_job import ArchivedJob
-from tests.core.pipeline import Pipeline, Row
+from tests.core.pipeline import Row
 from tests.core.test_backfill import Feed, more_ready
 
 
@@ -63,32 +56,6 @@ class BackfilledJob(ArchivedJob):
         self.score_batch = self.pipeline.score_batch
         self.pipeline.score_batch = self._score_batch
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Go on with other names of fields, as after an import: fills that are under way end."""
-        before, made = self.pipeline, renamed_rules(self.pipeline.rule_set, names, self.pipeline.rule_set.version + 1)
-        self.schema = renamed_schema(self.schema, names)
-        self.pipeline = Pipeline(made.rule_set, self.schema, **self.engine)
-        self.pipeline.found, self.pipeline.accounts, self.pipeline.batches = (
-            before.found,
-            before.accounts,
-            before.batches,
-        )
-        pairs = [
-            (group, made.groups[group.group_id]) for group in (*before.rule_set.groups, *before.rule_set.alert_groups)
-        ]
-        shards, lateness_ms = self.settings.shards, self.settings.allowed_lateness
-        into = regrouping(pairs, names, lateness_ms, shards, shards)
-        self.pipeline.stores = carried_stores(before.stores, into)
-        driver = vars(before.driver).values()
-        self.pipeline.driver = DriverStores(*(carried_stores({0: store}, into.on_driver())[0] for store in driver))
-        self._feed()
-        self.checkpoint.imports.keep(Import(before.batches - 1, 0, "before", names, shards, lateness_ms))
-        self.checkpoint.versions.keep(made.rule_set, (), before.batches)
-        self.terms = self.terms.model_copy(update={"event_schema": self.schema})
-        self.archive = Archive(self.archive.folder, FieldNames.of(self.checkpoint.path))
-        self.archive.prepare(self.schema)
-        self.done = set()
-
     def _keep(self, rule_set: RuleSet, made=()) -> None:
         """Have a version of the rules, written down before it is used."""
         before = self.pipeline.rule_set
@@ -116,4 +83,5 @@ class BackfilledJob(ArchivedJob):
         group, size = rule_set.filling[fill.number], self.rng.choice([1, 5, 16])
         required = self.settings.required(rule_set.needed_fields)
         builder = Builder(group, required, self.schema, self.settings.shards, size)
-        return list(builder.chunks(self.archive.tables(0, self.archive.end()), {}, lambda pinned: self.lists))
+        tables = self.archive.under(self.schema.new_names).tables(0, self.archive.end())
+        return list(builder.chunks(tables, {}, lambda pinned: self.lists))

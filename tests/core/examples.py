@@ -18,6 +18,15 @@ SCHEMA = EventSchema.model_validate(
 )
 
 
+def with_new_names(schema: EventSchema, names: dict[str, str]) -> EventSchema:
+    """The schema in which fields have other names, and their old ones as aliases."""
+    aliases = {
+        name: [spelling for spelling in schema.spellings(old) if spelling != name] for old, name in names.items()
+    }
+    kept = {name: before for name, before in schema.aliases.items() if name not in names}
+    return EventSchema.model_validate(schema.renamed(names).model_dump(mode="json") | {"aliases": kept | aliases})
+
+
 def written_rule(**changes: Any) -> dict[str, Any]:
     """A rule as it stands in a rule file, with some fields changed; None takes a field away."""
     rule = {

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.storage.key import encode_key, shards_of
 from buckets.engine.storage.shard_store import DriverStores, head_keys, split_head_key
-from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
 from buckets.outputs import columns
 from buckets.rules.completeness import joined
+from buckets.rules.condition import renamed_sql
 from buckets.rules.group import Group
-from buckets.rules.renaming import renamed_rule, renamed_rules, renamed_sql
+from buckets.rules.renaming import renamed_rule, renamed_rules
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, first_rule_set, next_rule_set, with_lateness
-from buckets.state_transfer.export_manifest import regrouping
+from buckets.state_transfer.export_manifest import Regrouping
 from buckets.state_transfer.shard_times import carried_state_keys, carried_stores
 from tests.core import test_evicted_keys as evicted
-from tests.core.examples import SCHEMA, rule, since, until, written_rule
+from tests.core.examples import SCHEMA, rule, since, until, with_new_names, written_rule
 from tests.core.pipeline import Pipeline
 from tests.core.test_evicted_keys import CUTS, EVENTS, LAGS_MS, check, stream
 from tests.laws import examples
@@ -49,13 +49,6 @@ RULES = [
 ]
 
 
-def renamed_schema(names) -> EventSchema:
-    written = SCHEMA.model_dump(mode="json")
-    for role in ("attributes", "measures"):
-        written[role] = {names.get(name, name): kind for name, kind in written[role].items()}
-    return EventSchema.model_validate(written)
-
-
 def renamed_rows(rows, names):
     return [{names.get(name, name): value for name, value in row.items()} for row in rows]
 
@@ -76,14 +69,14 @@ def carried(job: Pipeline, shards: int, lateness_ms: int | None = None, names=No
     """A job that goes on from another one, with other shards, lateness, or names of fields."""
     engine, before, names = job.scorer.engine, job.rule_set, names or {}
     now_ms = engine.allowed_lateness if lateness_ms is None else lateness_ms
-    renamed = renamed_rules(before, names, before.version)
+    schema = with_new_names(job.schema, names)
+    renamed = renamed_rules(before, schema.new_names)
     arrived = joined(stretch for account in job.accounts for stretch in account.arrived)
-    rule_set = with_lateness(renamed.rule_set, before.version, arrived, engine.allowed_lateness, now_ms)
+    rule_set = with_lateness(renamed, before.version, arrived, engine.allowed_lateness, now_ms)
     policies = {"late": engine.late, "collision": engine.collision}
-    found = job_of([], renamed_schema(names), now_ms, shards=shards, **policies)
+    found = job_of([], schema, now_ms, shards=shards, **policies)
     found.rule_set, found.found, found.accounts = rule_set, job.found, job.accounts
-    pairs = [(group, renamed.groups[group.group_id]) for group in (*before.groups, *before.alert_groups)]
-    into = regrouping(pairs, names, now_ms, engine.shards, shards)
+    into = Regrouping.of(rule_set, now_ms, engine.shards, shards)
     found.stores = carried_stores(job.stores, into)
     stores = vars(job.driver).values()
     found.driver = DriverStores(*(carried_stores({0: store}, into.on_driver())[0] for store in stores))
@@ -187,10 +180,11 @@ KEYS = st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), min_size=1,
 def test_a_key_that_is_carried_over_is_the_key_that_events_have_from_now_on(values, names, shards):
     before = first_rule_set([rule("pairs", group_by=["payer", "kind"])])
     (group,) = before.groups
-    now = renamed_rules(before, names, 2).groups[group.group_id]
+    after = renamed_rules(before, names)
+    (now,) = after.groups
     rows = [{"payer": payer, "kind": kind} for payer, kind in values]
     new_rows = [{names.get(name, name): value for name, value in row.items()} for row in rows]
-    into = regrouping([(group, now)], names, 0, 4, shards)
+    into = Regrouping.of(after, 0, 4, shards)
     expected = [encode_key(map(row.get, now.key_fields)) for row in new_rows]
     found = carried_state_keys(
         head_keys(group.group_id, [encode_key(map(row.get, group.key_fields)) for row in rows]), into
@@ -240,10 +234,11 @@ def test_snoozes_of_a_key_go_with_its_names():
 def test_columns_of_rules_that_are_gone_keep_their_place_and_are_never_taken_for_others():
     first = first_rule_set([rule("sum", "fee"), rule("r", "amount")])
     gone = next_rule_set(first, [rule("r", "amount")], until(5), 0)
-    there = renamed_rules(gone, {"fee": "charge"}, 3)
-    (group,) = there.rule_set.groups
-    assert group.measures == ("charge", "amount")
-    assert there.rule_set.columns[group.group_id] == group.measures
+    there = renamed_rules(gone, {"amount": "charge", "fee": "fee_x"})
+    (group,) = there.groups
+    assert group.measures == ("fee", "charge")
+    assert there.columns[group.group_id] == group.measures
+    assert group.group_id == gone.groups[0].group_id
 
 
 def test_with_a_greater_lateness_windows_are_complete_as_far_as_timelines_reach():

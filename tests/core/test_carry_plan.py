@@ -1,7 +1,6 @@
 """What an import does and refuses: settings, names, manifests, Spark's notes on the source, who owns an output."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,6 @@ from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.record_files import OwnedFolder
 from buckets.checkpoint.source_offsets import spark_folder
 from buckets.errors import BucketsError
-from buckets.rules.renaming import renamed_rules
 from buckets.rules.rule_set import first_rule_set
 from buckets.state_transfer.export_manifest import (
     FILE,
@@ -18,13 +16,12 @@ from buckets.state_transfer.export_manifest import (
     TableCheck,
     carried_files,
     last_batch,
-    parse_names,
     plan_import,
     renumber_batch,
     with_offsets,
 )
 from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
-from tests.core.examples import rule, until
+from tests.core.examples import SCHEMA, rule, until, with_new_names
 
 RULES = first_rule_set([rule(), rule("kinds", "fee", group_by=["kind", "payer"], where="fee > 1")])
 
@@ -37,54 +34,31 @@ def manifest(**engine) -> ExportManifest:
     )
 
 
-def plan(now, names=None, arrived_ms=None, **engine):
-    return plan_import(manifest(**engine), RULES, until(arrived_ms), now, names or {})
+def plan(now, arrived_ms=None, **engine):
+    return plan_import(manifest(**engine), RULES, until(arrived_ms), now)
 
 
 def renamed(**names):
-    attributes, measures = basis().schema.attributes, basis().schema.model_dump()["measures"]
-    return schema_with(
-        attributes={names.get(name, name): kind for name, kind in attributes.items()},
-        measures={names.get(name, name): measure for name, measure in measures.items()},
-    )
+    return with_new_names(SCHEMA, names)
 
 
 @pytest.mark.parametrize(
-    ("now", "names"),
+    "now",
     [
-        (basis("csv /events"), {}),
-        (basis(subfolders=True), {}),
-        (basis(schema=schema_with(event_id="uuid")), {}),
-        (basis(schema=with_attributes(vip="string")), {}),
-        (basis(schema=with_measures(fee={"scale": 3})), {}),
-        (basis(schema=with_attributes(payer=None)), {}),
-        (basis(), {"nobody": "payer"}),
-        (basis(), {"payer": "kind"}),
-        (basis(), {"payer": "who"}),
+        basis("csv /events"),
+        basis(subfolders=True),
+        basis(schema=schema_with(event_id="uuid")),
+        basis(schema=with_attributes(vip="string")),
+        basis(schema=with_measures(fee={"scale": 3})),
+        basis(schema=with_attributes(payer=None)),
+        basis(schema=schema_with(attributes={"who": "string"}, aliases={"who": ["payer", "kind"]})),
     ],
-    ids=["source", "subfolders", "id", "type", "scale", "rule's field", "no field", "taken", "not declared"],
+    ids=["source", "subfolders", "id", "type", "scale", "rule's field", "two are one"],
 )
-def test_what_state_cannot_be_carried_into_is_said_in_one_line(now, names, as_worded):
+def test_what_state_cannot_be_carried_into_is_said_in_one_line(now, as_worded):
     with pytest.raises(BucketsError, check=as_worded) as error:
-        plan(now, names)
+        plan(now)
     assert "\n" not in error.value.message
-
-
-@pytest.mark.parametrize("written", ["payer", "=new", "old=", "a=a"])
-def test_a_name_that_is_not_written_as_one_is_refused(written, as_worded):
-    with pytest.raises(BucketsError, check=as_worded):
-        parse_names([written])
-
-
-@pytest.mark.parametrize("written", [["a=b", "a=c"], ["a=c", "b=c"]])
-def test_names_are_each_used_once(written, as_worded):
-    with pytest.raises(BucketsError, check=as_worded):
-        parse_names(written)
-
-
-def test_two_fields_can_change_their_names():
-    found = plan(basis(schema=renamed(payer="kind", kind="payer")), parse_names(["payer=kind", "kind=payer"]))
-    assert [each.group_by for each in found.rule_set.rules] == [("kind",), ("payer", "kind")]
 
 
 def test_more_shards_leave_the_rules_as_they_are_and_are_said(as_worded):
@@ -104,18 +78,9 @@ def test_a_source_is_the_same_however_its_path_is_written(source):
     assert plan(basis(source)).differences == ()
 
 
-@pytest.mark.parametrize("names", [{}, {"payer": "buyer"}])
-def test_timelines_that_were_filled_stay_where_they_are(names):
-    filled = replace(RULES.groups[0], timelines="0123456789abcdef")
-    before = replace(RULES, groups=(filled, *RULES.groups[1:]), fills_begun=3)
-    after = renamed_rules(before, names, 2).rule_set
-    assert [group.timelines for group in after.groups] == [group.timelines for group in before.groups]
-    assert after.fills_begun == 3
-
-
 def test_a_greater_lateness_and_other_names_make_a_version_of_the_rule_set_and_none_of_a_rule():
     now = basis(schema=renamed(payer="who"), allowed_lateness="5h")
-    found = plan(now, {"payer": "who"}, arrived_ms=10**9)
+    found = plan(now, arrived_ms=10**9)
     assert found.rule_set.version == RULES.version + 1
     assert [each.version for each in found.rule_set.rules] == [1, 1]
     assert [said.split(":")[0].split(";")[0] for said in found.differences] == [

@@ -155,7 +155,7 @@ def audit_of(checkpoint: Path) -> AuditFolder:
 
 
 ASKED = BackfillRequest(rule("one"), "ann", "why", 5)
-MADE = Import(4, 5, "/old", {"a": "b"}, 16, 0)
+MADE = Import(4, 5, "/old", 16, 0)
 KINDS = {
     "job": Kind(lambda at: Checkpoint(at).job.open(basis()), "job.json", lambda at: Checkpoint(at).job.written()),
     "rule set": Kind(

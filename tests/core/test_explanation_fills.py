@@ -44,12 +44,11 @@ def filled_job(
     comes = rng.randrange(1, max(2, len(cuts) // 2))
     fills, hurries = comes + rng.choice([0, 1, 3]), rng.randrange(comes, len(cuts) + 1)
     cleared = rng.choice([None, None, rng.randrange(len(cuts) + 1)])
-    # Before and after a backfill: an import ends one that is under way.
     renamings = sorted(rng.sample(range(1, len(cuts) + 1), min(2, len(cuts)))) if renamed else []
     names: dict[str, str] = {}
     for number, start in enumerate(cuts):
         before = rows[:start]
-        if number in renamings:
+        if number in renamings and not job.pipeline.rule_set.fills:
             job.rename({new: old for old, new in names.items()} if names else NAMES)
             names = {} if names else NAMES
         if number == comes:

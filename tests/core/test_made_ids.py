@@ -16,7 +16,6 @@ from deltalake import write_deltalake
 import buckets
 from buckets.archive.archiving import archived, arrivals_of
 from buckets.archive.delta_source import open_events
-from buckets.archive.recorded_batches import renamed_schema
 from buckets.checkpoint.identity import fixed_settings
 from buckets.config.job import load_job, schema_faults
 from buckets.config.settings import JobSettings
@@ -27,7 +26,7 @@ from buckets.events.schema import EventSchema, load_event_schema
 from buckets.kafka.sender import event_messages
 from buckets.rule_tests.draft import PastAlert, events_of_alert
 from tests.core.avro_events import encoded as avro_encoded
-from tests.core.examples import rule, written_rule
+from tests.core.examples import rule, with_new_names, written_rule
 from tests.core.pinned import Pinned
 from tests.core.protobuf_events import encoded as protobuf_encoded
 from tests.core.read_messages import TestMessage, read_messages
@@ -281,7 +280,7 @@ def test_ids_that_were_archived_come_back_also_without_the_fields_that_they_were
 
 def test_a_renamed_field_leaves_ids_as_they_are(tmp_path):
     schema = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["payer", "at"]}})
-    renamed = renamed_schema(schema, {"payer": "debtor", "event_id": "own_id"})
+    renamed = schema.renamed({"payer": "debtor", "event_id": "own_id"})
     assert renamed.identity.hash == ("debtor", "at")
     table = table_of(*PAYMENTS)
     named = table.rename_columns(["debtor", "at", "amount"])
@@ -386,10 +385,10 @@ def test_events_of_a_file_go_into_a_topic_without_the_id_which_is_made_there(tmp
 
 def test_what_must_stay_of_an_id_stays_under_new_names_of_fields():
     schema = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["payer", "at"]}})
-    names = {"payer": "debtor", "event_id": "own_id", "at": "then"}
-    assert fixed_settings(schema, names) == fixed_settings(renamed_schema(schema, names), {})
+    now = with_new_names(schema, {"payer": "debtor", "at": "then"})
+    assert fixed_settings(schema.renamed(now.new_names)) == fixed_settings(now)
     other = EventSchema.model_validate(SMALL | {"event_id": {"hash": ["at", "payer"]}})
-    assert fixed_settings(schema, {}) != fixed_settings(other, {})
+    assert fixed_settings(schema) != fixed_settings(other)
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])

@@ -25,6 +25,7 @@ from buckets.lists.base import Entry
 from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.change import RuleChange
+from buckets.rules.renaming import renamed_rule
 from buckets.rules.rule import Rule
 from tests.core import alert_rules
 from tests.core.alert_rules import SCHEMA
@@ -51,6 +52,7 @@ LISTED = Rule.model_validate(
     }
 )
 ALL = {"evaluations": True, "cuts": "recorded"}
+NAMES = {"payer": "zz", "card": "a card", "kind": "sort", "amount": 'in "cents"', "n": "many", "id": "key", "t": "at"}
 
 
 @st.composite
@@ -74,7 +76,7 @@ def steps(draw, policies: bool = True) -> list:
     for batch in alert_rules.cut(rows, draw(st.lists(st.integers(0, 20), max_size=10))):
         # Rows of two partitions: within a batch those of the first come first.
         found.append(("batch", [row | {"source_order": draw(st.integers(0, 1))} for row in batch]))
-        happens = draw(st.sampled_from(["nothing"] * 5 + ["rules", "clear", "clear_all", "list", "broken"]))
+        happens = draw(st.sampled_from(["nothing"] * 5 + ["rules", "clear", "clear_all", "list", "broken", "names"]))
         if happens == "rules":
             found.append(("rules", draw(rule_lists(policies))))
         elif happens == "list":
@@ -87,14 +89,18 @@ def steps(draw, policies: bool = True) -> list:
 
 
 def run(job: RecordedJob, happened: list) -> None:
-    """Let a job live through all of it."""
+    """Let a job live through all of it; its fields may get other names, and their old ones back."""
+    names: dict[str, str] = {}
     for what, how in happened:
-        if what == "rules":
-            job.use(how)
+        if what == "names":
+            job.rename({new: old for old, new in names.items()} or NAMES)
+            names = {} if names else NAMES
+        elif what == "rules":
+            job.use([renamed_rule(rule, names) for rule in how])
         elif what == "list":
             job.use_list("cards", {key: Entry() for key in how})
         elif what == "batch":
-            job.batch(how)
+            job.batch([{names.get(name, name): value for name, value in row.items()} for row in how])
         elif job.pipeline.rule_set.rules:
             kind = "clear_state" if what == "clear" else "clear_all_state"
             rule_id = job.pipeline.rule_set.rules[0].rule_id if what == "clear" else None

@@ -152,6 +152,23 @@ def test_a_field_more_is_there_from_the_next_batch_on_and_rules_may_use_it(job):
     assert job.schemas.to_json() == {"name": "payment", "version": 2, "fault": None}
 
 
+def test_a_field_that_is_renamed_while_the_job_runs_takes_its_rules_along(job, as_worded):
+    job.run(0)
+    assert job.book.in_force.version == 1
+    renamed = attributes(payer=None, who="string") | {"aliases": {"who": ["payer"]}}
+    job.write("schema.yaml", renamed)
+    assert job.run(1) == read(renamed)
+    (rule,) = job.book.in_force.rules
+    assert (rule.group_by, rule.version, job.book.in_force.version) == (("who",), 1, 2)
+    assert as_worded("\n".join(job.said))
+    job.write_rules(SUM | {"group_by": ["who"]})
+    assert job.run(2) == job.recorded
+    assert (job.refused[1:], job.book.in_force.version) == ([], 2)
+    job.start()
+    job.run(3)
+    assert (job.refused, job.book.in_force.version) == ([], 2)
+
+
 def test_an_array_more_is_a_field_more_and_stays_what_it_is(job, as_worded):
     job.run(0)
     tagged = SCHEMA | {"arrays": {"tags[]": "string"}}

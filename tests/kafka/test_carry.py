@@ -23,7 +23,7 @@ def test_a_job_with_more_shards_goes_on_where_the_old_one_stopped_in_its_topic(s
     settings |= {"checkpoint": "second", "engine": settings["engine"] | {"shards": 9}, "partitions": 3}
     job.conf.write_text(yaml.safe_dump(settings))
     wider = load_job(job.conf)
-    plan = plan_of(tmp_path / "export", wider, {})
+    plan = plan_of(tmp_path / "export", wider)
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", 3)
     try:

@@ -292,7 +292,7 @@ def test_state_that_is_carried_over_knows_its_topic(spark, broker, tmp_path):
     export_state(spark, job.checkpoint, tmp_path / "export", lambda line: None)
     job.conf.write_text(job.conf.read_text().replace("checkpoint: checkpoint", "checkpoint: second"))
     moved = load_job(job.conf)
-    import_state(spark, tmp_path / "export", moved, plan_of(tmp_path / "export", moved, {}), lambda line: None)
+    import_state(spark, tmp_path / "export", moved, plan_of(tmp_path / "export", moved), lambda line: None)
     create_again(job)
     job.send(payments(30, seed=6))
     with pytest.raises(NewTopic, match="second"):

@@ -10,7 +10,6 @@ from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.spark.state_carry import check_target, export_state, import_state, plan_of
-from buckets.state_transfer.export_manifest import parse_names
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES, SCHEMA, payments
 
@@ -47,17 +46,22 @@ def with_name(value, name: str = OTHER):
     return json.loads(json.dumps(value).replace(f'"{NAME}"', f'"{name}"').replace(f"AND {NAME} ", f"AND {name} "))
 
 
-def goes_on(spark, job: JobFolder, name: str, partitions: int, rename: str, engine: dict) -> None:
+def rename(job: JobFolder, name: str) -> None:
+    """Call the field otherwise in rules and schema, which knows what it was called before."""
+    job.write_rules(with_name(json.loads(TEXT), name))
+    old = ({NAME, OTHER} - {name}).pop()
+    more = SCHEMA | {"attributes": SCHEMA["attributes"] | {"more": "string"}}
+    job.write_schema(with_name(more, name) | {"aliases": {name: [old]}})
+
+
+def goes_on(spark, job: JobFolder, name: str, partitions: int, engine: dict) -> None:
     """Carry the job's state into a new checkpoint."""
     export = job.root / f"export-{name}"
     export_state(spark, job.checkpoint, export, lambda line: None)
-    field = rename.split("=")[1]
-    job.write_rules(with_name(json.loads(TEXT), field))
-    job.write_schema(with_name(SCHEMA | {"attributes": SCHEMA["attributes"] | {"more": "string"}}, field))
     job.configure(checkpoint=name, engine=engine)
     job.checkpoint = job.root / name
     new, before = load_job(job.conf), spark.conf.get("spark.sql.shuffle.partitions")
-    plan = plan_of(export, new, parse_names([rename]))
+    plan = plan_of(export, new)
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
     try:
         import_state(spark, export, new, plan, lambda line: None)
@@ -96,11 +100,13 @@ def test_a_job_goes_on_under_other_settings_and_back_again_as_if_nothing_had_hap
     with Lock(first), pytest.raises(BucketsError, check=as_worded):
         export_state(spark, first, tmp_path / "running", lambda line: None)
 
-    goes_on(spark, job, "second", 3, f"{NAME}={OTHER}", NEW)
+    goes_on(spark, job, "second", 3, NEW)
     assert partitions_of(job.checkpoint) == 3
-    job.add_events(with_name(EVENTS[60:120]), files=1, first=2)
+    rename(job, OTHER)
+    job.add_events([*EVENTS[60:80], *with_name(EVENTS[80:120])], files=1, first=2)
     job.run(spark)
-    goes_on(spark, job, "third", 1, f"{OTHER}={NAME}", OLD)
+    rename(job, NAME)
+    goes_on(spark, job, "third", 1, OLD)
     assert partitions_of(job.checkpoint) == 1
     job.add_events(EVENTS[120:], files=1, first=3)
     job.run(spark)

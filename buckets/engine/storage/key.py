@@ -53,12 +53,6 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
     return encode_key(texts[field] for field in group.key_fields)
 
 
-def reordered(key: str, order: Sequence[int]) -> str:
-    """Return a key whose values stand in another order: of each, its index in the key as it is."""
-    values = key.split(_SEPARATOR)
-    return _SEPARATOR.join(values[index] for index in order) if len(order) > 1 else key
-
-
 def _typed(text: str, kind: FieldKind) -> Any:
     if kind in ("long", "measure"):
         return int(text)

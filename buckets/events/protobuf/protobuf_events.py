@@ -73,7 +73,7 @@ def field_values(
         return pa.nulls(len(messages)), {row: field.fault for row, each in enumerate(messages) if each is not None}
     if not field.way:
         return pa.nulls(len(messages)), {}
-    values, inner, is_event_time = _followed(field.way, found), field.inner, name == schema.event_time.field
+    values, inner, is_event_time = _followed(field.way, found), field.inner, schema.is_time(name)
 
     def read(way: Way, column: Values) -> tuple[pa.Array, Faults]:
         last = next(step for step in reversed(way) if not isinstance(step, int))

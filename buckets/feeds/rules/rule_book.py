@@ -8,7 +8,7 @@ gives the same.
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +33,7 @@ from buckets.rules.backfill import Backfill, Wanted
 from buckets.rules.change import RuleChange, changes_between, needs_put, parse_change
 from buckets.rules.completeness import Filled, Stretches, joined
 from buckets.rules.flink_message import check_against_schema
+from buckets.rules.renaming import check_names, renamed_rules
 from buckets.rules.revision import Refusal, Revision, deleted, revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet, encode_rule_set
@@ -149,6 +150,7 @@ class RuleBook:
 
     def start(self) -> None:
         """Begin to follow the feed, and the lists."""
+        check_names(self._current, self._schema)
         self._lists.start()
         self._backfills.start()
         self._feed.start(self._versions.position(self._feed.origin))
@@ -165,7 +167,8 @@ class RuleBook:
 
     def check_schema(self, schema: EventSchema) -> None:
         """See that all rules are valid with another event schema, as far as they are with the present one."""
-        for rule in self._current.rules:
+        check_names(self._current, schema)
+        for rule in renamed_rules(self._current, schema.new_names).rules:
             fault = check_against_schema(rule, schema)
             if fault is not None and check_against_schema(rule, self._schema) is None:
                 message = f"rule {rule.rule_id!r} would not be valid: {'.'.join(fault[0])}: {fault[1]}"
@@ -203,11 +206,12 @@ class RuleBook:
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
-        """Make a new version of what the feed says, if it says anything."""
-        read = self._untaken = self._untaken or self._feed.read(self._current.rules)
-        record = self._batches.record(batch_id - 1) if self._current.fills else None
+        """Make a new version of what the feed says, if it says anything, and where fields have got other names."""
+        current = renamed_rules(self._current, self._schema.new_names)
+        read = self._untaken = self._untaken or self._feed.read(current.rules)
+        record = self._batches.record(batch_id - 1) if current.fills else None
         done = set() if record is None else {number for number, filled in record.fills.items() if filled.done}
-        backfill = Backfill.of(self._current, done, self._backfills.can_fill)
+        backfill = Backfill.of(current, done, self._backfills.can_fill)
         revision = self._revise(read, backfill.rule_set, batch_id)
         revision = backfill.go_on(revision, self._backfills.wanted(), batch_id, self._schema)
         refused = [*read.refused, *revision.refused]
@@ -228,6 +232,8 @@ class RuleBook:
         if rule_set.version == 0:
             rule_set = RuleSet(1, (), (), {})
         if rule_set is not self._current:
+            if rule_set.version == self._current.version:  # Only fields have got other names.
+                rule_set = replace(rule_set, version=rule_set.version + 1)
             gone = self._gone | deleted(revision.made)
             self._versions.keep(rule_set, revision.made, batch_id, position, origin, gone)
             self._current, self._gone = rule_set, gone

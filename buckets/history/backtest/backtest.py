@@ -23,7 +23,7 @@ from buckets.archive.archiving import History, archived_and_rounded
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings, raw_window_fault, raw_window_faults
-from buckets.delta.whole_table import is_between, moments_ms, open_table
+from buckets.delta.whole_table import is_between, moments_ms
 from buckets.duration import DAY_MS, format_duration
 from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
@@ -48,7 +48,7 @@ from buckets.verdicts.confirmed import Amounts, given_fraud
 
 def archive_pieces(history: History, asked: "Backtest") -> Iterator[ArchivePiece]:
     """Return what has arrived for a job, in pieces, up to the last arrival that counts."""
-    schema, archive = asked.schema, history.archive
+    schema, archive = asked.schema, history.archive.under(asked.schema.new_names)
     first, end = 0, None
 
     def arrival(which: str, span: TimeRange) -> int | None:
@@ -63,7 +63,7 @@ def archive_pieces(history: History, asked: "Backtest") -> Iterator[ArchivePiece
     if asked.span.until_ms is not None:
         latest = arrival("max", TimeRange(until_ms=asked.span.until_ms))
         end = 0 if latest is None else latest + 1
-    there = pa.schema(open_table(archive.table_path).schema().to_arrow()).names
+    there = archive.columns()
     columns = [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there]
     tables = archive.tables(first, end, columns)
     needed = asked.needed_lists

@@ -27,7 +27,7 @@ from buckets.outputs.columns import DEAD_LETTERS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
 from buckets.rules.completeness import Fill
 from buckets.rules.filter import Filter, filter_lists, matches
-from buckets.rules.group import Group
+from buckets.rules.group import NO_NAMES, Group
 from buckets.rules.rule_set import RuleSet
 
 Int64s = npt.NDArray[np.int64]
@@ -146,16 +146,21 @@ class Past:
 
     @classmethod
     def of(cls, archive: Archive, recorded: RecordedBatches, folder: Path | None, versions: RuleVersions) -> "Past":
-        """Return the past of a job by the names that fields have now."""
-        named = recorded if archive.names.is_plain else recorded.under(archive.names)
-        return cls(archive, named, folder, versions)
+        """Return the past of a job by the names that fields have in its last batch."""
+        return cls(archive, recorded, folder, versions).as_of(recorded.cuts[-1].batch_id)
 
     def as_of(self, batch_id: int) -> "Past":
         """Return the past by the names that fields had in a batch."""
-        names = self.archive.names.as_of(batch_id)
+        written = self.recorded.under(NO_NAMES)
+        newest, then = (written.terms(each).event_schema for each in (self.recorded.cuts[-1].batch_id, batch_id))
+        names = newest.names_in(then)
         if names == self.archive.names:
             return self
-        return replace(self, archive=Archive(self.archive.folder, names), recorded=self.recorded.under(names))
+        return replace(self, archive=self.archive.under(names), recorded=self.recorded.under(names))
+
+    def spellings(self, name: str) -> list[str]:
+        """Return the name of a field here, and those that it had at other times."""
+        return [name, *(other for other, own in self.archive.names.items() if own == name)]
 
     @property
     def schema(self) -> EventSchema:
@@ -212,7 +217,7 @@ class Past:
 
     @cached_property
     def _columns(self) -> frozenset[str]:
-        return frozenset(self.archive.query("select * from archive limit 0").column_names)
+        return frozenset(self.archive.columns())
 
     def faults_of(self, text: str) -> list[dict[str, Any]]:
         """Read rows that are no events and hold a text."""

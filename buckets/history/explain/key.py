@@ -28,7 +28,7 @@ from buckets.outputs.recorded_outputs import Row, Selection, rows_of
 from buckets.rules.completeness import Fill
 from buckets.rules.feature import ALERT_RULE, ALERT_SEVERITY, Counted, alert_schema
 from buckets.rules.filter import Filter
-from buckets.rules.group import Group, group_id
+from buckets.rules.group import Group, canonical_group_id, group_id
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
@@ -186,7 +186,7 @@ def _rules(past: Past, batch_id: int, filled: Mapping[str, tuple[str, Fill]]) ->
 
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
     """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
-    schema, names = past.terms(batch_id).event_schema, past.archive.names
+    schema = past.terms(batch_id).event_schema
     of_alerts = alert_schema(schema)
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
     alerts: list[dict[str, Any]] = []
@@ -200,8 +200,11 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
         if rank is None or rules[rank].on != "events":
             continue
-        epoch = names.epoch_of(batch)
-        alert = {name: row["event"].get(names.name_in(epoch, name)) for name in schema.field_names}
+        event = row["event"]
+        alert = {
+            name: next((event[spelling] for spelling in past.spellings(name) if spelling in event), None)
+            for name in schema.field_names
+        }
         for name, measure in schema.measures.items():
             alert[name] = None if alert[name] is None else to_scaled(str(alert[name]), measure.scale)
         alert |= {schema.event_id: row["event_id"], schema.event_time.field: row["event_time"]}
@@ -271,7 +274,7 @@ class KeyHistory:
 
 def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filter) -> Group | None:
     """Return a group of a rule in some version of the rules, if that has it."""
-    wanted = group_id(fields, where, rule.on)
+    wanted = group_id(fields, where, rule.on, rule_set.first_names)
     groups = rule_set.groups if rule.on == "events" else rule_set.alert_groups
     return next((group for group in groups if group.group_id == wanted), None)
 
@@ -359,5 +362,6 @@ def _regime(past: Past, group: Group, batch_id: int) -> Regime:
     horizon_ms = then.longest_window_ms + engine.allowed_lateness
     if group.on == "alerts":
         return Regime(horizon_ms, engine.late, "keep", JobPrecision())
-    precision = engine.precision.of_group(group.group_id, past.terms(batch_id).event_schema)
+    schema = past.terms(batch_id).event_schema
+    precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
     return Regime(horizon_ms, engine.late, engine.collision, precision, engine.duplicates.within or 0)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,10 @@ class FiredBefore:
                     yield row
 
     def _recorded(self, from_ms: int | None) -> list[Row]:
-        """Read them by the key, as it was written in each epoch: its fields in the order of the rule, or by name."""
-        names, fields, texts = self.past.archive.names, key_of(self.rule, self.target), set()
-        for epoch in range(names.epoch + 1):
-            key = {names.name_in(epoch, field) or field: value for field, value in fields.items()}
+        """Read them by the key under all names of its fields, which stand in the order of the rule, or by name."""
+        fields, texts = key_of(self.rule, self.target), set()
+        for names in product(*map(self.past.spellings, fields)):
+            key = dict(zip(names, fields.values(), strict=True))
             texts |= {json.dumps(key, ensure_ascii=False), json.dumps(key, ensure_ascii=False, sort_keys=True)}
         wanted = Selection({"rule_id": [self.rule.rule_id], "key": texts}, TimeRange(from_ms))
         return [row | {"output": output} for output in ALERT_OUTPUTS for row in self.past.results(output, wanted)]

@@ -209,7 +209,7 @@ def check_whole(history: History, times: TimeRange) -> int | None:
             "their messages; only a job that is archived from its beginning can be replayed"
         )
         raise BucketsError(message)
-    _check_names_and_lists(Checkpoint(history.job.checkpoint), recorded)
+    _check_lists(Checkpoint(history.job.checkpoint), recorded)
     end, last = archive.last_batch(), max((cut.batch_id for cut in recorded.cuts if cut.span), default=None)
     if end is None:
         message = f"archive {archive.folder}: holds nothing; the job has not scored anything that could be archived"
@@ -225,16 +225,8 @@ def check_whole(history: History, times: TimeRange) -> int | None:
     return last
 
 
-def _check_names_and_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
-    """See that fields have had the same names all the time, and that the lists of all batches are still there."""
-    renamed = next((made for made in checkpoint.imports.read() if made.names), None)
-    if renamed is not None:
-        old, new = next(iter(renamed.names.items()))
-        message = (
-            f"field {old} is called {new} since batch {renamed.batch_id + 1}, where state was imported; history under "
-            f"other names cannot be replayed: replay the job before the import, on checkpoint {renamed.checkpoint}"
-        )
-        raise BucketsError(message)
+def _check_lists(checkpoint: Checkpoint, recorded: RecordedBatches) -> None:
+    """See that the lists of all batches are still there."""
     first = {name: cut for cut in reversed(recorded.cuts) for name in cut.lists}
     for name, cut in first.items():
         if not checkpoint.lists.is_kept(name, cut.lists[name]):
