@@ -23,7 +23,7 @@ from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DatetimeType, NumericType, StructField, StructType
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
@@ -317,7 +317,8 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
     try:
-        in_order = frame.select("*", hash_of_all(frame).alias(_HASH)).sort(*order_by, _HASH)
+        in_order = _spread(frame, order_by, work.scorer.engine.shards).select("*", hash_of_all(frame).alias(_HASH))
+        in_order = in_order.sortWithinPartitions(*order_by, _HASH)
     except (AnalysisException, PySparkTypeError) as error:
         message = f"order_by: {first_line(error)}"
         raise FrameError(message, "COLUMN_MISSING") from None
@@ -332,3 +333,18 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
     fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(_SENT))
     by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
     return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))
+
+
+def _spread(frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:
+    """Deal rows out to partitions, the first rows in the order to the first one.
+
+    Spark itself would take a sample of whole rows, for which it reads all of them; percentiles need one column.
+    """
+    kinds = {repr(F.col(field.name)): field for field in frame.schema}
+    first = F.col(order_by[0]) if isinstance(order_by[0], str) else order_by[0]
+    known = kinds.get(repr(first))
+    if known is None or not isinstance(known.dataType, NumericType | DatetimeType):
+        return frame.repartitionByRange(parts, *order_by)
+    bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
+    passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))
+    return frame.repartitionById(parts, sum((F.coalesce(each.cast("int"), F.lit(0)) for each in passed), F.lit(0)))
