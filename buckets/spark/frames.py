@@ -340,10 +340,9 @@ def _spread(frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> D
 
     Spark itself would take a sample of whole rows, for which it reads all of them; percentiles need one column.
     """
-    kinds = {repr(F.col(field.name)): field for field in frame.schema}
     first = F.col(order_by[0]) if isinstance(order_by[0], str) else order_by[0]
-    known = kinds.get(repr(first))
-    if known is None or not isinstance(known.dataType, NumericType | DatetimeType):
+    kinds = {f"Column<'{field.name}'>": field.dataType for field in frame.schema}
+    if not isinstance(kinds.get(repr(first)), NumericType | DatetimeType):  # Or it is an expression, or descending.
         return frame.repartitionByRange(parts, *order_by)
     bounds = frame.select(F.percentile_approx(first, [part / parts for part in range(1, parts)])).scalar()
     passed = (first > F.get(bounds, F.lit(bound)) for bound in range(parts - 1))

@@ -5,7 +5,6 @@ It evaluates tables and files of events, scores archives again, compiles the ker
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
@@ -86,7 +85,6 @@ def completed(
     return BatchResults(payloads, account, payloads.pop(FILLS, []))
 
 
-Pending = Callable[[], Iterable[Produced]]  # Waits for what shards put out
 SourcesOf = Callable[[int], FillSources]  # By shard, the history of what is being filled
 
 
@@ -105,42 +103,26 @@ class InMemoryJob:
         arrivals: Iterable[pa.RecordBatch],
         rule_set: RuleSet,
         sources_of: SourcesOf = lambda shard: NO_SOURCES,
+        batch_id: int | None = None,
     ) -> BatchResults:
-        """Score one micro-batch of arrivals, in the form of `events.arrivals`.
+        """Score one micro-batch of arrivals, in the form of `events.arrivals`; None numbers it after the one before.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
-        """
-        results = self.begin_batch(arrivals, rule_set, sources_of, self.batches)()
-        self.batches += 1
-        return results
-
-    def begin_batch(
-        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, sources_of: SourcesOf, batch_id: int
-    ) -> Callable[[], BatchResults]:
-        """Hand a batch to the shards, and return what waits for them and completes it.
-
-        Batches are completed in the order in which they began; several may have begun.
         """
         scorer = self.scorer
         messages: dict[int, list[bytes]] = {}
         for rows in arrivals:
             for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
                 messages.setdefault(message.shard, []).append(message.payload)
-        passing = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
-        pending = self.score_shards(messages, rule_set, sources_of)
-        return lambda: completed(batch_id, chain(passing, pending()), scorer, rule_set, self.driver)
-
-    def score_shards(
-        self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, sources_of: SourcesOf
-    ) -> Pending:
-        """Score the payloads that each shard is sent: here and now."""
-        produced: list[Produced] = []
+        produced = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
         for shard, payloads in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            produced += self.scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard))
-        return lambda: produced
+            produced += scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard))
+        results = completed(self.batches if batch_id is None else batch_id, produced, scorer, rule_set, self.driver)
+        self.batches += 1
+        return results
 
 
 Values = Mapping[tuple[str, bytes], bytes]  # By the names of a store and of a map in it, and a key

@@ -29,7 +29,7 @@ from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.parquet_rows import table_arrivals
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.raised_alerts import FraudEvents, RaisedAlerts
+from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
 from buckets.history.scoring import ArchivePiece, score_pieces
@@ -218,25 +218,37 @@ class Backtest:
     def _evaluated(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.is_evaluated)
 
-    def run(
-        self,
-        pieces: Iterable[ArchivePiece],
-        on_rows: Callable[[int, int], None] = lambda rows, alerts: None,
-        on_alerts: Callable[[pa.Table], None] = lambda alerts: None,
-        processes: int = 1,
-    ) -> BacktestReport:
-        """Score pieces, and count what comes out.
-
-        `on_rows` is called after each piece with the rows so far and the events that alerted, `on_alerts` with its
-        alerts, in and out of the range, whose `source_order` is the number of the arrival.
-        """
-        written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
+    @cached_property
+    def _fraud(self) -> FraudEvents | None:
+        """What looks for confirmed fraud; None where none is known."""
         fields = [field for rule in self.rules for field in rule.group_by]
-        fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
-        raised = RaisedAlerts(self.schema, self.span, self.measure, written, fraud)
-        for scored in score_pieces(pieces, evaluations=False, processes=processes):
-            raised.take(scored)
-            on_alerts(scored.table(ALERTS))
+        return None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
+
+    def _raised(self) -> RaisedAlerts:
+        """Return what gathers alerts, without any."""
+        written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
+        return RaisedAlerts(self.schema, self.span, self.measure, written, self._fraud)
+
+    def found_in(self, scored: ScoredPiece) -> FoundInPiece:
+        """Return what the report needs to know of a piece; any process may look at it."""
+        return self._raised().found_in(scored)
+
+    def run(
+        self, pieces: Iterable[ArchivePiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
+    ) -> BacktestReport:
+        """Score pieces, and count what comes out, as `report` does."""
+        return self.report(map(self.found_in, score_pieces(pieces, evaluations=False)), on_rows)
+
+    def report(
+        self, found: Iterable[FoundInPiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
+    ) -> BacktestReport:
+        """Count what has been found in all pieces, in their order.
+
+        `on_rows` is called after each piece with the rows so far and the events that alerted.
+        """
+        raised, fraud = self._raised(), self._fraud
+        for in_piece in found:
+            raised.take(in_piece)
             on_rows(raised.arrived, raised.alerted)
         if raised.in_span_ms is None:
             raise BucketsError(self._nothing_there(raised))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,29 +84,31 @@ class FraudEvents:
         """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
-        self._ids = pa.array(list(confirmed), pa.string())
         self.found: dict[Event, FraudEvent] = {}
         self._ids_found: set[str] = set()
 
     @property
     def confirmed(self) -> int:
         """How many ids are confirmed fraud, found or not."""
-        return len(self._ids)
+        return len(self._confirmed)
 
     @property
     def missing(self) -> int:
         """How many of these ids have not been found."""
-        return len(self._ids) - len(self._ids_found)
+        return len(self._confirmed) - len(self._ids_found)
+
+    def among(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of a piece that are confirmed fraud, with what `take` needs of them."""
+        event_id, time = self._schema.event_id, self._schema.event_time.field
+        mask = pc.and_(
+            pc.is_in(rows[event_id], value_set=pa.array(self._confirmed, pa.string())), rows["_fault"].is_null()
+        )
+        names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
+        return rows.select(names).filter(mask)
 
     def take(self, rows: pa.Table) -> None:
-        """Look through the rows of a piece; pieces come in their order."""
+        """Take what is `among` the rows of a piece; pieces come in their order."""
         event_id, time = self._schema.event_id, self._schema.event_time.field
-        mask = pc.and_(pc.is_in(rows[event_id], value_set=self._ids), rows["_fault"].is_null())
-        numbers = np.flatnonzero(mask.to_numpy())
-        if not len(numbers):
-            return
-        names = dict.fromkeys([ARRIVAL, event_id, time, *self._fields, *filter(None, [self._amount])])
-        rows = rows.select(names).take(pa.array(numbers))
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         columns = (rows[event_id].to_pylist(), rows[ARRIVAL].to_pylist(), moments_ms(rows[time]).to_pylist())
         amounts = scaled_amounts(rows, self._schema, self._amount).tolist()
@@ -139,6 +141,24 @@ class _AlertedEvents:
     amount: Int64s  # scaled; 0 where there is none
     event: Int64s  # the number of its event, which is its id and its time: one that came twice is one
     first_row: Int64s  # by event, the row with which it came first
+
+
+class FoundInPiece(NamedTuple):
+    """What a backtest keeps of a piece. Of rows that have alerted there are arrays of one length."""
+
+    rows: int  # how many rows the piece has
+    days: "CountedDays"  # the days of its events in the span
+    in_span_ms: tuple[int, int] | None  # the least and the greatest event time in the span
+    all_ms: tuple[int, int] | None  # the same of all events
+    bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
+    rounded: Mapping[str, int]  # by measure, how many values were rounded
+    fraud: pa.Table | None  # the rows that are confirmed fraud; None where that is not known
+    alerts: pa.Table | None  # number of the arrival, rule and key of each alert in the span; None where there is none
+    outputs: npt.NDArray[np.str_]  # the output of each
+    arrivals: Int64s  # the numbers of rows that have alerted, ascending
+    times_ms: Int64s
+    event_ids: pa.Array
+    amounts: Int64s  # scaled; 0 where there is none
 
 
 class RaisedAlerts:
@@ -185,43 +205,62 @@ class RaisedAlerts:
         self.in_span_ms: tuple[int, int] | None = None
         self.all_ms: tuple[int, int] | None = None
 
-    def take(self, scored: ScoredPiece) -> None:
-        """Take a piece into account; pieces come in their order."""
-        rows = scored.piece.rows
-        times_ms = moments_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
+    def found_in(self, scored: ScoredPiece) -> "FoundInPiece":
+        """Return what `take` needs to know of a piece; nothing of other pieces is looked at."""
+        rows, schema = scored.piece.rows, self._schema
+        times_ms = moments_ms(rows[schema.event_time.field]).filter(rows["_fault"].is_null())
         counted_ms = times_ms.filter(inside(times_ms, self._span))
-        self.arrivals += len(counted_ms)
-        self.days.take(counted_ms.to_numpy())
-        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, counted_ms), _wider(self.all_ms, times_ms)
-        self.bad.take(scored.account.events_in, scored.account.malformed, bad_rows(scored.table(DEAD_LETTERS)))
-        self.bad.rounded.update(scored.piece.rounded)
-        if self._fraud is not None:
-            self._fraud.take(rows)
+        days = CountedDays()
+        days.take(counted_ms.to_numpy())
         there = {}
         for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
             table = scored.table(output)
             in_span = table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
             if in_span.num_rows:
                 there[output] = in_span.select([_ARRIVAL, "rule_id", "key"])
-        if there:
-            outputs = np.repeat(list(there), [table.num_rows for table in there.values()])
-            self._add(rows, pa.concat_tables(there.values()), outputs)
-        self.arrived += rows.num_rows
-
-    def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
-        """Add the alerts of a piece."""
-        arrivals, index = np.unique(alerts[_ARRIVAL].to_numpy(), return_inverse=True)
-        event_id, time = self._schema.event_id, self._schema.event_time.field
+        alerts = pa.concat_tables(there.values()) if there else None
+        arrivals = np.unique([] if alerts is None else alerts[_ARRIVAL].to_numpy()).astype(np.int64)
         measures = [] if self._amount is None else [self._amount]
-        different = pa.array(np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals))
-        chosen = rows.select([event_id, time, *measures]).take(different)
-        amounts = scaled_amounts(chosen, self._schema, self._amount)
-        self._rows.append((arrivals, moments_ms(chosen[time]).to_numpy(), chosen[event_id].combine_chunks(), amounts))
+        chosen = rows.select([schema.event_id, schema.event_time.field, *measures])
+        chosen = chosen.take(pa.array(np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals)))
+        return FoundInPiece(
+            rows.num_rows,
+            days,
+            _ends(counted_ms),
+            _ends(times_ms),
+            (scored.account.events_in, scored.account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
+            scored.piece.rounded,
+            None if self._fraud is None else self._fraud.among(rows),
+            alerts,
+            np.repeat(list(there), [table.num_rows for table in there.values()]),
+            arrivals,
+            moments_ms(chosen[schema.event_time.field]).to_numpy(),
+            chosen[schema.event_id].combine_chunks(),
+            scaled_amounts(chosen, schema, self._amount),
+        )
+
+    def take(self, found: "FoundInPiece") -> None:
+        """Take a piece into account; pieces come in their order."""
+        self.arrivals += found.days.events
+        self.days.add(found.days)
+        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, found.in_span_ms), _wider(self.all_ms, found.all_ms)
+        self.bad.take(*found.bad)
+        self.bad.rounded.update(found.rounded)
+        if self._fraud is not None and found.fraud is not None:
+            self._fraud.take(found.fraud)
+        if found.alerts is not None:
+            self._add(found, found.alerts)
+        self.arrived += found.rows
+
+    def _add(self, found: "FoundInPiece", alerts: pa.Table) -> None:
+        """Add the alerts of a piece."""
+        index = np.searchsorted(found.arrivals, alerts[_ARRIVAL].to_numpy())
+        self._rows.append((found.arrivals, found.times_ms, found.event_ids, found.amounts))
         keys = alerts["key"].combine_chunks().dictionary_encode()
         numbers = np.array([self._number(text) for text in keys.dictionary.to_pylist()], np.int64)
         added = np.stack([index.astype(np.int64) + self.alerted, numbers[keys.indices.to_numpy()]], axis=1)
-        self.alerted += len(arrivals)
-        for rule_id, output, at in _by_rule(alerts["rule_id"], outputs):
+        self.alerted += len(found.arrivals)
+        for rule_id, output, at in _by_rule(alerts["rule_id"], found.outputs):
             if rule_id in self._shares:
                 rule = self._shares[rule_id]
                 at = at[[is_in_share(rule, self._texts[number]) for number in added[at, 1].tolist()]]
@@ -378,13 +417,17 @@ def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterat
         yield encoded.dictionary[rule].as_py(), str(names[output]), alerts
 
 
-def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
-    """Return the least and the greatest of times, and of what was known before."""
-    if not len(times_ms):
-        return known
+def _ends(times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
+    """Return the least and the greatest of times; None where there is none."""
     ends = pc.min_max(times_ms).as_py()
-    least_ms, most_ms = known or (ends["min"], ends["max"])
-    return min(ends["min"], least_ms), max(ends["max"], most_ms)
+    return (ends["min"], ends["max"]) if len(times_ms) else None
+
+
+def _wider(known: tuple[int, int] | None, ends: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the least and the greatest of two spans."""
+    if known is None or ends is None:
+        return known or ends
+    return min(ends[0], known[0]), max(ends[1], known[1])
 
 
 def _sorted_json(values: Mapping[str, object]) -> str:
@@ -396,7 +439,12 @@ class CountedDays:
 
     def __init__(self) -> None:
         """Begin without events."""
-        self._days: dict[int, tuple[int, int, int]] = {}
+        self._days: dict[int, tuple[int, int, int]] = {}  # By day, how many events, the first and the last time
+
+    @property
+    def events(self) -> int:
+        """How many events have been taken."""
+        return sum(count for count, _, _ in self._days.values())
 
     def take(self, times_ms: Int64s) -> None:
         """Take the times of events into account, in ms since the epoch."""
@@ -404,9 +452,16 @@ class CountedDays:
         days, first = np.unique(ordered // DAY_MS, return_index=True)
         ends = np.append(first, len(ordered))[1:]
         for day, begin, end in zip(days.tolist(), first.tolist(), ends.tolist(), strict=True):
-            first_ms, last_ms = int(ordered[begin]), int(ordered[end - 1])
-            count, least_ms, most_ms = self._days.get(day, (0, first_ms, last_ms))
-            self._days[day] = (count + end - begin, min(least_ms, first_ms), max(most_ms, last_ms))
+            self._note(day, end - begin, int(ordered[begin]), int(ordered[end - 1]))
+
+    def add(self, other: "CountedDays") -> None:
+        """Take the events that another one has counted."""
+        for day, counted in other._days.items():
+            self._note(day, *counted)
+
+    def _note(self, day: int, events: int, first_ms: int, last_ms: int) -> None:
+        count, least_ms, most_ms = self._days.get(day, (0, first_ms, last_ms))
+        self._days[day] = (count + events, min(least_ms, first_ms), max(most_ms, last_ms))
 
     def length(self, begin_ms: int | None, end_ms: int | None) -> Fraction:
         """Return how many days count, once all events of the range have been taken; there is at least one event.
