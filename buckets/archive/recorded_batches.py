@@ -2,7 +2,7 @@
 
 import copy
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,6 +53,11 @@ class RecordedBatches:
         self._terms_from, self._terms = list(terms), list(terms.values())
         self._names: Names = {}
         self._rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
+        self._lists = lru_cache(maxsize=8)(self._pinned)
+
+    def __reduce__(self) -> tuple[Callable[..., "RecordedBatches"], tuple[Path, Names]]:
+        """Travel as the place of the records, which are read there again."""
+        return _read_again, (self._checkpoint.path, self._names)
 
     def since(self, batch_id: int | None) -> "RecordedBatches":
         """Return the records from a batch on; None for all of them."""
@@ -62,6 +67,12 @@ class RecordedBatches:
         later.cuts = [cut for cut in self.cuts if cut.batch_id >= batch_id]
         later.before = next(cut for cut in reversed(self.cuts) if cut.batch_id < batch_id)
         return later
+
+    def until(self, batch_id: int) -> "RecordedBatches":
+        """Return the records up to a batch."""
+        earlier = copy.copy(self)
+        earlier.cuts = [cut for cut in self.cuts if cut.batch_id <= batch_id]
+        return earlier
 
     def under(self, names: Names) -> "RecordedBatches":
         """Return the same where all batches name fields alike: by what each name stands for, unless that is itself."""
@@ -94,5 +105,13 @@ class RecordedBatches:
         return {cut.batch_id: self.terms(cut.batch_id).event_schema for cut in self.cuts}
 
     def lists(self, cut: BatchEnd) -> Lists:
-        """Return the lists as a batch saw them."""
-        return PinnedLists(self._checkpoint.lists, cut.lists) if cut.lists else NO_LISTS
+        """Return the lists as a batch saw them: the same object as long as they are the same."""
+        return self._lists(tuple(cut.lists.items())) if cut.lists else NO_LISTS
+
+    def _pinned(self, versions: tuple[tuple[str, int], ...]) -> Lists:
+        return PinnedLists(self._checkpoint.lists, dict(versions))
+
+
+def _read_again(checkpoint: Path, names: Names) -> RecordedBatches:
+    recorded = RecordedBatches(checkpoint)
+    return recorded.under(names) if names else recorded

@@ -11,19 +11,18 @@ import typer
 from rich.text import Text
 
 from buckets.archive.archiving import History
-from buckets.archive.sources import rows_about
 from buckets.cli.console import Terminal, TextTable, echo_report, report_text
 from buckets.cli.options import (
     From,
-    Processes,
+    HistoryMaster,
     SchemaOption,
     To,
     event_schema,
     given_lists,
     list_files,
-    processes_for,
     range_ms,
     read_option,
+    scoring_of,
 )
 from buckets.cli.result_file import check_result_files, job_inputs, junit_of_expectations, write_result
 from buckets.cli.rules.compare import samples_table
@@ -44,7 +43,6 @@ from buckets.history.backtest.report import (
     report_json,
 )
 from buckets.history.backtest.sweep import parse_sweeps, swept_rules
-from buckets.history.scoring import ArchivePiece
 from buckets.moment import day_text, time_text
 from buckets.numbers.fixed_point import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Comparison
@@ -221,7 +219,7 @@ def backtest(
         list[str] | None, typer.Option("--list", metavar="NAME=FILE", help="A list, instead of the recorded one.")
     ] = None,
     samples: Annotated[int, typer.Option(min=0, max=1000, help="How many sample keys and events of each kind.")] = 3,
-    processes: Processes = None,
+    master: HistoryMaster = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE|-", help="Write the report as JSON; - prints only that.")
     ] = None,
@@ -240,6 +238,7 @@ def backtest(
       buckets backtest new.yaml --conf conf/job.yaml --from 2026-01-01 --to 2026-04-01
       buckets backtest new.yaml --events day.parquet --schema my-schema.yaml --html report.html
       buckets backtest new.yaml --conf conf/job.yaml --fraud fraud.csv --sweep limit=1000..10000:10
+      buckets backtest new.yaml --conf conf/job.yaml --master spark://HOST:7077
       buckets backtest new.yaml --conf conf/job.yaml --sweep a.limit=5,10 --sweep a.window=1h,6h --json -
       buckets backtest new.yaml --conf conf/job.yaml --junit report.xml \\
         --expect "alerts < 500 per day" --expect "precision >= 20%" --expect "only new of a < 100"
@@ -282,8 +281,7 @@ def backtest(
         def on_rows(rows: int, alerted: int) -> None:
             status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
 
-        rows, pieces = origin.pieces(asked, lambda rows: status.update(f"{rows:,} rows archived…"))
-        report = asked.run(pieces, on_rows, processes=processes_for(rows, processes))
+        report = origin.backtest(asked, master, on_rows, lambda rows: status.update(f"{rows:,} rows archived…"))
     if events is not None:
         report.bad.check(f"--events {events}")
     outcomes = [check_expectation(expectation, report) for expectation in expectations]
@@ -335,12 +333,22 @@ class _Origin:
         folder = None if self.job is None else kept_results(self.job)
         return folder if folder is not None and has_alerts(folder) else None
 
-    def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[ArchivePiece]]:
-        """Return how many events there are, about, and the events in pieces; the archive of a job is extended first."""
+    def backtest(
+        self,
+        asked: Backtest,
+        master: str | None,
+        on_rows: Callable[[int, int], None],
+        on_archived: Callable[[int], None],
+    ) -> BacktestReport:
+        """Score the events; the archive of a job is extended first."""
+        say = Terminal(stderr=True).say
         if self.job is not None:
             history = History.open(self.job, on_archived)
-            return history.archive.end(), archive_pieces(history, asked)
+            score = scoring_of(self.job, master, history.archive.end(), say)
+            return asked.report(score(archive_pieces(history, asked), "alerts", asked.found_in), on_rows)
         assert self.events is not None
+        if master is not None:
+            message = "--master goes with --conf, the archive of a job; score other events by buckets.spark.backtest"
+            raise BucketsError(message)
         check_needed_lists(asked.needed_lists, (), f"--events {self.events}")
-        say = Terminal(stderr=True).say
-        return rows_about(self.events), event_pieces(self.events, self.arrival, asked, say)
+        return asked.run(event_pieces(self.events, self.arrival, asked, say), on_rows)

@@ -1,6 +1,7 @@
 """The command `buckets features`: what rules have computed at each event, as a table to train models on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from buckets.archive.archiving import History
 from buckets.archive.delta_source import open_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
-from buckets.cli.options import ListOption, SchemaOption, event_schema, given_lists
+from buckets.cli.options import HistoryMaster, ListOption, SchemaOption, event_schema, given_lists, scoring_of
 from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings, precision_faults, raw_window_faults
 from buckets.config.job import Job, load_engine_settings, load_job
@@ -18,7 +19,7 @@ from buckets.config.lists import list_faults
 from buckets.errors import BucketsError, refuse
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.features import Arrivals, FeatureRun, archived_arrivals, check_output, read_ids, write_features
+from buckets.history.features import FeatureRun, check_output, read_ids, write_features
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet
@@ -50,6 +51,7 @@ def features(
     flags: Annotated[
         bool, typer.Option("--flags", help="Add columns that say whether each feature is exact and warm.")
     ] = False,
+    master: HistoryMaster = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Report what was written as JSON.")] = False,
 ) -> None:
@@ -70,6 +72,7 @@ def features(
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
     """  # noqa: D301 - click needs the backspace itself
     console, size = Terminal(stderr=True), None
+    made: Callable[[], Iterator[pa.Table]]
     if conf is not None:
         options = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
         option = next((option for option, value in options.items() if value), None)
@@ -77,8 +80,14 @@ def features(
             other = f"goes with events of a file or table; the job {conf} knows its own"
             message = f"{option}: {other}. Leave one of them out"
             raise BucketsError(message)
-        run, arrivals, size = _of_archive(load_job(conf), conf, rules, events, flags, console)
+        job = load_job(conf)
+        run, history = _of_archive(job, conf, rules, events, flags, console)
+        size = history.archive.end()
+        made = partial(_tables, run, job, history, master, console)
     elif events is not None:
+        if master is not None:
+            message = "--master goes with --conf, the archive of a job; for other events see buckets.spark.features"
+            raise BucketsError(message)
         settings = EngineSettings() if engine is None else load_engine_settings(engine)
         known = given_lists(lists)
         with event_schema(schema) as (of_events, _):
@@ -86,7 +95,7 @@ def features(
         refuse(list_faults("--list", rule_set.rules, known))
         run = FeatureRun(rule_set, of_events, settings, None, flags)
         opened = open_events(events, of_events, arrival, lambda line: echo(line, err=True), rule_set.named_fields)
-        arrivals = ((known, piece) for piece in opened)
+        made = partial(run.tables, ((known, piece) for piece in opened))
     else:
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)
@@ -96,7 +105,7 @@ def features(
         task = bar.add_task("Events", total=size)
 
         def tables() -> Iterator[pa.Table]:
-            for table in run.tables(arrivals):
+            for table in made():
                 bar.update(task, completed=run.arrived)
                 yield table
             if run.missing is not None and len(run.missing) == wanted:
@@ -122,16 +131,20 @@ def features(
 
 def _of_archive(
     job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
-) -> tuple[FeatureRun, Arrivals, int]:
-    """Return what computes the features of events of an archive, and all that is archived."""
+) -> tuple[FeatureRun, History]:
+    """Return what computes the features of events of an archive, and the history that it is of."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)
     terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
     rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}")
     refuse(list_faults(f"configuration {conf}", rule_set.rules, job.settings.lists))
     ids = None if events is None else read_ids(events, terms.event_schema.event_id)
-    run = FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags)
-    return run, archived_arrivals(history, terms.event_schema), history.archive.end()
+    return FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags), history
+
+
+def _tables(run: FeatureRun, job: Job, history: History, master: str | None, console: Terminal) -> Iterator[pa.Table]:
+    """Compute the features of an archive."""
+    return run.tables_of(history, scoring_of(job, master, history.archive.end(), console.say))
 
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:

@@ -1,7 +1,6 @@
 """Options that several commands take, and how their values are read; an error names the option."""
 
 import getpass
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.expressions.expression import LIST_NAME
+from buckets.history.scoring import ScoreArchive, score_archive
 from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list
 from buckets.moment import TimeRange, parse_moment_ms
@@ -31,9 +31,6 @@ From = Annotated[
     str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
 ]
 To = Annotated[str | None, typer.Option("--to", help="The end of the event times, exclusive.")]
-Processes = Annotated[
-    int | None, typer.Option(min=1, help="How many processes score; one per core, fewer for little history.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
 Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name by default.")]
@@ -44,13 +41,17 @@ MetricsPort = Annotated[
         min=1, max=65_535, help="Serve /metrics, /healthz and /readyz on this port; overrides `metrics.port`."
     ),
 ]
+HistoryMaster = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Score the archive with Spark, as at spark://HOST:7077 or local[4]."),
+]
 Master = Annotated[
     str | None,
     typer.Option(help="Spark's master, as in spark://HOST:7077 or local[4]; overrides `spark.master`."),
 ]
 
 Value = TypeVar("Value")
-_LARGE_ROWS = 1_000_000  # With fewer rows the start of processes takes longer than they save
+_MANY_ROWS = 5_000_000  # Archives of more rows are better scored by Spark
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
@@ -92,9 +93,15 @@ def range_ms(begin: str | None, end: str | None) -> TimeRange:
     return TimeRange(from_ms, to_ms)
 
 
-def processes_for(rows: int, asked: int | None) -> int:
-    """Return how many processes score about so many rows of history, where `--processes` asks for some."""
-    return asked or (1 if rows < _LARGE_ROWS else os.cpu_count() or 1)
+def scoring_of(job: Job, master: str | None, rows: int, say: Callable[[str], None]) -> ScoreArchive:
+    """Return what scores the archive of a job, of so many rows: Spark at the master of `--master`, or this process."""
+    if master is not None:
+        from buckets.spark.history import scoring_at
+
+        return scoring_at(master, job.settings.spark)
+    if rows > _MANY_ROWS:
+        say(f"{rows:,} rows are scored by one process; --master local[*] shares them among cores, or machines")
+    return score_archive
 
 
 def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import typer
 
 from buckets.archive.archiving import History
 from buckets.cli.console import Terminal, TextTable, echo_report
-from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
+from buckets.cli.options import ArchivedConf, AsJson, From, HistoryMaster, To, range_ms, scoring_of
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.replay import CutChoice, ReplayRequest, replay_history
@@ -23,14 +23,14 @@ def replay(
     cuts: Annotated[
         CutChoice, typer.Option(help="Score the recorded batches as they were, or join small ones.")
     ] = "auto",
-    processes: Processes = None,
+    master: HistoryMaster = None,
     show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Rescore everything that has arrived, and compare with the recorded alerts.
 
     Every batch is scored with the rules, lists and settings it had then,
-    without Spark, and all fields of alerts, shadow alerts and held alerts are
+    in this process or with --master, and all fields of alerts, shadow alerts and held alerts are
     compared. --from and --to choose the alerts to compare, by event time;
     scoring always begins with the first batch.
 
@@ -45,6 +45,7 @@ def replay(
       buckets replay conf/job.yaml
       buckets replay conf/job.yaml --from 2026-01-01 --to 2026-02-01
       buckets replay conf/job.yaml --evaluations --cuts recorded --json
+      buckets replay conf/job.yaml --master spark://HOST:7077
     """  # noqa: D301 - click needs the backspace itself
     times = range_ms(begin, end)
     job = load_job(conf)
@@ -52,13 +53,14 @@ def replay(
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
-        wanted = ReplayRequest(times, evaluations, cuts, processes_for(rows, processes))
+        wanted = ReplayRequest(times, evaluations, cuts)
 
         def on_scored(so_far: Replayed) -> None:
             scored, differences = f"{so_far.events:,} of {rows:,} arrivals scored", so_far.counts.total()
             status.update(f"{scored}, {differences:,} differences so far")
 
-        replayed = replay_history(history, wanted, on_scored, console.print)
+        score = scoring_of(job, master, rows, console.print)
+        replayed = replay_history(history, wanted, on_scored, console.print, score)
     if as_json:
         echo_report(_as_json(replayed))
     else:

@@ -6,11 +6,11 @@ They go into one Parquet file or Delta table, whole or not at all.
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from buckets.archive import archive
-from buckets.archive.archive import seen_by_batch
 from buckets.archive.archiving import History, arrivals_of
+from buckets.checkpoint.identity import Terms
 from buckets.config.engine import EngineSettings
 from buckets.delta.whole_table import is_table, open_table, query, quoted_column
 from buckets.engine.results.feature_table import FeatureTable, numbered
@@ -36,6 +36,16 @@ from buckets.events.parquet_rows import field_batches, open_parquet
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import open_text
 from buckets.files import partial_of
+from buckets.history.scoring import (
+    JOINED_ROWS,
+    NO_ROWS,
+    ArchivePiece,
+    ArchivePieces,
+    ArchiveRows,
+    ScoreArchive,
+    ScoredPiece,
+    stretches_of,
+)
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
@@ -181,19 +191,18 @@ def _ids(path: Path, kind: str, column: str) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in ids], pa.string())
 
 
-_ROWS = 500_000
-"""Rows that are scored together, about: the more of them, the less often the timeline of a key is opened."""
 Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 """Rows in arrival order, with the lists that they see: the same object as long as these are the same."""
+_ORIGIN, _PLACE = "_origin", "_place"  # Columns of what is scored: the source and position of a row of the archive
 
 
-def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
-    """Read all that a job has archived; each batch sees the lists that it saw."""
-    columns = [*archive.OWN_COLUMNS.names, *schema.field_names]
-    tables = history.archive.under(schema.new_names).tables(columns=columns)
-    for _, lists, rows in seen_by_batch(history.recorded, tables):
-        for piece in arrivals_of(rows, schema):
-            yield lists, piece
+class FeaturesOfPiece(NamedTuple):
+    """The features of rows that were scored together."""
+
+    rows: pa.Table
+    arrived: int  # how many events arrived
+    bad: tuple[int, int, Sequence[tuple[str, int, str]]]  # as `BadRows.take` takes them
+    rounded: Mapping[str, int]  # by measure, how many values were rounded
 
 
 class FeatureRun:
@@ -222,39 +231,74 @@ class FeatureRun:
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
-        """Compute the rows, in the order of arrival, in tables of about half a million arrivals."""
+        """Compute the rows of events, in the order of arrival, in tables of about half a million."""
         scorer = Scorer(self._schema, self._engine, evaluations=False, features=True)
         job = InMemoryJob(scorer)
         for lists, arrived in _together(arrivals):
             job.scorer = replace(scorer, lists=lists)
             pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
-            rows = self._table.rows(pieces, results.payloads, self._ids)
-            self._note_bad(arrived, results)
-            self.arrived += sum(map(len, pieces))
-            for outcome in rows["outcome"].value_counts().to_pylist():
-                self.outcomes[outcome["values"]] += outcome["counts"]
-            if self.missing:
-                self.missing.difference_update(rows["event_id"].to_pylist())
-            yield rows
-
-    def _note_bad(self, arrived: list[pa.RecordBatch], results: BatchResults) -> None:
-        """Count what is bad among rows that have been scored, which have been given numbers as positions."""
-        self.bad.take(results.account.events_in, results.account.malformed, ())
-        self.bad.rounded.update(results.account.facts.rounded)
-        decoder = OutputDecoder(self._rule_set, self._schema, self._engine)
-        for letters in decoder.tables(DEAD_LETTERS, results.payloads.get(DEAD_LETTERS, [])):
             origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
-            origins = origins.take(pc.subtract(letters["position"], self.arrived))
-            columns = (origins[SOURCE], origins[POSITION], letters["reason"])
-            self.bad.take(0, 0, zip(*(column.to_pylist() for column in columns), strict=True))
+            yield self._take(self._features(pieces, results, origins))
+
+    def tables_of(self, history: History, score: ScoreArchive) -> Iterator[pa.Table]:
+        """Compute the rows of an archive; each batch sees the lists that it saw."""
+        return map(self._take, score(self._pieces(history), "features", self._found_in))
+
+    def _pieces(self, history: History) -> ArchivePieces:
+        terms = Terms(event_schema=self._schema, engine=self._engine, evaluations=False, output="delta")
+        rows = ArchiveRows(
+            history.archive.under(self._schema.new_names), [*archive.OWN_COLUMNS.names, *self._schema.field_names]
+        )
+        stretches = stretches_of(history, lambda one, other: one.lists == other.lists)
+        like = ArchivePiece(NO_ROWS, self._rule_set, terms)
+        return ArchivePieces(like, history.recorded, rows, stretches, _numbered_rows)
+
+    def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
+        """Return the features of a piece of an archive; any process may look at it."""
+        rows = scored.piece.rows
+        return self._features([*arrivals_of(rows, self._schema)], scored.results, rows.select([_ORIGIN, _PLACE]))
+
+    def _features(self, pieces: Sequence[pa.RecordBatch], results: BatchResults, origins: pa.Table) -> FeaturesOfPiece:
+        """Return the features of numbered rows; `origins` are their sources and positions."""
+        decoder, bad = OutputDecoder(self._rule_set, self._schema, self._engine), list[tuple[str, int, str]]()
+        for letters in decoder.tables(DEAD_LETTERS, results.payloads.get(DEAD_LETTERS, [])):
+            places = origins.take(pc.subtract(letters["position"], pieces[0].column(POSITION)[0]))
+            bad += zip(*(column.to_pylist() for column in (*places.columns, letters["reason"])), strict=True)
+        account = results.account
+        rows, arrived = self._table.rows(pieces, results.payloads, self._ids), sum(map(len, pieces))
+        return FeaturesOfPiece(rows, arrived, (account.events_in, account.malformed, bad), account.facts.rounded)
+
+    def _take(self, found: FeaturesOfPiece) -> pa.Table:
+        """Count what has been found in rows; pieces come in their order."""
+        self.bad.take(*found.bad)
+        self.bad.rounded.update(found.rounded)
+        self.arrived += found.arrived
+        for outcome in found.rows["outcome"].value_counts().to_pylist():
+            self.outcomes[outcome["values"]] += outcome["counts"]
+        if self.missing:
+            self.missing.difference_update(found.rows["event_id"].to_pylist())
+        return found.rows
+
+
+def _numbered_rows(rows: pa.Table) -> pa.Table:
+    """Return rows of an archive as those of one source, whose positions are the numbers of their arrivals."""
+    origins = rows[archive.SOURCE], rows[archive.POSITION]
+    own = {
+        archive.SOURCE: pa.repeat(pa.scalar(""), len(rows)),
+        archive.SOURCE_ORDER: pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
+        archive.POSITION: rows[archive.ARRIVAL],
+    }
+    for name, values in own.items():
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows.append_column(_ORIGIN, origins[0]).append_column(_PLACE, origins[1])
 
 
 def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:
     """Join rows that follow each other and see the same lists, about half a million at once."""
     seen, pieces, size = NO_LISTS, list[pa.RecordBatch](), 0
     for lists, piece in arrivals:
-        if pieces and (lists is not seen or size + len(piece) > _ROWS):
+        if pieces and (lists is not seen or size + len(piece) > JOINED_ROWS):
             yield seen, pieces
             pieces, size = [], 0
         seen = lists

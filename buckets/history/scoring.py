@@ -1,14 +1,17 @@
 """Scores history, piece by piece: in this process, or in tasks (`buckets.spark.history`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.archive.archiving import arrivals_of
+from buckets.archive.archive import ARRIVAL, BATCH, Archive
+from buckets.archive.archiving import History, arrivals_of
+from buckets.archive.recorded_batches import RecordedBatches
+from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.checkpoint.identity import Terms
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
@@ -40,6 +43,9 @@ class ArchivePiece:
     rounded: Mapping[str, int] = field(default_factory=dict)
 
 
+PutOut = Literal["alerts", "evaluations", "features"]
+
+
 @dataclass(frozen=True)
 class ScoredPiece:
     """A piece, its outputs as payloads, and its accounts."""
@@ -65,6 +71,71 @@ class ScoredPiece:
         return table.set_column(table.column_names.index(SOURCE_ORDER), SOURCE_ORDER, real)
 
 
+NO_ROWS = pa.table({})
+JOINED_ROWS = 500_000  # Of a piece, about: the more rows, the less often the timeline of a key is opened
+
+
+class Stretch(NamedTuple):
+    """Arrivals of an archive that are scored together."""
+
+    first: int  # the number of the first one
+    end: int  # the number after the last one
+    first_batch: int  # the batch that the first one is of
+    last: BatchEnd  # the batch that the last one is of
+
+
+def stretches_of(
+    history: History, is_alike: Callable[[BatchEnd, BatchEnd], bool], first: int = 0, end: int | None = None
+) -> list[Stretch]:
+    """Cut an archive, from one arrival to another, into whole batches, or several that follow each other and are alike.
+
+    Later batches than are recorded, which another process has archived meanwhile, are left out.
+    """
+    archived = history.archive.query(
+        f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
+    )
+    cuts, stretches = {cut.batch_id: cut for cut in history.recorded.cuts}, list[Stretch]()
+    for batch in archived.sort_by("batch").to_pylist():
+        cut, begin = cuts.get(batch["batch"]), max(batch["first"], first)
+        until = batch["end"] if end is None else min(batch["end"], end)
+        if cut is None or begin >= until:
+            continue
+        before = stretches[-1] if stretches else None
+        if before is not None and before.end - before.first < JOINED_ROWS and is_alike(before.last, cut):
+            stretches[-1] = before._replace(end=until, last=cut)
+        else:
+            stretches.append(Stretch(begin, until, cut.batch_id, cut))
+    return stretches
+
+
+class ArchiveRows:
+    """Reads rows of an archive by their numbers; those that follow the ones before are read on from there."""
+
+    def __init__(self, archive: Archive, columns: Sequence[str] | None = None) -> None:
+        """Read nothing yet; None for all columns."""
+        self._archive, self._columns = archive, columns
+        self._next, self._rest = -1, NO_ROWS
+        self._tables: Iterator[pa.Table] = iter(())
+
+    def __reduce__(self) -> tuple[type["ArchiveRows"], tuple[Archive, Sequence[str] | None]]:
+        """Travel without what has been read."""
+        return ArchiveRows, (self._archive, self._columns)
+
+    def read(self, stretch: Stretch) -> pa.Table:
+        """Return the rows of a stretch, in the order of arrival."""
+        if stretch.first != self._next:
+            self._rest, self._tables = NO_ROWS, self._archive.tables(stretch.first, None, self._columns)
+        whole = self._rest
+        while not len(whole) or whole[ARRIVAL][-1].as_py() < stretch.end - 1:
+            more = next(self._tables, None)
+            if more is None:
+                break
+            whole = pa.concat_tables([whole, more]) if len(whole) else more
+        count = int(np.searchsorted(whole[ARRIVAL].to_numpy(), stretch.end))
+        self._next, self._rest = stretch.end, whole.slice(count)
+        return whole.slice(0, count).combine_chunks()
+
+
 class Pieces(Protocol):
     """Pieces of an archive, by their numbers from 0, which any process can read that they are sent to."""
 
@@ -78,22 +149,59 @@ class Pieces(Protocol):
         """Return a piece."""
 
 
-def all_of(pieces: Pieces) -> Iterator[ArchivePiece]:
-    """Read one piece after the other."""
-    return map(pieces.read, range(len(pieces)))
+@dataclass(frozen=True)
+class ArchivePieces:
+    """Pieces of an archive that are all scored by the same rules and terms."""
+
+    like: ArchivePiece  # what all are like, without rows, with the lists that are given in place of recorded ones
+    recorded: RecordedBatches | None  # what knows the recorded lists; None where rules look into none
+    rows: ArchiveRows
+    stretches: Sequence[Stretch]
+    prepare: Callable[[pa.Table], pa.Table]  # makes of rows of the archive those that are scored
+
+    def __len__(self) -> int:
+        """Return how many pieces there are."""
+        return len(self.stretches)
+
+    def settings(self, number: int) -> ArchivePiece:
+        """Return a piece without its rows."""
+        if self.recorded is None:
+            return self.like
+        lists, given = self.recorded.lists(self.stretches[number].last), self.like.lists
+        return replace(self.like, lists={**lists, **given} if given else lists)
+
+    def read(self, number: int) -> ArchivePiece:
+        """Return a piece."""
+        return replace(self.settings(number), rows=self.prepare(self.rows.read(self.stretches[number])))
 
 
-def scorer_of(piece: ArchivePiece, evaluations: bool) -> Scorer:
+def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:
     """Return what scores a piece."""
-    return Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
+    terms = piece.terms
+    return Scorer(terms.event_schema, terms.engine, put_out == "evaluations", piece.lists, put_out == "features")
 
 
-def score_pieces(pieces: Iterable[ArchivePiece], evaluations: bool) -> Iterator[ScoredPiece]:
-    """Score pieces one after the other, beginning with empty timelines; every evaluation is put out, or alerts only."""
+def score_pieces(pieces: Iterable[ArchivePiece], put_out: PutOut = "alerts") -> Iterator[ScoredPiece]:
+    """Score pieces one after the other, beginning with empty timelines."""
     job: InMemoryJob | None = None
     for piece in pieces:
-        scorer = scorer_of(piece, evaluations)
+        scorer = scorer_of(piece, put_out)
         job = InMemoryJob(scorer) if job is None else job
         job.scorer = scorer
         arrivals = arrivals_of(piece.rows, scorer.schema)
         yield ScoredPiece(piece, job.score_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1]))
+
+
+Found = TypeVar("Found")
+
+
+class ScoreArchive(Protocol):
+    """Scores an archive."""
+
+    def __call__(self, pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]) -> Iterator[Found]:
+        """Score all pieces, as `score_pieces` does, and yield what a function finds in each, in their order."""
+
+
+def score_archive(pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]) -> Iterator[Found]:
+    """Score an archive in this process."""
+    return map(found_in, score_pieces(map(pieces.read, range(len(pieces))), put_out))

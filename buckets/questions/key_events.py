@@ -28,6 +28,7 @@ from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.maker import Explainer
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed, conclusion, difference_words
+from buckets.history.scoring import score_archive
 from buckets.lists.index import NO_LISTS
 from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import full_alert_id, has_alerts
@@ -184,8 +185,8 @@ def _backtest(job: Job, times: TimeRange, asked: dict[str, Any]) -> dict[str, An
     backtest.check()
     history = History.open(job)
     of = history.archive.end()
-    pieces = archive_pieces(history, backtest)
-    report = backtest.run(pieces, lambda rows, alerts: _say({"progress": {"rows": rows, "of": of}}), processes=1)
+    found = score_archive(archive_pieces(history, backtest), "alerts", backtest.found_in)
+    report = backtest.report(found, lambda rows, alerts: _say({"progress": {"rows": rows, "of": of}}))
     return report_json(report)
 
 

@@ -2,23 +2,19 @@
 
 rows --sort--> slices --fan out--> shards --score--> slices --complete--> rows
 
-1. The rows are sorted by arrival and cut into slices, each of which is what a micro-batch is to a job: its events go to
-   the shards of their keys as payloads, and its rows travel beside them as they are.
-2. Each shard is a partition. Its task scores one slice after the other over timelines in memory, which grow with keys
-   and windows, not with events.
-3. What the shards have computed meets the rows of its slice again.
+The rows are sorted by arrival and cut into slices (`slice_scoring`). The rows of a slice travel beside its events, as
+they are, and meet again what the shards have computed.
 
 An event is a row of Spark twice, when it comes and when it leaves; in between there are a few large ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import groupby
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,11 +23,9 @@ from pyspark.sql.types import DatetimeType, NumericType, StructField, StructType
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
-from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.results.feature_table import FeatureTable
-from buckets.engine.stages.in_memory import OutputDecoder, completed, memory_store, memory_stores
-from buckets.engine.stages.shard import Produced, Scorer
-from buckets.engine.storage.shard_store import DriverStores
+from buckets.engine.stages.in_memory import OutputDecoder, memory_stores
+from buckets.engine.stages.shard import Scorer
 from buckets.errors import first_line
 from buckets.evaluation import OF_SOURCE, Evaluator
 from buckets.events.parquet_rows import plain_table_arrivals
@@ -52,68 +46,42 @@ from buckets.spark.frame_input import (
     told_as,
 )
 from buckets.spark.scored_batch import in_microseconds
+from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, by_slice
 from buckets.spark.worker import settle
 
 _FEWEST_SHARDS = 8
 _SLICES = 1 << 32  # Slices of a partition, at most
 _HASH = "hash"
-_ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
-_SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
-_Sent = tuple[int, int, str, bytes]  # A row of `_SENT`
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Work(SliceScoring):
     """What tasks need to know: the same for all."""
 
     scorer: Scorer
     rule_set: RuleSet
 
-    def __reduce__(self) -> tuple[Callable[[bytes], "_Work"], tuple[bytes]]:
-        """Travel as bytes, by which a worker finds what an earlier task of it has unpacked and planned."""
-        return _unpacked, (cloudpickle.dumps((self.scorer, self.rule_set)),)
+    def of(self, number: int) -> Slice:
+        """Return what a slice is scored by."""
+        return Slice(self.scorer, self.rule_set)
 
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
         context = TaskContext.get()
         assert context is not None
-        first, shards = context.partitionId() * _SLICES, self.scorer.engine.shards
-        for number, numbered in enumerate(slices(batches), first):
+        for number, numbered in enumerate(slices(batches), context.partitionId() * _SLICES):
             rows = numbered.rename_columns(list(columns))
-            scorer, sent = self.scorer, list[_Sent]()
-            if scorer.features:
-                sent.append((number % shards, number, _ROWS, payload.pack(payload.ROWS, rows)))
-            for arrivals in plain_table_arrivals(in_utc(rows), scorer.schema):
-                for message in fan_out(arrivals, self.rule_set, scorer.schema, scorer.engine, scorer.lists):
-                    passes = message.shard == payload.PASSING
-                    target = number % shards if passes else message.shard
-                    sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))
-            yield from _batch(sent)
+            sent = self.sent(number, plain_table_arrivals(in_utc(rows), self.scorer.schema))
+            if self.scorer.features:
+                sent.append((number % self.scorer.engine.shards, number, ROWS, payload.pack(payload.ROWS, rows)))
+            yield from batch_of(sent)
         settle()
-
-    def score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Score the slices of a shard, one after the other; what is not for the shard passes."""
-        store = memory_store()
-        for number, payloads in _by_slice(batches):
-            sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
-            own = [packed for output, packed in payloads if output == _TO_SHARD]
-            scored = self.scorer.score(own, self.rule_set, store) if own else ()
-            sent += [(0, number, one.output, one.payload) for one in scored]
-            yield from _batch(sent)
-        settle()
-
-    def complete(self, payloads: Sequence[tuple[str, bytes]], stores: DriverStores) -> dict[str, list[bytes]]:
-        """Complete a slice; return by output what came out of it."""
-        passing = [packed for output, packed in payloads if output == _PASSING]
-        produced = list(self.scorer.score(passing, self.rule_set, memory_store()))
-        produced += [Produced(output, 0, packed) for output, packed in payloads if output not in (_ROWS, _PASSING)]
-        return completed(0, produced, self.scorer, self.rule_set, stores).payloads
 
     def features(self, table: FeatureTable, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the features of each slice beside its rows."""
-        for _, payloads in _by_slice(batches):
-            (rows,) = (payload.unpack(packed) for output, packed in payloads if output == _ROWS)
-            beside = table.beside(self.complete(payloads, memory_stores()), len(rows))
+        for number, payloads in by_slice(batches):
+            (rows,) = (payload.unpack(packed) for output, packed in payloads if output == ROWS)
+            beside = table.beside(self.complete(number, payloads, memory_stores()).payloads, len(rows))
             columns = [*rows.columns, *beside.columns]
             joined = pa.table(columns, names=numbered_names(len(columns)))
             yield from joined.combine_chunks().to_batches()
@@ -122,40 +90,16 @@ class _Work:
     def outputs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Complete slices; where the driver of a job remembers something, one task gets them all, in their order."""
         stores = memory_stores()
-        for number, payloads in _by_slice(batches):
-            found = self.complete(payloads, stores)
-            yield from _batch((0, number, output, packed) for output, several in found.items() for packed in several)
+        for number, payloads in by_slice(batches):
+            found = self.complete(number, payloads, stores).payloads
+            yield from batch_of((0, number, output, packed) for output, several in found.items() for packed in several)
 
     def decode(self, output: str, kinds: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of an output."""
         decoder = OutputDecoder(self.rule_set, self.scorer.schema, self.scorer.engine)
-        for _, payloads in _by_slice(batches):
+        for _, payloads in by_slice(batches):
             table = decoder.table(output, [packed for _, packed in payloads])
             yield from table.select(kinds.names).cast(kinds).combine_chunks().to_batches()
-
-
-@lru_cache(maxsize=4)
-def _unpacked(packed: bytes) -> _Work:
-    return _Work(*cloudpickle.loads(packed))
-
-
-def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
-    """Yield slices with their payloads, of which each has its output."""
-    rows = (
-        row
-        for batch in batches
-        for row in zip(*(batch.column(name).to_pylist() for name in ("slice", "output", "payload")), strict=True)
-    )
-    for number, of_slice in groupby(rows, lambda row: row[0]):
-        yield number, [(output, packed) for _, output, packed in of_slice]
-
-
-def _batch(sent: Iterable[_Sent]) -> Iterator[pa.RecordBatch]:
-    """Yield rows to be sent, as far as there are some."""
-    rows = list(sent)
-    if rows:
-        values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SENT.types, strict=True)]
-        yield pa.RecordBatch.from_arrays(values, schema=_SENT)
 
 
 def features(
@@ -278,8 +222,8 @@ def evaluate(
     work = _prepared(frame, rules, schema, engine, lists, is_of_features=False)
     scored = _scored(work, frame, order_by)
     parts = 1 if work.rule_set.needs_driver_state else work.scorer.engine.shards
-    by_slice = scored.repartition(parts, "slice").sortWithinPartitions("slice")
-    return EvaluatedFrame(work, by_slice.mapInArrow(work.outputs, from_arrow_schema(_SENT)))
+    completed = scored.repartition(parts, "slice").sortWithinPartitions("slice")
+    return EvaluatedFrame(work, completed.mapInArrow(work.outputs, from_arrow_schema(SENT)))
 
 
 def with_features(
@@ -312,7 +256,7 @@ def _prepared(
 
 
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
-    """Return what the shards put out, and the rows of slices beside it: rows of `_SENT`."""
+    """Return what the shards put out, and the rows of slices beside it: rows of `SENT`."""
     if isinstance(order_by, str | Column) or not order_by:
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
@@ -330,9 +274,8 @@ def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> 
         if work.scorer.features or reads(work.scorer.schema, name)
     ]
     by_number = in_order.toDF(*names, hash_name).select(*(number for number, _ in taken))
-    fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(_SENT))
-    by_shard = fanned.repartitionById(work.scorer.engine.shards, "target").sortWithinPartitions("slice")
-    return by_shard.mapInArrow(work.score, from_arrow_schema(_SENT))
+    fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(SENT))
+    return work.scored(fanned, work.scorer.engine.shards)
 
 
 def _spread(frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:

@@ -1,7 +1,6 @@
 """`buckets backtest`: what it prints and writes, and what it refuses in one line."""
 
 import json
-import os
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -9,8 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from buckets.history import scoring
-from buckets.history.scoring import ParallelJob
 from tests.cli_unit.ran import one_line
 
 SCHEMA = """
@@ -161,7 +158,7 @@ def test_a_list_that_is_not_given_is_named(buckets, files, tmp_path, as_worded):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder of JSON", "folder of CSV", "folder of Parquet", "table"])
-def test_much_history_is_scored_by_several_processes_whatever_it_lies_in(buckets, files, tmp_path, monkeypatch, kind):
+def test_history_is_scored_whatever_it_lies_in(buckets, files, tmp_path, kind):
     rows = [json.loads(line) for line in (tmp_path / "day.jsonl").read_text().splitlines()]
     table = pa.Table.from_pylist(rows)
     folder = tmp_path / "history"
@@ -177,21 +174,7 @@ def test_much_history_is_scored_by_several_processes_whatever_it_lies_in(buckets
             pq.write_table(table, folder / "a.parquet")
         case "table":
             write_deltalake(folder, table.append_column("number", pa.array(range(len(rows)))))
-    started = []
-
-    class Counted(ParallelJob):
-        def __init__(self, scorer, processes):
-            started.append(processes)
-            super().__init__(scorer, processes)
-
-    monkeypatch.setattr(scoring, "ParallelJob", Counted)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     options = ("rules.yaml", "--events", folder, "--schema", "schema.yaml", "--json", "-")
     options += ("--arrival", "number") if kind == "table" else ()
     alone = json.loads(buckets("backtest", *options).out)
-    assert started == []
-    monkeypatch.setattr("buckets.cli.options._LARGE_ROWS", len(rows) - 1)
-    shared = json.loads(buckets("backtest", *options).out)
-    assert started == [2]
-    assert shared["total"] == alone["total"]
     assert alone["total"]["alerts"] == 6

@@ -1,6 +1,6 @@
 """Payments, rules and backtests of them, for tests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,9 @@ from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.report import BacktestReport
+from buckets.history.scoring import ArchivePiece, score_pieces
 from buckets.moment import TimeRange
+from buckets.outputs.columns import ALERTS
 from buckets.rules.rule import Rule
 from tests.core.pipeline import Row, arrivals
 
@@ -101,8 +103,17 @@ def backtest(rules: Sequence[Rule], **changes: Any) -> Backtest:
     return found
 
 
+def pieces_of(asked: Backtest, rows: Sequence[Row], size: int = 7) -> list[ArchivePiece]:
+    """Cut rows into pieces of a size."""
+    whole = archived(arrivals(rows, SCHEMA), SCHEMA, 0).append_column(ARRIVAL, pa.array(range(len(rows)), pa.int64()))
+    return [asked.piece(whole.slice(start, size)) for start in range(0, len(rows), size)]
+
+
 def run(asked: Backtest, rows: Sequence[Row], size: int = 7, **options: Any) -> BacktestReport:
     """Score rows in pieces of a size."""
-    whole = archived(arrivals(rows, SCHEMA), SCHEMA, 0).append_column(ARRIVAL, pa.array(range(len(rows)), pa.int64()))
-    pieces = (whole.slice(start, size) for start in range(0, len(rows), size))
-    return asked.run(map(asked.piece, pieces), **options)
+    return asked.run(pieces_of(asked, rows, size), **options)
+
+
+def alerts(pieces: Iterable[ArchivePiece]) -> list[pa.Table]:
+    """Return the alerts of each piece."""
+    return [scored.table(ALERTS) for scored in score_pieces(pieces)]

@@ -44,7 +44,7 @@ def test_archived_arrivals_score_as_they_did(tmp_path):
         ArchivePiece(rows, recorded.rule_set(cuts[number].ruleset_version), recorded.terms(number))
         for number, rows in by_batch(job.archive.tables())
     ]
-    again = [row for scored in score_pieces(pieces, evaluations=True) for row in scored.table(ALERTS).to_pylist()]
+    again = [row for scored in score_pieces(pieces, "evaluations") for row in scored.table(ALERTS).to_pylist()]
     found = [(row["alert_id"], row["value"], row["warm"], row["position"]) for row in again]
     expected = [(row["alert_id"], row["value"], row["warm"], row["position"]) for row in job.pipeline.output(ALERTS)]
     assert sorted(found) == sorted(expected)

@@ -17,7 +17,7 @@ from buckets.errors import BucketsError
 from buckets.evaluation import first_version
 from buckets.history.backtest.report import check_expectation, parse_expectation
 from buckets.history.backtest.sweep import parse_sweeps, swept_rules
-from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
+from tests.core.backtests import ENGINE, FORMS, SCHEMA, alerts, backtest, payments, pieces_of, rule, run
 from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut
 from tests.laws import examples
@@ -66,9 +66,9 @@ def live_job(rules, rows, positions):
 @given(rule_sets(), payments(), cuts(), st.integers(1, 60))
 def test_a_backtest_of_the_rules_in_force_raises_the_live_alerts_to_the_digit(rules, rows, positions, size):
     assume(rows)
-    job, tables = live_job(rules, rows, positions), []
-    report = run(backtest(rules), rows, size, on_alerts=tables.append)
-    assert in_order(rows_of(tables)) == in_order(job.output("alerts"))
+    job, asked = live_job(rules, rows, positions), backtest(rules)
+    report = run(asked, rows, size)
+    assert in_order(rows_of(alerts(pieces_of(asked, rows, size)))) == in_order(job.output("alerts"))
     for result in report.rules:
         output = "alerts" if result.state == "ACTIVE" else "shadow_alerts"
         mine = [row for row in job.output(output) if row["rule_id"] == result.rule_id]
@@ -257,15 +257,15 @@ def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(row
     assume(rows)
     rules = [rule("r", form), rule("other", 1)]
     begin = rows[len(rows) // 2]["t"]
-    whole, part = [], []
     asked = backtest(rules, span=(begin, None))
-    report = run(asked, rows, on_alerts=whole.append)
+    report = run(asked, rows)
     shorter = replace(asked, history_ms=50 + longer_ms)
     shorter.check()
-    found = run(shorter, rows, on_alerts=part.append)
+    found = run(shorter, rows)
     assert found.total == report.total
     assert found.rules == report.rules
-    inside = [[row for row in in_order(rows_of(tables)) if row["event_time"] >= begin] for tables in (whole, part)]
+    tables = [alerts(pieces_of(each, rows)) for each in (asked, shorter)]
+    inside = [[row for row in in_order(rows_of(found)) if row["event_time"] >= begin] for found in tables]
     assert inside[0] == inside[1]
 
 

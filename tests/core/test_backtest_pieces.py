@@ -18,7 +18,7 @@ from buckets.errors import BucketsError
 from buckets.history.backtest.backtest import archive_pieces, event_pieces, table_pieces
 from buckets.lists.list_file import load_list
 from tests.core.archived_job import ArchivedJob
-from tests.core.backtests import ENGINE, SCHEMA, backtest, payments, rule
+from tests.core.backtests import ENGINE, SCHEMA, alerts, backtest, payments, rule
 from tests.core.test_backtest import in_order, rows_of
 from tests.core.test_shard import cut
 from tests.laws import examples
@@ -29,6 +29,12 @@ ROWS = [
     {"id": f"e{index:02}", "t": 1_700_000_000_000 + index * 4, "payer": f"p{index % 2}", "card": "c", "amount": "2.50"}
     for index in range(20)
 ]
+
+
+def pieces_of(history, asked):
+    """All pieces of an archive."""
+    pieces = archive_pieces(history, asked)
+    return [pieces.read(number) for number in range(len(pieces))]
 
 
 def archived_job(folder, rows, positions: Sequence[int] = ()) -> tuple[ArchivedJob, History]:
@@ -48,8 +54,9 @@ def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path
     end = begin + longer
     live = [row for row in job.pipeline.output("alerts") if begin <= row["event_time"] < end]
     for history_ms in (None, 50 + longer):
-        asked, tables = backtest(RULES, span=(begin, end), history_ms=history_ms), []
-        report = asked.run(archive_pieces(history, asked), on_alerts=tables.append)
+        asked = backtest(RULES, span=(begin, end), history_ms=history_ms)
+        report = asked.run(pieces_of(history, asked))
+        tables = alerts(pieces_of(history, asked))
         found = [row for row in rows_of(tables) if begin <= row["event_time"] < end]
         assert in_order(found) == in_order(live)
         assert report.total.alerts == len(live)
@@ -64,20 +71,18 @@ def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_pat
     for number, batch in enumerate(cut(rows, positions)):
         # Files that are older than those that were read before them.
         job.batch([row | {"source_order": -number, "position": at} for at, row in enumerate(batch)])
-    asked, tables = backtest(RULES), []
-    piece = asked.piece(pa.concat_tables(job.archive.tables()))
-    asked.run([piece], on_alerts=tables.append)
-    assert in_order(rows_of(tables)) == in_order(job.pipeline.output("alerts"))
+    piece = backtest(RULES).piece(pa.concat_tables(job.archive.tables()))
+    assert in_order(rows_of(alerts([piece]))) == in_order(job.pipeline.output("alerts"))
 
 
 def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
     _, history = archived_job(tmp_path, ROWS, [5, 10])
     end = ROWS[12]["t"]
     asked = backtest(RULES, span=(None, end))
-    assert sum(len(piece.rows) for piece in archive_pieces(history, asked)) == 12
+    assert sum(len(piece.rows) for piece in pieces_of(history, asked)) == 12
     late = [*ROWS, {**ROWS[3], "id": "late"}]
     _, history = archived_job(tmp_path / "late", late, [5, 10])
-    assert sum(len(piece.rows) for piece in archive_pieces(history, asked)) == 21
+    assert sum(len(piece.rows) for piece in pieces_of(history, asked)) == 21
 
 
 def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
@@ -85,11 +90,11 @@ def test_a_rule_that_looks_into_a_list_needs_it(tmp_path, as_worded):
     listed = rule("listed", where="payer IN LIST known")
     asked = backtest([listed])
     with pytest.raises(BucketsError, check=as_worded):
-        asked.run(archive_pieces(history, asked))
+        asked.run(pieces_of(history, asked))
     (tmp_path / "known.csv").write_text("key\np1\n")
     given_list = backtest([listed])
     object.__setattr__(given_list, "lists", {"known": load_list(tmp_path / "known.csv")})
-    report = given_list.run(archive_pieces(history, given_list))
+    report = given_list.run(pieces_of(history, given_list))
     assert {each.key for each in report.rules[0].keys} == {'{"payer": "p1"}'}
 
 
@@ -132,12 +137,3 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path, as_worded):
         asked.run(event_pieces(tmp_path / "events", "nothing", asked, print))
     with pytest.raises(BucketsError, check=as_worded):
         asked.run(event_pieces(tmp_path / "events.csv", "offset", asked, print))
-
-
-@pytest.mark.slow
-def test_shards_in_processes_of_their_own_raise_the_same(tmp_path):
-    _, history = archived_job(tmp_path, ROWS, [7])
-    asked = backtest(RULES)
-    one, two = (asked.run(archive_pieces(history, asked), processes=each) for each in (1, 2))
-    assert one.total == two.total
-    assert one.total.alerts > 0

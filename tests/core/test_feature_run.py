@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.archiving import History
-from buckets.history.features import FeatureRun, archived_arrivals
+from buckets.history.features import FeatureRun
+from buckets.history.scoring import score_archive
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.rule import Rule
 from tests.core.archived_job import ArchivedJob
@@ -54,13 +55,14 @@ def history(tmp_path) -> tuple[ArchivedJob, History]:
     return job, History(None, job.archive, job.recorded)
 
 
-def features(history: History, ids: list[str] | None = None) -> tuple[FeatureRun, list[dict[str, Any]]]:
+def features(
+    history: History, ids: list[str] | None = None, score=score_archive
+) -> tuple[FeatureRun, list[dict[str, Any]]]:
     terms = history.recorded.terms(0)
     rule_set = history.recorded.rule_set(history.recorded.cuts[-1].ruleset_version)
     chosen = None if ids is None else pa.array(ids)
     run = FeatureRun(rule_set, terms.event_schema, terms.engine, chosen, flags=False)
-    tables = run.tables(archived_arrivals(history, terms.event_schema))
-    return run, pa.concat_tables(tables).to_pylist()
+    return run, pa.concat_tables(run.tables_of(history, score)).to_pylist()
 
 
 def test_features_of_an_archive_are_the_recorded_evaluations(history):

@@ -11,7 +11,8 @@ from buckets.archive.archiving import History
 from buckets.delta.whole_table import quoted_column
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest, archive_pieces
-from buckets.history.features import FeatureRun, archived_arrivals
+from buckets.history.features import FeatureRun
+from buckets.history.scoring import score_archive
 from buckets.rules.renaming import renamed_rules
 from tests.core.backfilled_job import BackfilledJob
 from tests.core.examples import SCHEMA, with_new_names
@@ -89,10 +90,11 @@ def test_features_and_what_a_backtest_scores_are_those_of_a_job_whose_fields_wer
         history = History(None, each.archive, each.recorded)
         rule_set = renamed_rules(never.pipeline.rule_set, named)
         run = FeatureRun(rule_set, each.schema, each.settings, None, flags=True)
-        found.append(old_names(pa.concat_tables(run.tables(archived_arrivals(history, each.schema))), named))
+        found.append(old_names(pa.concat_tables(run.tables_of(history, score_archive)), named))
         asked = Backtest(rules=rule_set.rules, schema=each.schema, engine=each.settings, lists={})
         pieces = archive_pieces(history, asked)
-        found.append(old_names(pa.concat_tables([piece.rows for piece in pieces]), named))
+        rows = [pieces.read(number).rows for number in range(len(pieces))]
+        found.append(old_names(pa.concat_tables(rows), named))
     assert found[:2] == found[2:]
 
 

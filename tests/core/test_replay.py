@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
+from buckets.history import scoring
 from buckets.history.replay import replay as replays
-from buckets.history.replay import replayed
 from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.history.replay.replayed import Replayed, RowDifference
 from buckets.lists.base import Entry
@@ -141,7 +141,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 @settings(max_examples=examples(40))
 @given(steps(), st.integers(1, 30))
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
-    with mock.patch.object(replayed, "JOINED_ROWS", joined_rows), lived(happened) as job:
+    with mock.patch.object(scoring, "JOINED_ROWS", joined_rows), lived(happened) as job:
         if job.archive.end():
             assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
 
@@ -153,7 +153,7 @@ def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     """Rules over alerts see alerts that are not warm, so only rules over events keep this law."""
     with evicting(), lived(happened, allowed_lateness="0ms") as job:
         if job.archive.end():
-            with mock.patch.object(replayed, "JOINED_ROWS", joined_rows):
+            with mock.patch.object(scoring, "JOINED_ROWS", joined_rows):
                 found = replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))
             evaluated = [each for each in found.differences if each.output == EVALUATIONS]
             assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []
@@ -320,11 +320,6 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
     assert len(job.rows["alerts"]) == 2
 
 
-@pytest.mark.slow
-def test_processes_say_the_same_as_one(job):
-    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
-
-
 # What is missing
 
 
@@ -347,7 +342,7 @@ def test_a_version_of_a_list_that_is_gone_is_named(tmp_path, as_worded):
     job.use([LISTED])
     job.use_list("cards", {"c": Entry()})
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
-    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
+    assert told(replay_history(job.history(), ReplayRequest(evaluations=True))) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
     with pytest.raises(BucketsError, check=as_worded):
         replay_history(job.history(), ReplayRequest())

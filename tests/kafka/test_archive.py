@@ -45,7 +45,7 @@ def test_messages_are_archived_as_far_as_the_audit_has_come_and_score_the_same(b
         ArchivePiece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
         for batch, part in by_batch(history.archive.tables())
     ]
-    found = [row for scored in score_pieces(pieces, evaluations=False) for row in scored.table(ALERTS).to_pylist()]
+    found = [row for scored in score_pieces(pieces) for row in scored.table(ALERTS).to_pylist()]
     again = sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in found)
     assert again == sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in job.rows(ALERTS))
     assert again

@@ -117,7 +117,7 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
         for batch, part in by_batch(history.archive.tables())
     ]
     names = ["event_id", "rule_id", "rule_version", "key", "value", "warm", "fired"]
-    again = [scored.table(EVALUATIONS) for scored in score_pieces(pieces, evaluations=True)]
+    again = [scored.table(EVALUATIONS) for scored in score_pieces(pieces, "evaluations")]
     found = [row for part in again for row in part.select(names).to_pylist()]
     recorded = [{name: row[name] for name in names} for row in read_table(job.tables / EVALUATIONS)]
     assert sorted(map(str, found)) == sorted(map(str, recorded))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, seen_by_batch
+from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER
 from buckets.archive.archiving import History, archived_and_rounded
 from buckets.archive.delta_source import open_events
 from buckets.checkpoint.identity import Terms
@@ -32,7 +32,15 @@ from buckets.events.schema import EventSchema
 from buckets.history.backtest.raised_alerts import FoundInPiece, FraudEvents, RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, Known, RuleResult, VariantResult
 from buckets.history.backtest.sweep import NO_SWEEP, SweptRules, parse_sweeps, swept_rules
-from buckets.history.scoring import ArchivePiece, score_pieces
+from buckets.history.scoring import (
+    NO_ROWS,
+    ArchivePiece,
+    ArchivePieces,
+    ArchiveRows,
+    ScoredPiece,
+    score_pieces,
+    stretches_of,
+)
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.moment import ANY_TIME, TimeRange, moment_ms, short_time_text
 from buckets.numbers.fixed_point import decimal_text
@@ -46,8 +54,11 @@ from buckets.rules.rule_set import RuleSet
 from buckets.verdicts.confirmed import Amounts, given_fraud
 
 
-def archive_pieces(history: History, asked: "Backtest") -> Iterator[ArchivePiece]:
-    """Return what has arrived for a job, in pieces, up to the last arrival that counts."""
+def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
+    """Return what has arrived for a job, in pieces, up to the last arrival that counts.
+
+    Batches that see other lists are in different pieces, where rules look into some that are not given.
+    """
     schema, archive = asked.schema, history.archive.under(asked.schema.new_names)
     first, end = 0, None
 
@@ -64,15 +75,12 @@ def archive_pieces(history: History, asked: "Backtest") -> Iterator[ArchivePiece
         latest = arrival("max", TimeRange(until_ms=asked.span.until_ms))
         end = 0 if latest is None else latest + 1
     there = archive.columns()
-    columns = [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there]
-    tables = archive.tables(first, end, columns)
+    rows = ArchiveRows(archive, [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there])
     needed = asked.needed_lists
-    if not needed:
-        yield from (asked.piece(_with_fields(rows, schema)) for rows in tables)
-        return
-    for cut, lists, rows in seen_by_batch(history.recorded, tables):
-        check_needed_lists(needed, cut.lists, f"batch {cut.batch_id}")
-        yield asked.piece(_with_fields(rows, schema), lists)
+    stretches = stretches_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
+    for stretch in stretches if needed else ():
+        check_needed_lists(needed, stretch.last.lists, f"batch {stretch.first_batch}")
+    return ArchivePieces(asked.settings, history.recorded if needed else None, rows, stretches, asked.scored_rows)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:
@@ -83,14 +91,6 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         name = missing[0]
         message = f"{where} has no list {name!r}, into which rules look; lists there: {there}; give --list {name}=FILE"
         raise BucketsError(message)
-
-
-def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
-    """Give rows a column for each field: one that was declared later is null in what had been archived before."""
-    for name in schema.field_names:
-        if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
-    return rows
 
 
 def event_pieces(
@@ -203,31 +203,40 @@ class Backtest:
         """The lists that rules look into and that are not given."""
         return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
 
-    def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> ArchivePiece:
-        """Make a piece of rows of the archive, with the given lists or else recorded ones.
+    @property
+    def settings(self) -> ArchivePiece:
+        """What all pieces are like, without rows, with the lists that are given."""
+        return ArchivePiece(NO_ROWS, self.rule_set, self.terms, self.lists or NO_LISTS)
 
-        A piece may hold many batches. The engine orders events by `source_order`, which orders those of a batch only:
-        in a piece it is the number of the arrival.
+    def scored_rows(self, rows: pa.Table) -> pa.Table:
+        """Return those of some rows of the archive that are scored.
+
+        A field that was declared later is null in what had been archived before. A piece may hold many batches, and the
+        engine orders events by `source_order`, which orders those of a batch only: here it is the number of the
+        arrival.
         """
+        for name in self.schema.field_names:
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
-        if self.from_ms is not None:
-            rows = rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
-        return ArchivePiece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
+        if self.from_ms is None:
+            return rows
+        return rows.filter(pc.greater_equal(moments_ms(rows[self.schema.event_time.field]), self.from_ms))
+
+    def piece(self, rows: pa.Table) -> ArchivePiece:
+        """Make a piece of rows of the archive."""
+        return replace(self.settings, rows=self.scored_rows(rows))
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.is_evaluated)
 
-    @cached_property
-    def _fraud(self) -> FraudEvents | None:
-        """What looks for confirmed fraud; None where none is known."""
-        fields = [field for rule in self.rules for field in rule.group_by]
-        return None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
-
     def _raised(self) -> RaisedAlerts:
         """Return what gathers alerts, without any."""
+        fields = [field for rule in self.rules for field in rule.group_by]
+        fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
         written = {rule.rule_id: rule for rule in self.rules} | dict(self.swept.written)
-        return RaisedAlerts(self.schema, self.span, self.measure, written, self._fraud)
+        return RaisedAlerts(self.schema, self.span, self.measure, written, fraud)
 
     def found_in(self, scored: ScoredPiece) -> FoundInPiece:
         """Return what the report needs to know of a piece; any process may look at it."""
@@ -237,7 +246,7 @@ class Backtest:
         self, pieces: Iterable[ArchivePiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
     ) -> BacktestReport:
         """Score pieces, and count what comes out, as `report` does."""
-        return self.report(map(self.found_in, score_pieces(pieces, evaluations=False)), on_rows)
+        return self.report(map(self.found_in, score_pieces(pieces)), on_rows)
 
     def report(
         self, found: Iterable[FoundInPiece], on_rows: Callable[[int, int], None] = lambda rows, alerts: None
@@ -246,7 +255,8 @@ class Backtest:
 
         `on_rows` is called after each piece with the rows so far and the events that alerted.
         """
-        raised, fraud = self._raised(), self._fraud
+        raised = self._raised()
+        fraud = raised.fraud
         for in_piece in found:
             raised.take(in_piece)
             on_rows(raised.arrived, raised.alerted)

@@ -175,6 +175,7 @@ class RaisedAlerts:
         all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
         days: the days of the events of the span.
         bad: the rows that are no events, or could not be evaluated by some rule.
+        fraud: the confirmed fraud; None where none is known.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class RaisedAlerts:
         `amount` is the measure that is the amount of an event, if any; `rules` has rules by their ids, and by the id of
         a variant the rule that it is one of; `fraud` looks for confirmed fraud, where some is known.
         """
-        self._schema, self._span, self._amount, self._fraud = schema, span, amount, fraud
+        self._schema, self._span, self._amount, self.fraud = schema, span, amount, fraud
         # Alerts that are held back are those of all keys, and so is what variants raise.
         active = {name: rule for name, rule in rules.items() if rule.state == "ACTIVE"}
         self._shares = {name: rule for name, rule in active.items() if rule.rollout < WHOLE_SHARE}
@@ -230,7 +231,7 @@ class RaisedAlerts:
             _ends(times_ms),
             (scored.account.events_in, scored.account.malformed, list(bad_rows(scored.table(DEAD_LETTERS)))),
             scored.piece.rounded,
-            None if self._fraud is None else self._fraud.among(rows),
+            None if self.fraud is None else self.fraud.among(rows),
             alerts,
             np.repeat(list(there), [table.num_rows for table in there.values()]),
             arrivals,
@@ -246,8 +247,8 @@ class RaisedAlerts:
         self.in_span_ms, self.all_ms = _wider(self.in_span_ms, found.in_span_ms), _wider(self.all_ms, found.all_ms)
         self.bad.take(*found.bad)
         self.bad.rounded.update(found.rounded)
-        if self._fraud is not None and found.fraud is not None:
-            self._fraud.take(found.fraud)
+        if self.fraud is not None and found.fraud is not None:
+            self.fraud.take(found.fraud)
         if found.alerts is not None:
             self._add(found, found.alerts)
         self.arrived += found.rows
@@ -352,13 +353,13 @@ class RaisedAlerts:
         # The sum may be larger than 64 bits.
         low = int((amounts & ((1 << _LOW_BITS) - 1)).sum())
         amount = self._money((int((amounts >> _LOW_BITS).sum()) << _LOW_BITS) + low)
-        fraud = None if self._fraud is None else self._beside_fraud(alerts, is_alerted)
+        fraud = None if self.fraud is None else self._beside_fraud(alerts, is_alerted)
         return Figures(len(row), held, int(is_alerted.sum()), len(np.unique(key)), amount, fraud)
 
     @cached_property
     def _fraud_in_span(self) -> dict[Event, FraudEvent]:
-        assert self._fraud is not None
-        return {event: fraud for event, fraud in self._fraud.found.items() if self._span.has(fraud.time_ms)}
+        assert self.fraud is not None
+        return {event: fraud for event, fraud in self.fraud.found.items() if self._span.has(fraud.time_ms)}
 
     @cached_property
     def _fraud_number(self) -> Int64s:

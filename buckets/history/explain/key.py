@@ -139,7 +139,7 @@ def score_again(
     from buckets.history.scoring import score_pieces
 
     by_output: dict[str, list[Row]] = {output: [] for output in outputs}
-    for scored in score_pieces(_pieces(past, target, groups, from_ms), evaluations=True):
+    for scored in score_pieces(_pieces(past, target, groups, from_ms), "evaluations"):
         for output, rows in by_output.items():
             rows += rows_of(scored.table(output), Path(output))
     return by_output

@@ -10,10 +10,10 @@ last batch that holds an event of the time that is asked for.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,8 @@ from buckets.checkpoint.driver_state import Checkpoint
 from buckets.config.job import Job, load_job, results_folder
 from buckets.delta.whole_table import inside, is_between, is_table, moments_ms
 from buckets.errors import BucketsError
-from buckets.history.replay.replayed import CutAs, Replayed, RowDifference, differences, pieces_of
-from buckets.history.scoring import ScoredPiece, score_pieces
+from buckets.history.replay.replayed import CutAs, Replayed, ReplayedPieces, RowDifference, differences
+from buckets.history.scoring import PutOut, ScoreArchive, ScoredPiece, score_archive
 from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS, Contract
@@ -135,30 +135,48 @@ COMPARED_BYTES = 1 << 28
 """Replayed rows of this size are compared at once, where recorded rows can be read a few batches at a time."""
 
 
+class ReplayedPiece(NamedTuple):
+    """What came out of a piece."""
+
+    events: int  # how many events were scored
+    last_batch: int  # the last batch of the piece
+    tables: Mapping[str, pa.Table]  # by output, the rows that are compared
+    cold: pa.Table | None  # rule, event and key of evaluations whose windows were incomplete; None without evaluations
+
+
+def replayed_in(kind: str, times: TimeRange, rows: OutputTables, scored: ScoredPiece) -> ReplayedPiece:
+    """Return what came out of a piece, for a job with a kind of output; any process may look at it."""
+    piece, tables, cold = scored.piece, {}, None
+    for output in rows.outputs if piece.terms.output == kind else ():
+        if output in scored.results.payloads and (output != columns.EVALUATIONS or piece.terms.evaluations):
+            table = rows.replayed(output, scored)
+            is_all = times == ANY_TIME
+            tables[output] = table if is_all else table.filter(inside(moments_ms(table["event_time"]), times))
+    if columns.EVALUATIONS in scored.results.payloads:
+        evaluations = scored.table(columns.EVALUATIONS)
+        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
+    return ReplayedPiece(scored.account.events_in, piece.batches[1], tables, cold)
+
+
 class ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
     def __init__(self, history: History, times: TimeRange, rows: OutputTables, replayed: Replayed) -> None:
         """Gather nothing yet; differences go to `replayed`."""
-        self._kind = history.job.settings.output.kind
         self._times, self._rows, self._replayed, self._recorded = times, rows, replayed, history.recorded
         self._tables: dict[str, list[pa.Table]] = {output: [] for output in rows.outputs}
         self._bytes = self._first_batch = 0
 
-    def take(self, scored: ScoredPiece) -> None:
+    def take(self, found: "ReplayedPiece") -> None:
         """Take what came out of the next piece."""
-        piece = scored.piece
-        for output, tables in self._tables.items() if piece.terms.output == self._kind else ():
-            if output in scored.results.payloads and (output != columns.EVALUATIONS or piece.terms.evaluations):
-                table = self._rows.replayed(output, scored)
-                if self._times != ANY_TIME:
-                    table = table.filter(inside(moments_ms(table["event_time"]), self._times))
-                tables.append(table)
-                self._bytes += table.nbytes
-        if self._replayed.missing and columns.EVALUATIONS in scored.results.payloads:
-            self._replayed.note_evaluations(scored.table(columns.EVALUATIONS))
+        self._replayed.events += found.events
+        for output, table in found.tables.items():
+            self._tables[output].append(table)
+            self._bytes += table.nbytes
+        if found.cold is not None:
+            self._replayed.note_cold(found.cold)
         if self._rows.by_batch and self._bytes > COMPARED_BYTES:
-            self.compare(piece.batches[1])
+            self.compare(found.last_batch)
 
     def compare(self, last_batch: int) -> None:
         """Compare what has been gathered with what is recorded up to a batch."""
@@ -263,7 +281,6 @@ class ReplayRequest:
     # `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch by batch
     # where something differs
     cuts: CutChoice = "auto"
-    processes: int = 1  # how many score the shards
 
 
 def replay(
@@ -272,7 +289,6 @@ def replay(
     end: datetime | None = None,
     evaluations: bool = False,
     cuts: CutChoice = "auto",
-    processes: int = 1,
 ) -> Replayed:
     """Score again what has arrived at a job, and compare with what it has recorded, as `buckets replay` does.
 
@@ -282,14 +298,12 @@ def replay(
         end: the first event time that is not compared any more.
         evaluations: whether evaluations are compared too, where the job writes them.
         cuts: as in `ReplayRequest`.
-        processes: how many score. More than one start Python again, so a script then calls this below
-            `if __name__ == "__main__"`.
 
     Raises:
         BucketsError: something is missing that is needed to score again or to compare, or no event is in that time.
     """
     times = TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end)))
-    request = ReplayRequest(times, evaluations, cuts, processes)
+    request = ReplayRequest(times, evaluations, cuts)
     return replay_history(History.open(load_job(Path(conf))), request)
 
 
@@ -298,11 +312,12 @@ def replay_history(
     request: ReplayRequest,
     on_piece: Callable[[Replayed], None] = lambda replayed: None,
     say: Callable[[str], None] = lambda line: None,
+    score: ScoreArchive = score_archive,
 ) -> Replayed:
     """Score the archive of a job again, which has been extended, and compare.
 
-    `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored
-    again.
+    `on_piece` is called after each piece with what has been found so far; `say` gets a line when all is scored again;
+    `score` does it.
     """
     rows = recorded_rows(history.job, request.evaluations)
     not_compared = check_whole(history, request.times)
@@ -319,10 +334,11 @@ def replay_history(
         replayed = Replayed(cut_as, last_batch, batches, not_compared, evicts_otherwise, missing=set(missing))
         tables = ReplayedTables(history, request.times, rows, replayed)
         with TemporaryDirectory() as folder:
-            pieces = pieces_of(history, Path(folder), cut_as, last_batch)
-            for scored in score_pieces(pieces, request.evaluations or bool(missing), request.processes):
-                replayed.events += scored.account.events_in
-                tables.take(scored)
+            pieces = ReplayedPieces(history, Path(folder), cut_as, last_batch)
+            found_in = partial(replayed_in, history.job.settings.output.kind, request.times, rows)
+            put_out: PutOut = "evaluations" if request.evaluations or missing else "alerts"
+            for found in score(pieces, put_out, found_in):
+                tables.take(found)
                 on_piece(replayed)
         tables.compare(recorded.cuts[-1].batch_id if not_compared is None else last_batch)
         # The job may run meanwhile, and its next batch have written something.

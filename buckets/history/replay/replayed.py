@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,14 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.archive.archive import BATCH, SOURCE_ORDER, seen_by_batch
+from buckets.archive.archive import BATCH, SOURCE_ORDER
 from buckets.archive.archiving import History
 from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.engine.stages.cross_group import FillSources
-from buckets.history.scoring import ArchivePiece
-from buckets.lists.index import NO_LISTS, Lists
+from buckets.history.scoring import NO_ROWS, ArchivePiece, ArchiveRows, stretches_of
 from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
@@ -149,50 +148,55 @@ def fills_again(history: History, folder: Path, rule_set: RuleSet, cut: BatchEnd
 
 
 CutAs = Literal["recorded", "joined"]
-JOINED_ROWS = 500_000  # Batches are joined until they have this many rows
 
 
-def pieces_of(history: History, folder: Path, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
-    """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
+class ReplayedPieces:
+    """The archive up to a batch in pieces: one for each batch, or with `joined` several batches in one.
 
     All batches have as many shards as the last one: timelines stay where they are, and what comes out does not depend
-    on shards. An empty folder keeps meanwhile what is filled in.
+    on shards.
     """
-    recorded = history.recorded
-    shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
-    parts: list[pa.Table] = []
-    first = last = recorded.cuts[0]
-    lists: Lists = NO_LISTS
 
-    def piece() -> ArchivePiece:
-        rows, rule_set = pa.concat_tables(parts), recorded.rule_set(last.ruleset_version)
-        terms, orders = recorded.terms(last.batch_id), None
-        if terms.engine.shards != shards:
-            terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": shards})})
-        batches, sources_of = (first.batch_id, last.batch_id), fills_again(history, folder, rule_set, last)
-        if first is not last:
+    def __init__(self, history: History, folder: Path, cut_as: CutAs, last_batch: int) -> None:
+        """Plan the pieces; an empty folder keeps meanwhile what is filled in."""
+        self._history, self._folder, recorded = history, folder, history.recorded
+        self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
+
+        def is_alike(one: BatchEnd, other: BatchEnd) -> bool:
+            same = (one.ruleset_version, one.lists) == (other.ruleset_version, other.lists)
+            return cut_as == "joined" and same and recorded.terms(one.batch_id) is recorded.terms(other.batch_id)
+
+        cut_off = replace(history, recorded=recorded.until(last_batch))
+        self._rows, self._stretches = ArchiveRows(history.archive), stretches_of(cut_off, is_alike)
+
+    def __len__(self) -> int:
+        """Return how many pieces there are."""
+        return len(self._stretches)
+
+    def settings(self, number: int) -> ArchivePiece:
+        """Return a piece without its rows."""
+        stretch, recorded = self._stretches[number], self._history.recorded
+        last = stretch.last
+        rule_set, terms = recorded.rule_set(last.ruleset_version), recorded.terms(last.batch_id)
+        if terms.engine.shards != self._shards:
+            terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
+        sources_of, batches = (
+            fills_again(self._history, self._folder, rule_set, last),
+            (stretch.first_batch, last.batch_id),
+        )
+        return ArchivePiece(NO_ROWS, rule_set, terms, recorded.lists(last), batches, None, sources_of)
+
+    def read(self, number: int) -> ArchivePiece:
+        """Return a piece."""
+        stretch, piece = self._stretches[number], self.settings(number)
+        rows, orders = self._rows.read(stretch), None
+        if stretch.first_batch != stretch.last.batch_id:
             real = rows[SOURCE_ORDER].to_numpy()
             is_next = np.ones(len(rows), np.bool_)
             is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(real) != 0)
-            number, orders = pa.array(np.cumsum(is_next) - 1), real[is_next]
-            rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
-        return ArchivePiece(rows, rule_set, terms, lists, batches, orders, sources_of)
-
-    for cut, now, rows in seen_by_batch(recorded, history.archive.tables()):
-        if cut.batch_id > last_batch:
-            break
-        is_alike = (cut.ruleset_version, cut.lists) == (last.ruleset_version, last.lists)
-        is_alike = is_alike and recorded.terms(cut.batch_id) is recorded.terms(last.batch_id)
-        is_joined = cut_as == "joined" and is_alike and sum(map(len, parts)) < JOINED_ROWS
-        if parts and cut is not last and not is_joined:
-            yield piece()
-            parts = []
-        if not parts:
-            first, lists = cut, now
-        parts.append(rows)
-        last = cut
-    if parts:
-        yield piece()
+            numbers, orders = pa.array(np.cumsum(is_next) - 1), real[is_next]
+            rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, numbers)
+        return replace(piece, rows=rows, orders=orders)
 
 
 KEPT = 10_000  # The most differences that are kept; all are counted
@@ -258,9 +262,9 @@ class Replayed:
         goes_by_alerts = difference.output != columns.EVALUATIONS or rule.reset_on_alert
         return goes_by_alerts and (difference.row["rule_id"], difference.row["key"]) in self.cold
 
-    def note_evaluations(self, evaluations: pa.Table) -> None:
-        """Note which missing alerts are of windows that were incomplete when scored again."""
-        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"]).to_pylist()
+    def note_cold(self, evaluations: pa.Table) -> None:
+        """Note which missing alerts are of windows that were incomplete when scored again, given the evaluations."""
+        cold = evaluations.to_pylist() if self.missing else []
         self.cold.update((row["rule_id"], row["key"]) for row in cold if tuple(row.values()) in self.missing)
 
     def note_strangers(self, differences: list[RowDifference]) -> None:

@@ -1,0 +1,74 @@
+"""Archives scored again by tasks, which read them themselves: the driver gets what is found in each piece."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from buckets.archive.archiving import arrivals_of
+from buckets.engine.stages.in_memory import memory_stores
+from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
+from buckets.spark.session import start_session
+from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, by_slice
+from buckets.spark.worker import settle
+
+_TASKS_A_CORE = 4  # Tasks that read pieces, and that complete them, for each core of the session
+_FOUND = "slice long, found binary"
+
+
+@dataclass(frozen=True)
+class _PieceScoring(SliceScoring):
+    """What tasks need to know: each piece of an archive is a slice."""
+
+    pieces: Pieces
+    put_out: PutOut
+    found_in: Callable[[ScoredPiece], Any]
+
+    def of(self, number: int) -> Slice:
+        """Return what a piece is scored by."""
+        piece = self.pieces.settings(number)
+        return Slice(scorer_of(piece, self.put_out), piece.rule_set, piece.batches[1], piece.sources_of)
+
+    def fan_out(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the pieces of some numbers, and send each to the shards."""
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            piece = self.pieces.read(number)
+            yield from batch_of(self.sent(number, arrivals_of(piece.rows, piece.terms.event_schema)))
+        settle()
+
+    def find(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Complete pieces, and return what is found in each; one task gets them all where rules need that."""
+        stores = memory_stores()
+        for number, payloads in by_slice(batches):
+            results = self.complete(number, payloads, stores)
+            found = self.found_in(ScoredPiece(self.pieces.read(number), results))
+            yield pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})
+        settle()
+
+
+def score_archive(
+    session: SparkSession, pieces: Pieces, put_out: PutOut, found_in: Callable[[ScoredPiece], Found]
+) -> Iterator[Found]:
+    """Score an archive in the tasks of a session, as `buckets.history.scoring.score_archive` does in one process."""
+    count, first = len(pieces), pieces.settings(0)
+    tasks = min(count, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
+    work = _PieceScoring(pieces, put_out, found_in)
+    fanned = session.range(0, count, 1, tasks).mapInArrow(work.fan_out, from_arrow_schema(SENT))
+    scored = work.scored(fanned, first.terms.engine.shards)
+    if any(pieces.settings(number).rule_set.needs_driver_state for number in range(count)):
+        tasks = 1
+    in_order = scored.repartitionById(tasks, F.expr(f"int(slice * {tasks} div {count})")).sortWithinPartitions("slice")
+    found = in_order.mapInArrow(work.find, _FOUND)
+    return (cloudpickle.loads(row["found"]) for row in found.toLocalIterator(prefetchPartitions=True))
+
+
+def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:
+    """Start a session at a master, with Spark settings of the user, and return what scores archives in it."""
+    session = start_session("buckets history", 1, {**settings, "spark.master": master})
+    return partial(score_archive, session)

@@ -1,0 +1,120 @@
+"""Slices of history on their way through the tasks of a batch query: to the shards of their keys, and together again.
+
+slices --fan out--> shards --score--> slices --complete--> what is wanted of each
+
+A slice is to history what a micro-batch is to a job. Each shard is a partition. Its task scores one slice after the
+other over timelines in memory, which grow with keys and windows, not with events.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.stages.cross_group import NO_SOURCES, FillSources
+from buckets.engine.stages.in_memory import BatchResults, completed, memory_store
+from buckets.engine.stages.shard import Produced, Scorer
+from buckets.engine.storage.shard_store import DriverStores
+from buckets.rules.rule_set import RuleSet
+from buckets.spark.worker import settle
+
+ROWS, _TO_SHARD, _PASSING = "rows", "to shard", "passing"  # Payloads that no shard has put out
+SENT = pa.schema([("target", pa.int32()), ("slice", pa.int64()), ("output", pa.string()), ("payload", pa.binary())])
+Sent = tuple[int, int, str, bytes]  # A row of `SENT`
+Payloads = Sequence[tuple[str, bytes]]  # Payloads with their outputs
+
+
+class Slice(NamedTuple):
+    """What a slice is scored by."""
+
+    scorer: Scorer
+    rule_set: RuleSet
+    batch_id: int = 0  # the number of its last batch
+    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES  # by shard, the history of what is filled in
+
+
+class SliceScoring(ABC):
+    """Scores slices by their numbers, which say their order. A dataclass of what tasks need to know."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[type, bytes]]:
+        """Travel as bytes, by which a worker finds what an earlier task of it has unpacked and planned."""
+        known = [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+        return _unpacked, (type(self), cloudpickle.dumps(known))
+
+    @abstractmethod
+    def of(self, number: int) -> Slice:
+        """Return what a slice is scored by."""
+
+    def sent(self, number: int, arrivals: Iterable[pa.RecordBatch]) -> list[Sent]:
+        """Return what the shards get of the arrivals of a slice."""
+        scorer, rule_set, *_ = self.of(number)
+        sent = list[Sent]()
+        for rows in arrivals:
+            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
+                passes = message.shard == payload.PASSING
+                target = number % scorer.engine.shards if passes else message.shard
+                sent.append((target, number, _PASSING if passes else _TO_SHARD, message.payload))
+        return sent
+
+    def scored(self, fanned: DataFrame, shards: int) -> DataFrame:
+        """Return what shards put out, given rows of `SENT`, and rows of these too."""
+        by_shard = fanned.repartitionById(shards, "target").sortWithinPartitions("slice")
+        return by_shard.mapInArrow(self._score, from_arrow_schema(SENT))
+
+    def _score(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Score the slices of a shard, one after the other; what is not for the shard passes."""
+        store = memory_store()
+        for number, shard, payloads in _by_slice(batches):
+            sent = [(0, number, output, packed) for output, packed in payloads if output != _TO_SHARD]
+            own = [packed for output, packed in payloads if output == _TO_SHARD]
+            if own:
+                scorer, rule_set, _, sources_of = self.of(number)
+                scored = scorer.score(own, rule_set, store, sources_of(shard))
+                sent += [(0, number, one.output, one.payload) for one in scored]
+            yield from batch_of(sent)
+        settle()
+
+    def complete(self, number: int, payloads: Payloads, stores: DriverStores) -> BatchResults:
+        """Complete a slice from all that its shards have put out."""
+        scorer, rule_set, batch_id, _ = self.of(number)
+        passing = [packed for output, packed in payloads if output == _PASSING]
+        produced = list(scorer.score(passing, rule_set, memory_store()))
+        produced += [Produced(output, 0, packed) for output, packed in payloads if output not in (ROWS, _PASSING)]
+        return completed(batch_id, produced, scorer, rule_set, stores)
+
+
+@lru_cache(maxsize=4)
+def _unpacked(kind: type, packed: bytes) -> Any:
+    return kind(*cloudpickle.loads(packed))
+
+
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Payloads]]:
+    """Yield slices with their payloads."""
+    return ((number, payloads) for number, _, payloads in _by_slice(batches))
+
+
+def _by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, Payloads]]:
+    """Yield slices with the shard that they are sent to, and their payloads."""
+    rows = (
+        row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in SENT.names), strict=True)
+    )
+    for number, of_slice in groupby(rows, lambda row: row[1]):
+        sent = list(of_slice)
+        yield number, sent[0][0], [(output, packed) for *_, output, packed in sent]
+
+
+def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
+    """Yield rows to be sent, as far as there are some."""
+    rows = list(sent)
+    if rows:
+        values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), SENT.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(values, schema=SENT)
