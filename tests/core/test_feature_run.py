@@ -48,7 +48,11 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def history(tmp_path) -> tuple[ArchivedJob, History]:
-    job = ArchivedJob(tmp_path, SCHEMA, shards=3, allowed_lateness="1h")
+    return archived(tmp_path)
+
+
+def archived(folder) -> tuple[ArchivedJob, History]:
+    job = ArchivedJob(folder, SCHEMA, shards=3, allowed_lateness="1h")
     job.take(RULES)
     for start in range(0, 61, 17):
         job.batch(rows()[start : start + 17])

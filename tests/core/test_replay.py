@@ -298,8 +298,7 @@ def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_f
     found.note(rows, lambda each: rule("mine"))
     assert found.missing == {("mine", "e1", "e1"), ("mine", "e2", "e2")}
     again = Replayed("recorded", 0, 1, None, evicts_otherwise=True, missing=found.missing)
-    evaluations = {"rule_id": ["mine"] * 3, "event_id": ["e1", "e2", "e3"], "key": ["e1", "e2", "e3"]}
-    again.note_evaluations(pa.table(evaluations | {"warm": [False, True, False]}))
+    again.note_cold(pa.table({"rule_id": ["mine"] * 2, "event_id": ["e1", "e3"], "key": ["e1", "e3"]}))
     again.note(rows, lambda each: rule("mine"))
     assert (again.eviction, again.counts["recorded_only"]) == (1, 1)
 

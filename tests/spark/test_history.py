@@ -17,7 +17,7 @@ from buckets.spark.history import score_archive
 from tests.core.backtests import backtest, payments, rule
 from tests.core.test_backtest import rule_sets
 from tests.core.test_backtest_pieces import ROWS, RULES, archived_job
-from tests.core.test_feature_run import features, history  # noqa: F401 - a fixture
+from tests.core.test_feature_run import archived, features
 from tests.core.test_replay import lived, steps, told
 from tests.laws import examples
 from tests.strategies import cuts
@@ -62,8 +62,8 @@ def test_a_replay_is_that_of_one_process(spark, happened, cut_as):
 
 
 @pytest.mark.parametrize("ids", [None, ["e27", "e20", "never"]])
-def test_features_are_those_of_one_process(spark, history, ids):
-    _, past = history
+def test_features_are_those_of_one_process(spark, tmp_path, ids):
+    _, past = archived(tmp_path)
     alone, expected = features(past, ids)
     run, found = features(past, ids, partial(score_archive, spark))
     assert found == expected
