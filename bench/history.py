@@ -6,7 +6,8 @@ The same rules as window functions of Spark SQL (`history_sql.py`) read the same
 JVM, warm-up and planning of the first day do not count for SQL, start-up counts for ours. Sides take turns; the first
 round is not measured. The alerts of all three - job, backtest, SQL - have to be the same, event by event.
 
-`--only` measures some of them; `--work` is a folder that is used again if it holds such a job.
+`--only` measures some of them; `--work` is a folder that is used again if it holds such a job. With `--master` replay,
+backtest and features are measured in Spark too.
 """
 
 import json
@@ -59,7 +60,7 @@ class Bench:
         self.memory_mb: dict[str, float] = {}
         self.load: dict[str, list[float]] = {}
         self.different: dict[str, int] = {}
-        self.out = work / "out"
+        self.out, self.master = work / "out", report.option("--master")
         self.live = by_rule(query(work / "tables" / "alerts", "select rule_id, event_id from rows"), "event_id")
 
     @property
@@ -92,14 +93,20 @@ class Bench:
                 asked = ("--event", row["id"], "--rule", RULES[2]["id"], "--json")
                 self.time("explain an event", "explain", self.conf, *asked)
 
+    def question(self, name: str, *arguments: object) -> None:
+        """Time a question of the archive, in one process and where `--master` says."""
+        self.time(name, name, *arguments)
+        if self.master:
+            self.time(f"{name}, {self.master}", name, *arguments, "--master", self.master)
+
     def replay(self) -> None:
         """Score everything once more; the command fails where something differs."""
-        self.time("replay", "replay", self.conf)
+        self.question("replay", self.conf)
 
     def backtest(self) -> None:
         """The rules of the job on all that has arrived."""
         file = self.out / "backtest.json"
-        self.time("backtest", "backtest", self.work / "rules.yaml", "--conf", self.conf, "--json", file)
+        self.question("backtest", self.work / "rules.yaml", "--conf", self.conf, "--json", file)
         rules = json.loads(file.read_text(encoding="utf-8"))["rules"]
         overlaps = {rule["rule_id"]: rule["overlap"] for rule in rules}
         self.different["backtest"] = sum(
@@ -114,7 +121,7 @@ class Bench:
     def features(self) -> None:
         """The values of all rules at all events."""
         file = self.out / "features.parquet"
-        self.time("features", "features", self.work / "rules.yaml", "--conf", self.conf, "--out", file, "--overwrite")
+        self.question("features", self.work / "rules.yaml", "--conf", self.conf, "--out", file, "--overwrite")
         columns = {rule["id"]: f"{rule['id']}.fired" for rule in RULES}
         table = ds.dataset(file)
         fired = {
@@ -152,6 +159,7 @@ def differences(one: Alerts, other: Alerts) -> int:
 def main() -> None:
     """Measure."""
     options = {"--events": "20000000", "--payers": "20000", "--work": str(DATA / "history"), "--only": ",".join(PARTS)}
+    options["--master"] = ""
     report = Report("history", __doc__, repeats=2, options=options)
     events = QUICK_EVENTS if report.quick else int(report.option("--events"))
     work = Path(report.option("--work") + ("-quick" if report.quick else ""))
