@@ -9,11 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from buckets.spark.frame_backtest import backtest
     from buckets.spark.frame_input import FrameError, rules, schema
     from buckets.spark.frames import EvaluatedFrame, evaluate, features, with_features
 
-__all__ = ["EvaluatedFrame", "FrameError", "evaluate", "features", "rules", "schema", "with_features"]
-_OF_INPUT = ("FrameError", "rules", "schema")
+_FROM = {
+    "frame_backtest": ("backtest",),
+    "frame_input": ("FrameError", "rules", "schema"),
+    "frames": ("EvaluatedFrame", "evaluate", "features", "with_features"),
+}
+__all__ = ["EvaluatedFrame", "FrameError", "backtest", "evaluate", "features", "rules", "schema", "with_features"]
 
 if not TYPE_CHECKING:
 
@@ -22,5 +27,5 @@ if not TYPE_CHECKING:
         if name not in __all__:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        module = "frame_input" if name in _OF_INPUT else "frames"
+        module = next(module for module, names in _FROM.items() if name in names)
         return getattr(import_module(f"buckets.spark.{module}"), name)

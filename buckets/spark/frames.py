@@ -11,6 +11,7 @@ An event is a row of Spark twice, when it comes and when it leaves; in between t
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +51,7 @@ from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_o
 from buckets.spark.worker import settle
 
 _FEWEST_SHARDS = 8
-_SLICES = 1 << 32  # Slices of a partition, at most
+SLICE_BITS = 24  # Of the number of a slice within its partition
 _HASH = "hash"
 
 
@@ -67,9 +68,7 @@ class _Work(SliceScoring):
 
     def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Cut the sorted rows of a partition into slices, and send each to the shards; for features beside them too."""
-        context = TaskContext.get()
-        assert context is not None
-        for number, numbered in enumerate(slices(batches), context.partitionId() * _SLICES):
+        for number, numbered in zip(numbers_of_slices(), slices(batches), strict=False):
             rows = numbered.rename_columns(list(columns))
             sent = self.sent(number, plain_table_arrivals(in_utc(rows), self.scorer.schema))
             if self.scorer.features:
@@ -242,40 +241,62 @@ def _prepared(
     is_of_features: bool,
 ) -> _Work:
     """Check what is given."""
-    check_is_frame(frame)
-    if frame.isStreaming:
-        message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
-        raise FrameError(message, "STREAMING_FRAME")
+    settings = settings_over(frame, engine)
     with told_as("INVALID_RULES"):
         rule_set = Evaluator(rules, schema, engine, lists).rule_set
     check_columns_of(frame, schema, rule_set)
-    shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
-    settings = (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
     scorer = Scorer(schema, settings, evaluations=not is_of_features, lists=lists, features=is_of_features)
     return _Work(scorer, rule_set)
 
 
+def settings_over(frame: DataFrame, engine: EngineSettings | None) -> EngineSettings:
+    """Return settings with as many shards as the session of a batch DataFrame keeps busy; another frame is refused."""
+    check_is_frame(frame)
+    if frame.isStreaming:
+        message = "frame: is a stream; give a batch DataFrame, or run a job over the stream with `buckets run`"
+        raise FrameError(message, "STREAMING_FRAME")
+    shards = max(_FEWEST_SHARDS, 2 * frame.sparkSession.sparkContext.defaultParallelism)
+    return (EngineSettings() if engine is None else engine).model_copy(update={"shards": shards})
+
+
 def _scored(work: _Work, frame: DataFrame, order_by: Sequence[str | Column]) -> DataFrame:
     """Return what the shards put out, and the rows of slices beside it: rows of `SENT`."""
+    shards = work.scorer.engine.shards
+    # All columns come back beside features; of outputs those are enough that are read.
+    names, rows = in_order(frame, order_by, shards, None if work.scorer.features else work.scorer.schema)
+    return work.scored(rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT)), shards)
+
+
+def in_order(
+    frame: DataFrame, order_by: Sequence[str | Column], parts: int, schema: EventSchema | None = None
+) -> tuple[list[str], DataFrame]:
+    """Return rows sorted by arrival, in partitions of which the first has the first ones, and the names of columns.
+
+    Columns are those that an event schema reads, or all. On their way they have other names.
+    """
     if isinstance(order_by, str | Column) or not order_by:
         message = 'order_by: must be a list of at least one column, as in order_by=["ts", "txn_id"]'
         raise FrameError(message, "ORDER_MISSING")
     try:
-        in_order = _spread(frame, order_by, work.scorer.engine.shards).select("*", hash_of_all(frame).alias(_HASH))
-        in_order = in_order.sortWithinPartitions(*order_by, _HASH)
+        ordered = _spread(frame, order_by, parts).select("*", hash_of_all(frame).alias(_HASH))
+        ordered = ordered.sortWithinPartitions(*order_by, _HASH)
     except (AnalysisException, PySparkTypeError) as error:
         message = f"order_by: {first_line(error)}"
         raise FrameError(message, "COLUMN_MISSING") from None
-    *names, hash_name = numbered_names(len(frame.columns) + 1)
-    # All columns come back beside features; of outputs those are enough that are read.
-    taken = [
-        (number, name)
-        for number, name in zip(names, frame.columns, strict=True)
-        if work.scorer.features or reads(work.scorer.schema, name)
-    ]
-    by_number = in_order.toDF(*names, hash_name).select(*(number for number, _ in taken))
-    fanned = by_number.mapInArrow(partial(work.fan_out, [name for _, name in taken]), from_arrow_schema(SENT))
-    return work.scored(fanned, work.scorer.engine.shards)
+    *numbers, hash_name = numbered_names(len(frame.columns) + 1)
+    taken = {
+        number: name
+        for number, name in zip(numbers, frame.columns, strict=True)
+        if schema is None or reads(schema, name)
+    }
+    return list(taken.values()), ordered.toDF(*numbers, hash_name).select(*taken)
+
+
+def numbers_of_slices() -> Iterator[int]:
+    """Yield numbers for the slices of the partition of a task."""
+    context = TaskContext.get()
+    assert context is not None
+    return count(context.partitionId() << SLICE_BITS)
 
 
 def _spread(frame: DataFrame, order_by: Sequence[str | Column], parts: int) -> DataFrame:

@@ -6,20 +6,17 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.archive.archiving import arrivals_of
 from buckets.engine.stages.in_memory import memory_stores
 from buckets.history.scoring import Found, Pieces, PutOut, ScoreArchive, ScoredPiece, scorer_of
 from buckets.spark.session import start_session
-from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, by_slice
+from buckets.spark.slice_scoring import SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
 from buckets.spark.worker import settle
 
 _TASKS_A_CORE = 4  # Tasks that read pieces, and that complete them, for each core of the session
-_FOUND = "slice long, found binary"
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class _PieceScoring(SliceScoring):
         for number, payloads in by_slice(batches):
             results = self.complete(number, payloads, stores)
             found = self.found_in(ScoredPiece(self.pieces.read(number), results))
-            yield pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})
+            yield batch_of_found(number, found)
         settle()
 
 
@@ -63,9 +60,7 @@ def score_archive(
     scored = work.scored(fanned, first.terms.engine.shards)
     if any(pieces.settings(number).rule_set.needs_driver_state for number in range(count)):
         tasks = 1
-    in_order = scored.repartitionById(tasks, F.expr(f"int(slice * {tasks} div {count})")).sortWithinPartitions("slice")
-    found = in_order.mapInArrow(work.find, _FOUND)
-    return (cloudpickle.loads(row["found"]) for row in found.toLocalIterator(prefetchPartitions=True))
+    return work.found(scored, tasks, f"slice * {tasks} div {count}", work.find)
 
 
 def scoring_at(master: str, settings: dict[str, str | int | bool]) -> ScoreArchive:

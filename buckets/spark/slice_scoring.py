@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.engine.batch import payload
@@ -91,6 +92,14 @@ class SliceScoring(ABC):
         produced += [Produced(output, 0, packed) for output, packed in payloads if output not in (ROWS, _PASSING)]
         return completed(batch_id, produced, scorer, rule_set, stores)
 
+    def found(
+        self, scored: DataFrame, tasks: int, task_of: str, find: Callable[[Iterable[pa.RecordBatch]], Any]
+    ) -> Iterator[Any]:
+        """Yield what a function finds in slices, in their order; SQL says in which task a slice is completed."""
+        in_order = scored.repartitionById(tasks, F.expr(f"int({task_of})")).sortWithinPartitions("slice")
+        found = in_order.mapInArrow(find, "slice long, found binary")
+        return (cloudpickle.loads(row["found"]) for row in found.toLocalIterator(prefetchPartitions=True))
+
 
 @lru_cache(maxsize=4)
 def _unpacked(kind: type, packed: bytes) -> Any:
@@ -118,3 +127,8 @@ def batch_of(sent: Iterable[Sent]) -> Iterator[pa.RecordBatch]:
     if rows:
         values = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), SENT.types, strict=True)]
         yield pa.RecordBatch.from_arrays(values, schema=SENT)
+
+
+def batch_of_found(number: int, found: object) -> pa.RecordBatch:
+    """Return what has been found in a slice, as `SliceScoring.found` takes it."""
+    return pa.record_batch({"slice": [number], "found": [cloudpickle.dumps(found)]})

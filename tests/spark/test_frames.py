@@ -109,6 +109,22 @@ def test_features_are_those_of_one_process(spark, monkeypatch, seed):
     assert set(scored["outcome"].to_pylist()) >= {"evaluated", "late", "too_late", "duplicate", "dead_letter"}
 
 
+@pytest.mark.parametrize("rules", [RULES, (*RULES, *OVER_ALERTS)], ids=["events", "over alerts"])
+def test_a_backtest_is_that_of_one_process(spark, monkeypatch, rules):
+    monkeypatch.setattr(frame_input, "SLICE_ROWS", 60)
+    found, fraud = rows(9), {"e3": Decimal("7.5"), "e40": None, "never": None}
+    expected = buckets.backtest(table_of(found), rules, SCHEMA, fraud=fraud, sweeps=["short.limit=20,60,100"])
+    frame = frame_of(spark, found, 9)
+    given = {"order_by": ["n"], "sweep": {"short.limit": (20, 60, 100)}}
+    report = bs.backtest(frame, rules, SCHEMA, fraud=fraud, **given)
+    assert (report.total, report.rules, report.variants) == (expected.total, expected.rules, expected.variants)
+    assert (report.arrivals, report.days, report.bad.bad) == (expected.arrivals, expected.days, expected.bad.bad)
+    assert report.total.alerts > 0
+    labels = spark.createDataFrame([(name,) for name in fraud], "id string")
+    by_ids = bs.backtest(frame, rules, SCHEMA, fraud=labels, **given).total.fraud
+    assert by_ids.confirmed == expected.total.fraud.confirmed
+
+
 @pytest.mark.parametrize("rules", [RULES[:1], RULES, (*RULES, *OVER_ALERTS)], ids=["short", "spanning", "over alerts"])
 def test_outputs_are_those_of_one_process(spark, monkeypatch, rules):
     monkeypatch.setattr(frame_input, "SLICE_ROWS", 60)

@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -398,17 +399,37 @@ def backtest(
     Raises:
         BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, or no event is in the range.
     """
+    sweeps = [sweeps] if isinstance(sweeps, str) else sweeps
+    asked = question(rules, schema, engine, lists, TimeRange(*map(_ms, (begin, end))), amount, fraud, sweeps)
+    return asked.run(table_pieces(events, asked))
+
+
+def question(
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None,
+    lists: Lists,
+    span: TimeRange,
+    amount: str | None,
+    fraud: Mapping[str, Any] | None,
+    sweeps: Iterable[str],
+) -> Backtest:
+    """Return what a program asks, as `backtest` describes it, once it is checked."""
     chosen = tuple(rules)
     asked = Backtest(
         rules=chosen,
         schema=schema,
         engine=EngineSettings() if engine is None else engine,
         lists=lists,
-        span=TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end))),
+        span=span,
         measure=next(iter(schema.measures), None) if amount is None else amount,
         confirmed=None if fraud is None else given_fraud(fraud),
-        swept=swept_rules(parse_sweeps([sweeps] if isinstance(sweeps, str) else sweeps, chosen), chosen),
+        swept=swept_rules(parse_sweeps(sweeps, chosen), chosen),
     )
     asked.check()
     check_needed_lists(asked.needed_lists, (), "lists")
-    return asked.run(table_pieces(events, asked))
+    return asked
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else moment_ms(moment)

@@ -1,0 +1,122 @@
+"""A backtest over a batch DataFrame, by the tasks of its session; the driver gets the alerts and what is counted."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from buckets.archive.archive import ARRIVAL
+from buckets.archive.archiving import archived_and_rounded, arrivals_of
+from buckets.config.engine import EngineSettings
+from buckets.engine.stages.in_memory import memory_stores
+from buckets.events.parquet_rows import plain_table_arrivals
+from buckets.events.schema import EventSchema
+from buckets.history.backtest.backtest import Backtest, question
+from buckets.history.backtest.report import BacktestReport
+from buckets.history.scoring import ScoredPiece, scorer_of
+from buckets.lists.index import NO_LISTS, Lists
+from buckets.moment import TimeRange, moment_ms
+from buckets.rules.rule import Rule
+from buckets.spark.frame_input import SLICE_ROWS, check_columns_of, in_utc, slices, told_as
+from buckets.spark.frames import SLICE_BITS, in_order, numbers_of_slices, settings_over
+from buckets.spark.slice_scoring import ROWS, SENT, Slice, SliceScoring, batch_of, batch_of_found, by_slice
+from buckets.spark.worker import settle
+
+
+@dataclass(frozen=True)
+class _BacktestScoring(SliceScoring):
+    """What tasks need to know."""
+
+    asked: Backtest
+
+    def of(self, number: int) -> Slice:
+        """Return what a slice is scored by."""
+        return Slice(scorer_of(self.asked.settings, "alerts"), self.asked.rule_set)
+
+    def fan_out(self, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send the slices of a partition to the shards, and their rows to where they are completed."""
+        asked = self.asked
+        for number, numbered in zip(numbers_of_slices(), slices(batches), strict=False):
+            rows = numbered.rename_columns(list(columns))
+            arrivals = plain_table_arrivals(in_utc(rows), asked.schema)
+            tables, rounded = zip(*(archived_and_rounded(each, asked.schema, 0) for each in arrivals), strict=True)
+            numbers = pa.array(range(number * SLICE_ROWS, number * SLICE_ROWS + len(rows)))
+            arrived = asked.scored_rows(pa.concat_tables(tables).append_column(ARRIVAL, numbers))
+            sent = self.sent(number, arrivals_of(arrived, asked.schema))
+            beside = cloudpickle.dumps((arrived, sum(map(Counter, rounded), Counter[str]())))
+            sent.append((number % asked.engine.shards, number, ROWS, beside))
+            yield from batch_of(sent)
+        settle()
+
+    def find(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Complete slices, and return what is found in each."""
+        stores = memory_stores()
+        for number, payloads in by_slice(batches):
+            ((rows, rounded),) = (cloudpickle.loads(packed) for output, packed in payloads if output == ROWS)
+            results = self.complete(number, payloads, stores)
+            piece = replace(self.asked.settings, rows=rows, rounded=rounded)
+            yield batch_of_found(number, self.asked.found_in(ScoredPiece(piece, results)))
+        settle()
+
+
+def backtest(
+    frame: DataFrame,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    *,
+    order_by: Sequence[str | Column],
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    amount: str | None = None,
+    fraud: Mapping[str, Any] | DataFrame | None = None,
+    sweep: Mapping[str, Iterable[object]] | None = None,
+) -> BacktestReport:
+    """Say what rules would have raised on the events of a DataFrame. It runs at once.
+
+    Args:
+        frame: as for `features`.
+        rules: the rules.
+        schema: the event schema.
+        order_by: as for `features`.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into.
+        begin: the first event time that is reported; without a zone it is in UTC; None for any.
+        end: the first event time that is not reported any more.
+        amount: the measure that is the amount of an event; the first one if None.
+        fraud: the events that were fraud, by id with their amounts, None for an event's own; or a DataFrame with their
+            ids, under the name that they have in the event schema.
+        sweep: other values that are tried, by parameter, as in `{"spike.limit": range(3, 9)}`.
+
+    Returns:
+        The report, as `buckets.backtest` gives it.
+
+    Raises:
+        FrameError: as `features`; a sweep, an amount or fraud cannot be read, or no event is in the range
+            (`INVALID_BACKTEST`).
+    """
+    settings = settings_over(frame, engine)
+    if isinstance(fraud, DataFrame):
+        column = F.col(f"`{schema.event_id}`").cast("string")
+        fraud = dict.fromkeys(row[0] for row in fraud.select(column).distinct().collect())
+    texts = [f"{name}={','.join(map(str, values))}" for name, values in (sweep or {}).items()]
+    span = TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end)))
+    with told_as("INVALID_BACKTEST"):
+        asked = question(rules, schema, settings, lists, span, amount, fraud, texts)
+    check_columns_of(frame, schema, asked.rule_set)
+    work, shards = _BacktestScoring(asked), settings.shards
+    names, rows = in_order(frame, order_by, shards, schema)
+    fanned = rows.mapInArrow(partial(work.fan_out, names), from_arrow_schema(SENT))
+    # The slices of a partition are completed by one task; all by one, where rules need what came before.
+    tasks, task = (1, "0") if asked.rule_set.needs_driver_state else (shards, f"slice >> {SLICE_BITS}")
+    with told_as("INVALID_BACKTEST"):
+        return asked.report(work.found(work.scored(fanned, shards), tasks, task, work.find))
