@@ -44,7 +44,7 @@ from buckets.history.scoring import (
     ArchiveRows,
     ScoreArchive,
     ScoredPiece,
-    stretches_of,
+    spans_of,
 )
 from buckets.lists.index import NO_LISTS, Lists
 from buckets.outputs.columns import DEAD_LETTERS
@@ -206,7 +206,7 @@ class FeaturesOfPiece(NamedTuple):
 
 
 class FeatureRun:
-    """Computes the features of a stretch of events.
+    """Computes the features of a span of events.
 
     Attributes:
         columns: of its tables.
@@ -250,9 +250,9 @@ class FeatureRun:
         rows = ArchiveRows(
             history.archive.under(self._schema.new_names), [*archive.OWN_COLUMNS.names, *self._schema.field_names]
         )
-        stretches = stretches_of(history, lambda one, other: one.lists == other.lists)
+        spans = spans_of(history, lambda one, other: one.lists == other.lists)
         like = ArchivePiece(NO_ROWS, self._rule_set, terms)
-        return ArchivePieces(like, history.recorded, rows, stretches, _numbered_rows)
+        return ArchivePieces(like, history.recorded, rows, spans, _numbered_rows)
 
     def _found_in(self, scored: ScoredPiece) -> FeaturesOfPiece:
         """Return the features of a piece of an archive; any process may look at it."""

@@ -75,7 +75,7 @@ NO_ROWS = pa.table({})
 JOINED_ROWS = 500_000  # Of a piece, about: the more rows, the less often the timeline of a key is opened
 
 
-class Stretch(NamedTuple):
+class PieceSpan(NamedTuple):
     """Arrivals of an archive that are scored together."""
 
     first: int  # the number of the first one
@@ -84,9 +84,9 @@ class Stretch(NamedTuple):
     last: BatchEnd  # the batch that the last one is of
 
 
-def stretches_of(
+def spans_of(
     history: History, is_alike: Callable[[BatchEnd, BatchEnd], bool], first: int = 0, end: int | None = None
-) -> list[Stretch]:
+) -> list[PieceSpan]:
     """Cut an archive, from one arrival to another, into whole batches, or several that follow each other and are alike.
 
     Later batches than are recorded, which another process has archived meanwhile, are left out.
@@ -94,18 +94,18 @@ def stretches_of(
     archived = history.archive.query(
         f"select {BATCH} as batch, min({ARRIVAL}) as first, max({ARRIVAL}) + 1 as end from archive group by {BATCH}"
     )
-    cuts, stretches = {cut.batch_id: cut for cut in history.recorded.cuts}, list[Stretch]()
+    cuts, spans = {cut.batch_id: cut for cut in history.recorded.cuts}, list[PieceSpan]()
     for batch in archived.sort_by("batch").to_pylist():
         cut, begin = cuts.get(batch["batch"]), max(batch["first"], first)
         until = batch["end"] if end is None else min(batch["end"], end)
         if cut is None or begin >= until:
             continue
-        before = stretches[-1] if stretches else None
+        before = spans[-1] if spans else None
         if before is not None and before.end - before.first < JOINED_ROWS and is_alike(before.last, cut):
-            stretches[-1] = before._replace(end=until, last=cut)
+            spans[-1] = before._replace(end=until, last=cut)
         else:
-            stretches.append(Stretch(begin, until, cut.batch_id, cut))
-    return stretches
+            spans.append(PieceSpan(begin, until, cut.batch_id, cut))
+    return spans
 
 
 class ArchiveRows:
@@ -121,18 +121,18 @@ class ArchiveRows:
         """Travel without what has been read."""
         return ArchiveRows, (self._archive, self._columns)
 
-    def read(self, stretch: Stretch) -> pa.Table:
-        """Return the rows of a stretch, in the order of arrival."""
-        if stretch.first != self._next:
-            self._rest, self._tables = NO_ROWS, self._archive.tables(stretch.first, None, self._columns)
+    def read(self, span: PieceSpan) -> pa.Table:
+        """Return the rows of a span, in the order of arrival."""
+        if span.first != self._next:
+            self._rest, self._tables = NO_ROWS, self._archive.tables(span.first, None, self._columns)
         whole = self._rest
-        while not len(whole) or whole[ARRIVAL][-1].as_py() < stretch.end - 1:
+        while not len(whole) or whole[ARRIVAL][-1].as_py() < span.end - 1:
             more = next(self._tables, None)
             if more is None:
                 break
             whole = pa.concat_tables([whole, more]) if len(whole) else more
-        count = int(np.searchsorted(whole[ARRIVAL].to_numpy(), stretch.end))
-        self._next, self._rest = stretch.end, whole.slice(count)
+        count = int(np.searchsorted(whole[ARRIVAL].to_numpy(), span.end))
+        self._next, self._rest = span.end, whole.slice(count)
         return whole.slice(0, count).combine_chunks()
 
 
@@ -156,23 +156,23 @@ class ArchivePieces:
     like: ArchivePiece  # what all are like, without rows, with the lists that are given in place of recorded ones
     recorded: RecordedBatches | None  # what knows the recorded lists; None where rules look into none
     rows: ArchiveRows
-    stretches: Sequence[Stretch]
+    spans: Sequence[PieceSpan]
     prepare: Callable[[pa.Table], pa.Table]  # makes of rows of the archive those that are scored
 
     def __len__(self) -> int:
         """Return how many pieces there are."""
-        return len(self.stretches)
+        return len(self.spans)
 
     def settings(self, number: int) -> ArchivePiece:
         """Return a piece without its rows."""
         if self.recorded is None:
             return self.like
-        lists, given = self.recorded.lists(self.stretches[number].last), self.like.lists
+        lists, given = self.recorded.lists(self.spans[number].last), self.like.lists
         return replace(self.like, lists={**lists, **given} if given else lists)
 
     def read(self, number: int) -> ArchivePiece:
         """Return a piece."""
-        return replace(self.settings(number), rows=self.prepare(self.rows.read(self.stretches[number])))
+        return replace(self.settings(number), rows=self.prepare(self.rows.read(self.spans[number])))
 
 
 def scorer_of(piece: ArchivePiece, put_out: PutOut) -> Scorer:

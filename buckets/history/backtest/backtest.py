@@ -40,7 +40,7 @@ from buckets.history.scoring import (
     ArchiveRows,
     ScoredPiece,
     score_pieces,
-    stretches_of,
+    spans_of,
 )
 from buckets.lists.index import NO_LISTS, ListIndex, Lists
 from buckets.moment import ANY_TIME, TimeRange, moment_ms, short_time_text
@@ -78,10 +78,10 @@ def archive_pieces(history: History, asked: "Backtest") -> ArchivePieces:
     there = archive.columns()
     rows = ArchiveRows(archive, [name for name in (*OWN_COLUMNS.names, *schema.field_names) if name in there])
     needed = asked.needed_lists
-    stretches = stretches_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
-    for stretch in stretches if needed else ():
-        check_needed_lists(needed, stretch.last.lists, f"batch {stretch.first_batch}")
-    return ArchivePieces(asked.settings, history.recorded if needed else None, rows, stretches, asked.scored_rows)
+    spans = spans_of(history, lambda one, other: not needed or one.lists == other.lists, first, end)
+    for span in spans if needed else ():
+        check_needed_lists(needed, span.last.lists, f"batch {span.first_batch}")
+    return ArchivePieces(asked.settings, history.recorded if needed else None, rows, spans, asked.scored_rows)
 
 
 def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str) -> None:

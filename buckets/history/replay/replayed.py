@@ -20,7 +20,7 @@ from buckets.backfill.backfills import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.engine.stages.cross_group import FillSources
-from buckets.history.scoring import NO_ROWS, ArchivePiece, ArchiveRows, stretches_of
+from buckets.history.scoring import NO_ROWS, ArchivePiece, ArchiveRows, spans_of
 from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs import columns
 from buckets.outputs.columns import identity_of
@@ -167,30 +167,30 @@ class ReplayedPieces:
             return cut_as == "joined" and same and recorded.terms(one.batch_id) is recorded.terms(other.batch_id)
 
         cut_off = replace(history, recorded=recorded.until(last_batch))
-        self._rows, self._stretches = ArchiveRows(history.archive), stretches_of(cut_off, is_alike)
+        self._rows, self._spans = ArchiveRows(history.archive), spans_of(cut_off, is_alike)
 
     def __len__(self) -> int:
         """Return how many pieces there are."""
-        return len(self._stretches)
+        return len(self._spans)
 
     def settings(self, number: int) -> ArchivePiece:
         """Return a piece without its rows."""
-        stretch, recorded = self._stretches[number], self._history.recorded
-        last = stretch.last
+        span, recorded = self._spans[number], self._history.recorded
+        last = span.last
         rule_set, terms = recorded.rule_set(last.ruleset_version), recorded.terms(last.batch_id)
         if terms.engine.shards != self._shards:
             terms = terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
         sources_of, batches = (
             fills_again(self._history, self._folder, rule_set, last),
-            (stretch.first_batch, last.batch_id),
+            (span.first_batch, last.batch_id),
         )
         return ArchivePiece(NO_ROWS, rule_set, terms, recorded.lists(last), batches, None, sources_of)
 
     def read(self, number: int) -> ArchivePiece:
         """Return a piece."""
-        stretch, piece = self._stretches[number], self.settings(number)
-        rows, orders = self._rows.read(stretch), None
-        if stretch.first_batch != stretch.last.batch_id:
+        span, piece = self._spans[number], self.settings(number)
+        rows, orders = self._rows.read(span), None
+        if span.first_batch != span.last.batch_id:
             real = rows[SOURCE_ORDER].to_numpy()
             is_next = np.ones(len(rows), np.bool_)
             is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(real) != 0)
