@@ -1,35 +1,36 @@
 """Features of a batch DataFrame: `buckets.spark.features` beside Spark SQL's RANGE windows and `buckets.features`.
 
-Payments of a week with distinct times, 13 fields of text, each a grouping with a sum and a count over half an hour to
-three days. The three sides take turns in one session with two cores; the values of the first two are compared as sums
-of each column. CPU is of all processes. The first turn of each number of groupings is not counted.
+Payments of a team (`team_data.py`) at distinct times, with one rule a grouping. The three sides take turns in one
+session with two cores, and the first turn of each number of groupings is not counted. Both sides of Spark write all
+columns of the payments and those of the rules, to nowhere; the values are compared before that, as sums of each column.
+CPU is of all processes.
 """
 
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from matplotlib.axes import Axes
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from report import Goal, Report
+from team_data import FIELDS, FUNCTIONS, GROUPINGS, PAYMENTS, SPAN_MS, START_MS, WINDOWS, payments, team_rules
 from team_run import Cpu
 
 import buckets
 import buckets.spark as bs
+from buckets.duration import parse_duration_ms
 
-KEYS = (20_000, 5_000, 500, 50_000, 1_000, 200, 10_000, 2_000, 100, 30_000, 800, 3_000, 40_000)
-MINUTES = (1440, 360, 60, 720, 180, 120, 1440, 2880, 30, 480, 240, 300, 4320)
-ROWS, PIECE, WEEK_MS = 1_000_000, 200_000, 7 * 86_400_000
-GROUPINGS = {1: 3.0, 3: 6.0, 13: 10.0}  # How many, and how many times as fast as Spark SQL is wanted
+ROWS, PIECE = 1_000_000, 200_000
+WANTED = {1: 3.0, 3: 6.0, 13: 10.0}  # How many, and how many times as fast as Spark SQL is wanted
 SETTINGS = {
     "spark.driver.memory": "4g",
     "spark.sql.shuffle.partitions": "8",
@@ -39,75 +40,55 @@ SETTINGS = {
 }
 SCHEMA = bs.schema(
     {
-        "event_id": "id",
-        "event_time": {"field": "at", "unit": "ms"},
-        "attributes": {f"k{number}": "string" for number in range(len(KEYS))},
-        "measures": {"cents": {"scale": 0}},
+        "event_id": "event_id",
+        "event_time": {"field": "ts", "unit": "ms"},
+        "attributes": dict.fromkeys(FIELDS, "string"),
+        "measures": {"amount": {"scale": 0}},
     }
 )
+SQL = {"sum": "sum(amount)", "count": "count(*)", "max": "max(amount)", "avg": "avg(amount)"}
 Sums = Sequence[Any]
-
-
-def rules(groupings: int) -> tuple[buckets.Rule, ...]:
-    """A rule for each grouping."""
-    return bs.rules(
-        [
-            {
-                "rule_id": f"r{number}",
-                "group_by": [f"k{number}"],
-                "features": {
-                    "sum": {"function": "sum", "of": "cents", "window": f"{minutes}m"},
-                    "n": {"function": "count", "window": f"{minutes}m"},
-                },
-                "when": "n > 1000000000",
-            }
-            for number, minutes in enumerate(MINUTES[:groupings])
-        ]
-    )
 
 
 def write_payments(path: Path, rows: int) -> None:
     """Write the payments, in the order of their time."""
-    random = np.random.default_rng(1)
-    at = 1_700_000_000_000 + np.arange(rows) * (WEEK_MS // rows)
-    columns = {"id": pa.array([f"e{row}" for row in range(rows)]), "at": pa.array(at)}
-    columns["cents"] = pa.array(random.integers(1, 50_000, rows))
-    for number, keys in enumerate(KEYS):
-        names = pa.array([f"key{key:06d}" for key in range(keys)])
-        columns[f"k{number}"] = names.take(pa.array(random.integers(0, keys, rows)))
-    pq.write_table(pa.table(columns), path, row_group_size=100_000)
+    table = payments(rows)
+    times = pa.array(START_MS + np.arange(rows) * (SPAN_MS // PAYMENTS))
+    table = table.set_column(table.column_names.index("ts"), "ts", times)
+    pq.write_table(table, path, row_group_size=100_000)
 
 
-def sums_of(scored: DataFrame, columns: Sequence[str]) -> Sums:
-    """The sum of each column, which computes them all."""
-    return tuple(scored.agg(*(F.sum(F.col(f"`{name}`").cast("decimal(38,0)")) for name in columns)).first() or ())
-
-
-def ours(frame: DataFrame, groupings: int) -> Sums:
+def ours(frame: DataFrame, groupings: int) -> DataFrame:
     """`buckets.spark.features`."""
-    scored = bs.features(frame, rules(groupings), SCHEMA, order_by=["at", "id"])
-    return sums_of(scored, [f"r{number}.{name}" for number in range(groupings) for name in ("sum", "n")])
+    return bs.features(frame, bs.rules(team_rules(groupings)), SCHEMA, order_by=["ts", "event_id"])
 
 
-def spark_sql(frame: DataFrame, groupings: int) -> Sums:
+def spark_sql(frame: DataFrame, groupings: int) -> DataFrame:
     """Window functions over the same."""
-    names = []
-    for number, minutes in enumerate(MINUTES[:groupings]):
-        within = f"RANGE BETWEEN {minutes * 60_000} PRECEDING AND CURRENT ROW"
-        over = f"OVER (PARTITION BY k{number} ORDER BY at {within})"
-        frame = frame.selectExpr("*", f"sum(cents) {over} AS s{number}", f"count(*) {over} AS n{number}")
-        names += [f"s{number}", f"n{number}"]
-    return sums_of(frame, names)
+    for fields, window, function in zip(GROUPINGS[:groupings], WINDOWS, FUNCTIONS, strict=False):
+        within = f"RANGE BETWEEN {parse_duration_ms(window)} PRECEDING AND CURRENT ROW"
+        over = f"OVER (PARTITION BY {', '.join(fields)} ORDER BY ts {within})"
+        name = f"{function}-by-{'-'.join(fields)}.value"
+        frame = frame.selectExpr("*", f"{SQL[function]} {over} AS `{name}`")
+    return frame
 
 
-def one_process(path: Path, groupings: int) -> Sums:
+def sums_of(scored: DataFrame, groupings: int) -> Sums:
+    """The sums of the values of rules, but for averages, of which SQL has doubles."""
+    names = [rule["rule_id"] for rule in team_rules(groupings) if not str(rule["rule_id"]).startswith("avg")]
+    return tuple(scored.agg(*(F.sum(F.col(f"`{name}.value`").cast("decimal(38,0)")) for name in names)).first() or ())
+
+
+def one_process(path: Path, groupings: int) -> None:
     """`buckets.features`, piece by piece, in this process."""
-    evaluator, sums = buckets.Evaluator(rules(groupings), SCHEMA), [0] * (2 * groupings)
-    names = [f"r{number}.{name}" for number in range(groupings) for name in ("sum", "n")]
+    evaluator = buckets.Evaluator(bs.rules(team_rules(groupings)), SCHEMA)
     for piece in pq.ParquetFile(path).iter_batches(PIECE):
-        scored = evaluator.features(pa.Table.from_batches([piece]))
-        sums = [total + int(pc.sum(scored[name]).as_py()) for total, name in zip(sums, names, strict=True)]
-    return tuple(sums)
+        evaluator.features(pa.Table.from_batches([piece]))
+
+
+def written(frame: DataFrame) -> None:
+    """Compute all columns of all rows."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def main() -> None:
@@ -122,22 +103,22 @@ def main() -> None:
         builder = builder.config(name, value)
     frame = builder.getOrCreate().read.parquet(str(path))
     found = report.found.setdefault("groupings", {})
-    for groupings, wanted in GROUPINGS.items():
-        sides: dict[str, Callable[[], Sums]] = {
-            "ours": lambda groupings=groupings: ours(frame, groupings),
-            "spark sql": lambda groupings=groupings: spark_sql(frame, groupings),
-            "one process": lambda groupings=groupings: one_process(path, groupings),
+    for groupings, wanted in WANTED.items():
+        sums = [sums_of(side(frame, groupings), groupings) for side in (ours, spark_sql)]
+        if sums[0] != sums[1]:
+            message = f"values differ: {sums}"
+            raise AssertionError(message)
+        sides: dict[str, Callable[[], None]] = {
+            "ours": partial(lambda groupings: written(ours(frame, groupings)), groupings),
+            "spark sql": partial(lambda groupings: written(spark_sql(frame, groupings)), groupings),
+            "one process": partial(one_process, path, groupings),
         }
         runs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for turn in range(report.repeats + 1):
-            sums = {}
             for name, run in sides.items():
                 began_s, spent_s = time.monotonic(), Cpu.now().all_s
-                sums[name] = run()
+                run()
                 runs[name].append((time.monotonic() - began_s, Cpu.now().all_s - spent_s))
-            if len(set(map(tuple, sums.values()))) > 1:
-                message = f"values differ: {sums}"
-                raise AssertionError(message)
             text = ", ".join(f"{name} {runs[name][-1][0]:.1f} s ({runs[name][-1][1]:.0f} s CPU)" for name in sides)
             report.console.print(f"  {groupings} groupings, turn {turn}: {text}", highlight=False)
         median_s = {name: median(wall for wall, _ in of_side[1:]) for name, of_side in runs.items()}

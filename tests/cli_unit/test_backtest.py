@@ -114,6 +114,7 @@ def test_nothing_that_is_read_is_replaced_by_a_report(buckets, files, tmp_path, 
     [
         ("rules.yaml",),
         ("rules.yaml", "--events", "nothing.jsonl", "--schema", "schema.yaml"),
+        ("rules.yaml", "--events", "day.jsonl", "--schema", "schema.yaml", "--master", "local[2]"),
         ("rules.yaml", "--conf", "a.yaml", "--schema", "schema.yaml"),
     ],
 )
