@@ -32,8 +32,6 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from buckets.archive.recorded_batches import RecordedBatches
-from buckets.checkpoint.batch_ends import BatchEnd
 from buckets.delta.commits import with_columns
 from buckets.delta.kept_table import WHOLE, append_new
 from buckets.delta.whole_table import (
@@ -48,7 +46,6 @@ from buckets.delta.whole_table import (
 from buckets.errors import BucketsError, Outage, first_line
 from buckets.events.conversion import column_types
 from buckets.events.schema import EventSchema
-from buckets.lists.index import NO_LISTS, Lists
 from buckets.rules.group import NO_NAMES
 from buckets.rules.renaming import Names
 from buckets.stores.location import as_input
@@ -352,20 +349,3 @@ def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
         for start, end in itertools.pairwise(starts):
             if end > start:
                 yield int(batches[start]), table.slice(start, end - start)
-
-
-def seen_by_batch(recorded: RecordedBatches, tables: Iterator[pa.Table]) -> Iterator[tuple[BatchEnd, Lists, pa.Table]]:
-    """Yield tables as `by_batch` does, each with the lists that its batch saw: an object as long as they are the same.
-
-    Later batches than are recorded, which another process has archived meanwhile, are left out.
-    """
-    cuts = {cut.batch_id: cut for cut in recorded.cuts}
-    before, lists = None, NO_LISTS
-    for batch_id, rows in by_batch(tables):
-        cut = cuts.get(batch_id)
-        if cut is None:
-            return
-        if before is None or cut.lists != before.lists:
-            lists = recorded.lists(cut)
-        before = cut
-        yield cut, lists, rows

@@ -1,6 +1,5 @@
 """Reads again what a job has read: the arrivals of each batch, from files, a Delta table or the audit of a topic."""
 
-import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, takewhile
@@ -9,7 +8,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from buckets.archive.delta_source import delta_arrivals
 from buckets.audit.folder import AuditFolder, audit_settings
@@ -23,7 +21,7 @@ from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, Topic
 from buckets.checkpoint.writer_schemas import RegisteredSchemas, pinned_schemas
 from buckets.config.job import Job
 from buckets.config.source import DeltaSource, FileSource, KafkaSource
-from buckets.delta.whole_table import is_table, open_table, sql_text
+from buckets.delta.whole_table import open_table, sql_text
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_records import record_arrivals
@@ -31,9 +29,9 @@ from buckets.events.message_fields import as_declared, columns_beside_value, sch
 from buckets.events.messages import TopicMessages
 from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
 from buckets.events.schema import EventSchema
-from buckets.events.source_files import COMPRESSED, is_hidden, line_reader, modified_ms, open_text, readable_files
+from buckets.events.source_files import is_hidden, line_reader, modified_ms, open_text
 from buckets.monitor.words import TakenFiles
-from buckets.stores.location import as_input, found_location
+from buckets.stores.location import found_location
 
 _MOST_MESSAGES = 1_000_000  # Messages that are read at once, about
 
@@ -294,47 +292,3 @@ def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
             source = pa.repeat(pa.scalar(str(path)), len(lines))
             yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})
-
-
-_LOOKED_AT = 8
-_SAMPLE_BYTES = 1 << 16
-_BYTES_A_ROW = 100  # Of a text whose lines are longer than a sample, as of one that is a single array
-
-
-def rows_about(path: Path) -> int:
-    """Return about how many events `open_events` finds; 0 where nothing can be read, which reading them then says.
-
-    A Delta table counts its rows in its log, and so does a file of Parquet in its footer. Of text the first lines are
-    looked at, and of many files the largest ones.
-    """
-    try:
-        path = found_location(str(path))
-        if is_table(path):
-            return int(open_table(path).count())
-        sizes = {file: file.stat().st_size for file in readable_files(path, subfolders=False)}
-        largest = sorted(sizes, key=lambda file: sizes[file])[-_LOOKED_AT:]
-        looked_at = sum(sizes[file] for file in largest)
-        rows = sum(_rows_of_file(file, sizes[file]) for file in largest)
-        return round(rows * sum(sizes.values()) / max(looked_at, 1))
-    except (BucketsError, OSError, pa.ArrowException):
-        return 0
-
-
-def _rows_of_file(file: Path, size_bytes: int) -> float:
-    """Return about how many rows a file has; a compressed one is looked at up to where the sample is cut off."""
-    if file.suffix.lower() == ".parquet":
-        return float(pq.read_metadata(as_input(file)).num_rows)
-    with file.open("rb") as opened:
-        sample = opened.read(_SAMPLE_BYTES)
-    codec, parts = COMPRESSED.get(file.suffix.lower()), [sample]
-    if codec is not None:
-        parts = []
-        with (
-            contextlib.suppress(OSError, pa.ArrowException),
-            pa.CompressedInputStream(pa.BufferReader(sample), codec) as stream,
-        ):
-            while part := stream.read(_BYTES_A_ROW):
-                parts.append(part)
-    text = b"".join(parts)
-    lines = text.count(b"\n") or len(text) / _BYTES_A_ROW
-    return lines * size_bytes / max(len(sample), 1)

@@ -4,7 +4,7 @@ import getpass
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,13 +16,15 @@ from buckets.config.settings import MetricsSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.expressions.expression import LIST_NAME
-from buckets.history.scoring import ScoreArchive, score_archive
 from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list
 from buckets.moment import TimeRange, parse_moment_ms
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.change import short_text
 from buckets.stores.location import location
+
+if TYPE_CHECKING:  # Most commands score nothing.
+    from buckets.history.scoring import ScoreArchive
 
 JobConf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 ArchivedConf = Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")]
@@ -93,8 +95,10 @@ def range_ms(begin: str | None, end: str | None) -> TimeRange:
     return TimeRange(from_ms, to_ms)
 
 
-def scoring_of(job: Job, master: str | None, rows: int, say: Callable[[str], None]) -> ScoreArchive:
+def scoring_of(job: Job, master: str | None, rows: int, say: Callable[[str], None]) -> "ScoreArchive":
     """Return what scores the archive of a job, of so many rows: Spark at the master of `--master`, or this process."""
+    from buckets.history.scoring import score_archive
+
     if master is not None:
         from buckets.spark.history import scoring_at
 

@@ -9,11 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from buckets.archive.sources import rows_about
 from buckets.checkpoint.batch_records import BatchRecord, BatchRecords
 from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.record_files import HELD, RecordFiles
@@ -30,7 +27,7 @@ from buckets.monitor.live import read_live
 from buckets.monitor.words import FileWatch
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.stores import store_path
-from buckets.stores.location import as_output, location
+from buckets.stores.location import location
 from buckets.stores.store_path import StoreAway, StoreError, StorePath, store_error, store_of
 from tests.spark.job_folder import JobFolder
 from tests.stores.server import KEYS, Harm, harmful, in_environment
@@ -307,17 +304,3 @@ def test_the_holder_of_a_checkpoint_asks_for_nothing_that_it_has_written_itself(
     assert [records.record(number) for number in range(210)] == mine
     assert mine[:10] == [None] * 10
     assert records.newest() == 209
-
-
-def test_events_in_a_store_have_about_as_many_rows_as_are_estimated(bucket):
-    folder = location(f"s3://{bucket}/events")
-    line = json.dumps({"id": "e1", "t": 1, "amount": "12.50"})
-    for number in range(12):
-        (folder / f"part-{number}.jsonl").write_text(f"{line}\n" * 5_000)
-    assert rows_about(Path(f"s3://{bucket}/events")) == pytest.approx(60_000, rel=0.2)
-    assert rows_about(Path(f"s3://{bucket}/events/part-3.jsonl")) == pytest.approx(5_000, rel=0.2)
-    table = pa.table({"id": [f"e{number}" for number in range(700)]})
-    with as_output(location(f"s3://{bucket}/day.parquet")) as file:
-        pq.write_table(table, file)
-    assert rows_about(Path(f"s3://{bucket}/day.parquet")) == 700
-    assert rows_about(Path(f"s3://{bucket}/nowhere")) == 0
