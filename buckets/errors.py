@@ -1,6 +1,6 @@
 """The one error that people see: a sentence that says what is wrong, where, the limit, and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from buckets.exit_codes import FAILED, MISUSED
@@ -41,9 +41,16 @@ def as_errors(faults: Iterable[Fault]) -> list[BucketsError]:
 
 
 def refuse(faults: Iterable[Fault]) -> None:
-    """Raise the first of some faults as a BucketsError; nothing where there are none."""
-    for fault in faults:
-        raise as_errors([fault])[0]
+    """Raise the first of some faults, whose line says how many more there are; nothing where there are none."""
+    errors = as_errors(faults)
+    if errors:
+        raise first_of(errors)
+
+
+def first_of(faults: Sequence[BucketsError]) -> BucketsError:
+    """Return the first fault, whose line says how many more there are; an outage alone, which may be over soon."""
+    first, *more = faults
+    return BucketsError(f"{first.message} (and {len(more)} more)") if more and not isinstance(first, Outage) else first
 
 
 def first_line(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from yaml.error import Mark
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError, first_line, refuse
 from buckets.printable import short_line
 from buckets.stores.location import in_file_system
 from buckets.stores.store_path import StoreError, StorePath
@@ -157,17 +157,11 @@ def invalid(
     return [BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}") for location, fault in faults]
 
 
-def first_of(faults: Sequence[BucketsError]) -> BucketsError:
-    """Return the first fault, whose line says how many more there are."""
-    first, *more = faults
-    return BucketsError(f"{first.message} (and {len(more)} more)") if more else first
-
-
 def load_model(path: Path, model: type[Model], what: str) -> Model:
     """Read a YAML file into a pydantic model; one that does not fit is refused."""
     value, faults = read_model(path, model, what)
-    if value is None:
-        raise first_of(faults)
+    refuse(faults)
+    assert value is not None
     return value
 
 

@@ -15,7 +15,7 @@ from buckets.changes.versions import Completion
 from buckets.config.engine import raw_window_fault
 from buckets.config.job import Job
 from buckets.config.lists import list_fault
-from buckets.errors import BucketsError, first_line
+from buckets.errors import BucketsError, as_errors, first_line, first_of
 from buckets.feeds.rules.rule_book import COLUMNS, NO_RULES, change_of_row, open_rule_table, read_rule_rows
 from buckets.feeds.topics import RulesTopic
 from buckets.kafka.sender import Sender
@@ -112,8 +112,8 @@ class JobRules(ABC):
 
         revision = revise(self.rule_set, asked, schema, (), engine.allowed_lateness, fault=fault)
         if revision.refused:
-            more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
-            message = f"{revision.refused[0].reason}{more}; nothing has been written"
+            first = first_of(as_errors(refusal.reason for refusal in revision.refused))
+            message = f"{first.message}; nothing has been written"
             raise BucketsError(message)
         encode_rule_set(revision.rule_set)
         return revision

@@ -27,7 +27,7 @@ from buckets.rule_files.yaml_rules import read_rules
 from buckets.rules.rule import Rule
 from buckets.stores.location import location
 from buckets.stores.store_path import StorePath
-from buckets.yaml_file import first_of, load_mapping, load_model, read_content, read_model, read_text
+from buckets.yaml_file import load_mapping, load_model, read_content, read_model, read_text
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT, RULES = "configuration", "rules"
@@ -146,10 +146,8 @@ def load_job(path: Path) -> Job:
         ConfigurationError: a file cannot be read or is not valid; says which, where and why.
     """
     job, found = _read_job(path)
-    errors = next((errors for _, _, _, errors in found if errors), None)
-    if job is None:
-        assert errors is not None
-        raise errors[0] if isinstance(errors[0], Outage) else first_of(errors)
+    refuse(next((errors for _, _, _, errors in found if errors), ()))
+    assert job is not None
     return job
 
 

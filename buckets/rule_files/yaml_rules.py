@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_of
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
 from buckets.rule_files.flink_rules import holds_flink_rules, load_flink_rules, read_flink_rules
@@ -24,7 +24,7 @@ from buckets.rules.rule import Rule
 from buckets.stores.location import found_location, location
 from buckets.stores.store_path import StoreError
 from buckets.validation import Location, field_name
-from buckets.yaml_file import first_of, invalid, line_of, node_at, parse_yaml, read_text
+from buckets.yaml_file import invalid, line_of, node_at, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
