@@ -46,7 +46,7 @@ def parse_moment_ms(text: str) -> int:
     try:
         return moment_ms(datetime.fromisoformat(text))
     except ValueError:
-        message = f"{text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
+        message = f"{text!r} is not a time; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
         raise ValueError(message) from None
 
 

@@ -63,9 +63,9 @@ _FILE_FAULT = re.compile(r"\b(Parquet|Object Store) error: ")
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
-FAULT = "_fault"  # Why a row is no event, whatever the rules; null of events
+FAULT = "_fault"  # Why a row is not an event, whatever the rules; null of events
 JUDGED = "_judged"  # Whether rules are evaluated at the event; null where all events of its batch were judged
-RAW = "_raw"  # The row as it came, where it is no event
+RAW = "_raw"  # The row as it came, where it is not an event
 OWN_COLUMNS = pa.schema(
     [
         pa.field(ARRIVAL, pa.int64()),

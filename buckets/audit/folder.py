@@ -102,8 +102,8 @@ class AuditFolder:
             raise BucketsError(message)
         if not self._audit.exists() and holds_more_than(self.checkpoint, self._audit, [lock_file(self.checkpoint)]):
             message = (
-                f"checkpoint {self.checkpoint} holds something that is no checkpoint of an audit; name a new folder as "
-                "audit.checkpoint"
+                f"checkpoint {self.checkpoint} holds something that is not a checkpoint of an audit; name a new folder "
+                "as audit.checkpoint"
             )
             raise BucketsError(message)
         self._owned.is_of(self._written()["id"] if self._audit.exists() else None)

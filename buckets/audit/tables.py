@@ -82,9 +82,9 @@ _ORIGIN = (
     ),
 )
 _MESSAGE = (
-    Column("key", pa.string(), True, "Key as text; bytes that are no UTF-8 are replaced."),
+    Column("key", pa.string(), True, "Key as text; bytes that are not UTF-8 are replaced."),
     Column("key_bytes", pa.binary(), True, "Key as bytes, where it is not valid UTF-8."),
-    Column("value", pa.string(), True, "Value as text; bytes that are no UTF-8 are replaced."),
+    Column("value", pa.string(), True, "Value as text; bytes that are not UTF-8 are replaced."),
     Column("value_bytes", pa.binary(), True, "Value as bytes, where it is not valid UTF-8."),
     Column("headers", HEADERS_TYPE, True, "Headers, in order."),
     Column(

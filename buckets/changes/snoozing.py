@@ -108,7 +108,7 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
         try:
             fields = json.loads(text)
         except ValueError as error:
-            message = f"{short_line(repr(text))} is no JSON: {error}"
+            message = f"{short_line(repr(text))} is not JSON: {error}"
             raise ValueError(message) from None
         wrong = [field for field, value in fields.items() if not isinstance(value, str | int | bool)]
         if wrong:
@@ -139,5 +139,6 @@ def read_moment(text: str, now: datetime) -> datetime:
         return now + timedelta(milliseconds=parse_duration_ms(text))
     with contextlib.suppress(ValueError):
         return in_utc(datetime.fromisoformat(text))
-    message = f"{short_line(repr(text))} is no time; write it as in 2027-01-02T06:00Z, or how long from now, as in 24h"
+    how = "write it as in 2027-01-02T06:00Z, or how long from now, as in 24h"
+    message = f"{short_line(repr(text))} is not a time; {how}"
     raise ValueError(message)

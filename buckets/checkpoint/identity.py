@@ -210,7 +210,7 @@ def check_release(written: Any) -> None:
         ValueError: nothing that any release writes.
     """
     if not isinstance(written, dict):
-        message = "it is no object"
+        message = "it is not an object"
         raise ValueError(message)
     _check_types(written, int, "format", "codec")
     for name, known in (("format", FORMAT), ("codec", CODEC_VERSION)):

@@ -140,8 +140,8 @@ class JobRecord:
         written = self._found()
         if written is None:
             message = (
-                f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "
-                "give the folder that the configuration names as `checkpoint`"
+                f"{self._checkpoint} is not a checkpoint: there is no {self._file.relative_to(self._checkpoint)} in "
+                "it; give the folder that the configuration names as `checkpoint`"
             )
             raise BucketsError(message)
         return written

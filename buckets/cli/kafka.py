@@ -171,7 +171,7 @@ def send(
     how = "stopped: " if stop.is_set() else ""
     console.say(f"{how}{sent:,} events are in topic {topic}, after {time.monotonic() - began_s:,.1f} s")
     if bad:
-        console.say(f"{bad:,} rows are no events and were not sent; the first is {first_bad}")
+        console.say(f"{bad:,} rows are not events and were not sent; the first is {first_bad}")
 
 
 def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
@@ -182,7 +182,7 @@ def _target(conf: Path, job: Job) -> tuple[KafkaSettings, str]:
     if source.topic is None and source.has_topics:
         fault = "its source may have several topics, and events are sent to one; name it as `topic`"
     elif kafka is None or source.topic is None:
-        fault = "its source is no topic; name one whose `source` is of kind kafka"
+        fault = "its source is not a topic; name one whose `source` is of kind kafka"
     elif source.format != "json":
         fault = f"source.format is {source.format}, and only JSON is sent; {own}"
     elif source.key_format != "text":

@@ -51,7 +51,7 @@ def rules(
       buckets metrics rules --lag 20000 --delay 1s --hold 2m
     """  # noqa: D301 - click needs the backspace itself
     if not scrape_job or '"' in scrape_job or "\\" in scrape_job or not scrape_job.isprintable():
-        message = f"--scrape-job: {scrape_job!r} is no job_name; use letters, digits, - and _"
+        message = f"--scrape-job: {scrape_job!r} is not a job_name; use letters, digits, - and _"
         raise BucketsError(message)
     limits = Limits(
         lag=lag,

@@ -110,7 +110,7 @@ def _alert_and_finding(words: list[str], event: str | None, from_file: Path | No
     if not words:
         return None, None
     if words[-1] not in FINDINGS:
-        message = f"{quoted(words[-1])} is no verdict; write one of {', '.join(FINDINGS)}"
+        message = f"{quoted(words[-1])} is not a verdict; write one of {', '.join(FINDINGS)}"
         raise typer.BadParameter(message)
     if not words[0] or event == "":
         message = "the id of the alert or event is empty; see the column alert_id of the tables of alerts"

@@ -163,7 +163,7 @@ class JobPrecision(Precision):
 
 def _width_faults(location: str, width_ms: int) -> Iterator[str]:
     if not 1 <= width_ms <= WIDEST_MS:
-        yield f"{location}: {format_duration(width_ms)} is no width of a bucket; it may be 1ms to 7d"
+        yield f"{location}: {format_duration(width_ms)} is not a possible width of a bucket; it may be 1ms to 7d"
 
 
 DuplicatesBy = Literal["time", "id"]

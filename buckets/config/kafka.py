@@ -44,7 +44,7 @@ def _certificate_faults(certificate_file: str, key_file: str, key_password: Secr
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate_file, key_file, lambda: password)
     except (OSError, ValueError) as error:
         yield (
-            f"{certificate_file} and {key_file} are no certificate and its key in PEM ({_reason(error)}); see both, "
+            f"{certificate_file} and {key_file} are not a certificate and its key in PEM ({_reason(error)}); see both, "
             "and key_password"
         )
 
@@ -114,7 +114,7 @@ class SecuritySettings(Settings):
 
 def _address(value: str) -> str:
     if not is_address(value):
-        message = f"{value!r} is no address, as in http://localhost:8081; a login goes into username and password"
+        message = f"{value!r} is not an address, as in http://localhost:8081; a login goes into username and password"
         raise ValueError(message)
     return value.rstrip("/")
 
@@ -147,7 +147,7 @@ def _hosts_and_ports(value: str) -> str:
     for server in value.split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            message = f"{server.strip()!r} is no host:port, as in localhost:9092"
+            message = f"{server.strip()!r} is not a host:port, as in localhost:9092"
             raise ValueError(message)
     return value
 

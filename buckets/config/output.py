@@ -22,7 +22,7 @@ _LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 100, HOUR_MS
 
 def _address(value: str) -> str:
     if not is_address(value, may_have_query=True):
-        message = "is no address, as in https://cases.example.com/alerts; a login does not go into it"
+        message = "is not an address, as in https://cases.example.com/alerts; a login does not go into it"
         raise ValueError(message)
     return value
 

@@ -38,7 +38,7 @@ def check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        message = f"{text!r} is no regular expression: {error}; correct it, as in 'payments-.*'"
+        message = f"{text!r} is not a regular expression: {error}; correct it, as in 'payments-.*'"
         raise ValueError(message) from None
     return text
 

@@ -64,7 +64,7 @@ class BadRows:
     @property
     def text(self) -> str:
         """How many rows are bad, and why, in one sentence."""
-        verb = "is no event" if self.bad == 1 else "are no events"
+        verb = "is not an event" if self.bad == 1 else "are not events"
         verb += "" if self.bad == self.unread else ", or cannot be evaluated by some rule"
         shown = [reason.text for reason in self.reasons[:_MOST_SHOWN]]
         more = len(self._kinds) - len(shown)

@@ -92,7 +92,7 @@ def checked_format(form: str) -> str:
     try:
         day = datetime.strptime(_ANY_DAY.strftime(form), form).date()  # noqa: DTZ007 - only its day is asked for
     except (ValueError, re.error) as error:
-        message = f"{form!r} is no format ({error}); write it as in %d/%m/%Y %H:%M"
+        message = f"{form!r} is not a format ({error}); write it as in %d/%m/%Y %H:%M"
         raise ValueError(message) from None
     if day != _ANY_DAY.date():
         message = f"{form!r} does not say year, month and day; write it as in %d/%m/%Y %H:%M"
@@ -155,7 +155,7 @@ def _formatted(text: str, form: str) -> datetime:
             return datetime.strptime(text, form)  # noqa: DTZ007 - whether it has a zone is asked of it
     except ValueError:
         pass
-    message = f"{shown(text)} is no time that is written as {form}"
+    message = f"{shown(text)} is not a time that is written as {form}"
     raise ValueError(message)
 
 

@@ -92,7 +92,7 @@ def _read(connect: bytes) -> Any:
     try:
         return json.loads(connect)
     except (ValueError, RecursionError):
-        message = "schema: is no schema of Kafka Connect"
+        message = "schema: is not a schema of Kafka Connect"
         raise ValueError(message) from None
 
 
@@ -143,7 +143,7 @@ def _decimal_text(scale: int | None, value: Any) -> str:
     except (TypeError, ValueError):
         content = b""
     if not content:
-        message = f"{short_line(repr(value))} is no decimal in base64, as the schema beside it says"
+        message = f"{short_line(repr(value))} is not a decimal in base64, as the schema beside it says"
         raise ValueError(message)
     texts, faults = decimals([content], [scale])
     if faults:
@@ -166,7 +166,7 @@ def _time_text(meaning: str, schema: EventSchema, value: Any) -> str:
     else:
         ticks = _integer(value)
         if ticks is None:
-            message = f"{short_line(repr(value))} is no number, as a time of type {meaning} is"
+            message = f"{short_line(repr(value))} is not a number, as a time of type {meaning} is"
             raise ValueError(message)
         time_ms = ticks * _DAY_MS if meaning in _OF_DAYS else ticks // _PER_MS[meaning]
     if abs(time_ms) >= _MOST_TICKS_MS:

@@ -121,7 +121,7 @@ def _text_of(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError:
             pass
-    message = f"{_shown(value)} is no text"
+    message = f"{_shown(value)} is not text"
     raise ValueError(message)
 
 
@@ -311,7 +311,7 @@ def _list_in_json(text: str) -> list[str | None]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):
-        message = f"""{_shown(text)} is no list in JSON, as in ["A", "B"]"""
+        message = f"""{_shown(text)} is not a list in JSON, as in ["A", "B"]"""
         raise ValueError(message)
     return [_element_in_json(number, value) for number, value in enumerate(values, 1)]
 
@@ -409,7 +409,7 @@ def _ms_of_number(text: str, unit: str) -> int:
         message = f"{error}{hint}"
         raise ValueError(message) from None
     if number.whole_digits > _MOST_DIGITS_OF_TIME:
-        message = f"{_shown(text)} is no time"
+        message = f"{_shown(text)} is not a time"
         raise ValueError(message)
     time_ms, whole = number.scaled(_PLACES[unit])
     return time_ms if whole or not number.negative else time_ms - 1

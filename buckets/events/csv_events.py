@@ -59,7 +59,7 @@ def read_header(line: str, schema: EventSchema) -> list[str]:
     if twice is not None:
         message = (
             f"the header line is broken CSV: the header names {twice!r} twice; give each column a name of its own "
-            "there, or in the event schema, by which this line is no event: csv: {header: [NAME, …]}"
+            "there, or in the event schema, by which this line is not an event: csv: {header: [NAME, …]}"
         )
         raise ValueError(message)
     if set(names).isdisjoint(schema.field_names):
@@ -162,7 +162,7 @@ def _reason(text: str, csv: CsvFormat) -> str:
     """Say what is wrong with a number, and which declarations would read it."""
     groups = "" if csv.thousands is None else f' and thousands: "{csv.thousands}" between groups of three digits'
     hints = [f"csv: {declared} reads {plain}" for declared, plain in _readings(text, csv)]
-    return f'{short_line(repr(text))} is no number with decimal: "{csv.decimal}"{groups}' + "".join(
+    return f'{short_line(repr(text))} is not a number with decimal: "{csv.decimal}"{groups}' + "".join(
         f"{'; ' if at == 0 else ', '}{hint}" for at, hint in enumerate(hints)
     )
 

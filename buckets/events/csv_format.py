@@ -21,7 +21,8 @@ def _is_delimiter(value: str) -> str:
         message = 'a tab is written in double quotes: "\\t"'
         raise ValueError(message)
     if len(value) != 1 or value.isalnum() or value in '"\r\n\0':
-        message = f"must be one character that is no letter, digit or quote, as in ';', '|' or \"\\t\", not {value!r}"
+        wanted = "one character that is not a letter, digit or quote"
+        message = f"must be {wanted}, as in ';', '|' or \"\\t\", not {value!r}"
         raise ValueError(message)
     return value
 
@@ -33,7 +34,7 @@ def _codec(value: str) -> str:
     except (LookupError, ValueError):
         name = ""
     if not name or name.replace("_", "-") in _ONLY_OF_PYTHON:
-        message = f"{value!r} is no encoding of text that Python has; such are utf-8, cp1252, iso8859-15, utf-16"
+        message = f"{value!r} is not an encoding of text that Python has; such are utf-8, cp1252, iso8859-15, utf-16"
         raise ValueError(message)
     return "utf-8" if name == "utf-8-sig" else name
 

@@ -164,7 +164,7 @@ def _reason_of(operation: str | None) -> str | None:
         return "op: is missing or null, and Debezium says there what has changed"
     if operation in _EVENTS:
         return None
-    return _SKIPPED.get(operation, f"op: {short_line(repr(operation))} is no operation of Debezium")
+    return _SKIPPED.get(operation, f"op: {short_line(repr(operation))} is not an operation of Debezium")
 
 
 def read_changes(rows: pa.RecordBatch, schema: EventSchema, read: ReadFields) -> pa.RecordBatch:

@@ -110,7 +110,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
             path, "was listed and is gone; none of its rows are read: put it back and start again"
         ) from None
     except (OSError, pa.ArrowException) as error:
-        raise bad_source(path, f"is no Parquet file ({first_line(error)}); {_REMEDY}") from None
+        raise bad_source(path, f"is not a Parquet file ({first_line(error)}); {_REMEDY}") from None
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise bad_source(path, f"has two columns {twice[0]!r}; each needs a name of its own")

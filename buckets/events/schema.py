@@ -275,7 +275,7 @@ class EventSchema(Checked):
                 )
         for name in self.identity.hash:
             if name == self.event_id or name not in names:
-                yield f"event_id: hash: {name!r} is no field of the schema; declare it as an attribute or a measure"
+                yield f"event_id: hash: {name!r} is not a field of the schema; declare it as an attribute or a measure"
         if self.identity.is_made and self.event_id in self.origins:
             yield f"origins: {self.event_id!r} is an id that is made, and comes from nowhere else; leave it out"
         for name in self.arrays:
@@ -288,7 +288,7 @@ class EventSchema(Checked):
     def _faults_of_origins(self) -> Iterator[str]:
         for name in self.origins:
             if name not in self.field_names:
-                yield f"origins: {name!r} is no field of the schema; declare it as an attribute or a measure"
+                yield f"origins: {name!r} is not a field of the schema; declare it as an attribute or a measure"
             if self.event_time.broker is not None and name == self.event_time.field:
                 yield f"origins: {name!r} is the time of the broker, and comes from nowhere else; leave it out"
             if name in self.arrays:
@@ -301,7 +301,7 @@ class EventSchema(Checked):
         made = (self.event_id,) if self.identity.is_made else ()
         for name, aliases in self.aliases.items():
             if name not in self.field_names:
-                yield f"aliases: {name!r} is no field of the schema; declare it under its new name"
+                yield f"aliases: {name!r} is not a field of the schema; declare it under its new name"
             if name in (*made, *self.beside_value):
                 yield f"aliases: {name!r} does not lie in the value of an event, which alone has names; leave it out"
             for alias in aliases:

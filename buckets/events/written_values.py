@@ -25,7 +25,7 @@ YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800
 _LARGEST_SCALE, _MOST_BYTES = 1000, 500
 """Digits after the point, or zeros before it, and bytes with which a decimal is still written out."""
 
-NO_OBJECT = "is in something that is no object, and must be in one"
+NO_OBJECT = "is in something that is not an object, and must be in one"
 """What is wrong with a field whose path leads into a value."""
 
 

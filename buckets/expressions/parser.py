@@ -232,7 +232,7 @@ class _Reader:
         if kind is exp.Boolean:
             return Expression("boolean", value=bool(node.this), at=_place(node))
         if kind is exp.Null:
-            raise _fault(node, "NULL is no value to compute with; write IS NULL or IS NOT NULL")
+            raise _fault(node, "NULL is not a value to compute with; write IS NULL or IS NOT NULL")
         raise self._refused(node)
 
     def _only(self, node: exp.Expr, *known: str) -> None:

@@ -220,7 +220,7 @@ def read_entry(key: bytes | None, value: bytes | None) -> tuple[str, Entry | Non
     try:
         fields = json.loads(_text(value, "the value"))
     except json.JSONDecodeError as error:
-        message = f"the value of {name!r} is no JSON ({first_line(error)}); send an object, or nothing to remove it"
+        message = f"the value of {name!r} is not JSON ({first_line(error)}); send an object, or nothing to remove it"
         raise ValueError(message) from None
     if fields is None:
         return name, None

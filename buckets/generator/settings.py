@@ -92,7 +92,8 @@ class GeneratorSettings:
             return moment_ms(datetime.fromisoformat(self.start_time))
         except ValueError:
             message = (
-                f"generator: start_time {self.start_time!r} is no ISO 8601 time; write it as in 2026-01-01T00:00:00Z"
+                f"generator: start_time {self.start_time!r} is not an ISO 8601 time; write it as in "
+                "2026-01-01T00:00:00Z"
             )
             raise BucketsError(message) from None
 
@@ -162,5 +163,5 @@ def _checked(out: Path, malformed: bool, overwrite: bool) -> tuple[str, Destinat
         what = f"{out} is not empty" if taken else f"{target.truth} exists"
         fault = f"{what}; choose another path, or allow it to be replaced (--overwrite)"
     elif foreign:
-        fault = f"holds {foreign[0]!r}, which is no file of a generated stream; choose another folder, or move it away"
+        fault = f"holds {foreign[0]!r}, which is not from a generated stream; choose another folder, or move it away"
     return fault, target

@@ -121,7 +121,7 @@ class Registry:
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._nonsense(path, "no schema")
         if kind == AVRO and not _is_json(text):
-            raise self._nonsense(path, "a schema of Avro that is no JSON")
+            raise self._nonsense(path, "a schema of Avro that is not JSON")
         references: dict[tuple[str, int], tuple[str, str]] = {}
         self._add_references(answer, path, references, ())
         names, texts = zip(*references.values(), strict=True) if references else ((), ())
@@ -137,7 +137,7 @@ class Registry:
         """Add the schemas that one refers to, each after those that it refers to itself; `outer` refer to this one."""
         references = answer.get("references") or []
         if not isinstance(references, list):
-            raise self._nonsense(path, "references that are no list")
+            raise self._nonsense(path, "references that are not a list")
         for reference in references:
             try:
                 place = (str(reference["subject"]), int(reference["version"]))

@@ -46,7 +46,7 @@ SOME_NULL = Code(
 FLOATING_KEY = Code(
     "B508",
     "{field} is text, and in the events a column of type {type}, as pandas makes of integers beside a null: of whole "
-    "numbers that it holds exactly the text is right, all other rows are no events; write text or integers",
+    "numbers that it holds exactly the text is right, all other rows are not events; write text or integers",
     _NEEDS,
 )
 _LARGE_SHARE = 0.1  # A rule that fires at a larger share of all events fires often; nobody can look at so many

@@ -10,7 +10,7 @@ from buckets.printable import short_line
 
 _OF_SILENCES: frozenset[Needs] = frozenset(["silence"])
 UNKNOWN_CODE = Code(
-    "B901", "{shown} is no code that can be silenced; `buckets rules check --codes` lists them", _OF_SILENCES
+    "B901", "{shown} is not a code that can be silenced; `buckets rules check --codes` lists them", _OF_SILENCES
 )
 NO_REASON = Code("B902", "say why {name} is silenced, as in `{name}: shown in alerts`", _OF_SILENCES)
 IDLE_SILENCE = Code("B903", "there is no finding {name} in this rule (any more); leave the silence out", _OF_SILENCES)

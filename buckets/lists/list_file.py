@@ -77,7 +77,7 @@ def read_moment_ms(text: str) -> int:
     try:
         return moment_ms(datetime.fromisoformat(text.strip()))
     except ValueError:
-        message = f"{text!r} is no moment; write one such as 2026-12-31 or 2026-12-31T18:00:00Z"
+        message = f"{text!r} is not a time; write one such as 2026-12-31 or 2026-12-31T18:00:00Z"
         raise ValueError(message) from None
 
 
@@ -157,7 +157,7 @@ def _yaml_rows(path: Path, key: str) -> pa.Table:
         fields = entry if isinstance(entry, Mapping) else {key: entry}
         wrong = next((name for name, value in fields.items() if isinstance(value, Mapping | list)), None)
         if wrong is not None or not all(isinstance(name, str) for name in fields):
-            message = f"list {path}: entry {number}: {wrong or 'a name'} is no text or number; write one"
+            message = f"list {path}: entry {number}: {wrong or 'a name'} is neither text nor a number; write one"
             raise BucketsError(message)
         rows.append({name: _scalar_text(value) for name, value in fields.items()})
     names = dict.fromkeys([key, *(name for row in rows for name in row)])

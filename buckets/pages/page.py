@@ -41,7 +41,7 @@ def _shown(value: Any) -> Any:
     A method is none, as that of a dict is in place of its entry `keys`.
     """
     if callable(value) and not isinstance(value, Undefined | Markup):
-        message = f"a page shows {value!r}, which is no text and no number"
+        message = f"a page shows {value!r}, which is neither text nor a number"
         raise TypeError(message)
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 

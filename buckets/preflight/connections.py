@@ -253,7 +253,7 @@ def _looked_at(rows: pa.RecordBatch | None, job: Job, origin: str) -> list[str]:
 def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     check_source(path, job)
     remedy = "correct the path or source.kind"
-    table = open_named(source.path, lambda why: f"source.path: {source.path} is no Delta table ({why}); {remedy}")
+    table = open_named(source.path, lambda why: f"source.path: {source.path} is not a Delta table ({why}); {remedy}")
     columns = pa.schema(table.schema().to_arrow())
     assert source.arrival is not None
     there = reachable(job.event_schema.all_names, columns)

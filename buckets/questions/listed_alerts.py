@@ -149,7 +149,7 @@ def read_place(text: str) -> RowPlace | None:
     if not text:
         return None
     if not time_us.removeprefix("-").isdecimal() or not time_us.isascii() or len(time_us) > 19:
-        message = "before: is no place in the list; begin with the newest alerts again"
+        message = "before: is not a place in the list; begin with the newest alerts again"
         raise BucketsError(message)
     return RowPlace(int(time_us), row_id)
 

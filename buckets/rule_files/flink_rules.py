@@ -99,7 +99,7 @@ def _of_object(data: Any) -> FlinkMessage:
     if not is_flink_object(written):
         name = next(iter(written), None)
         shown = "has no field" if name is None else f"has the field {name!r}"
-        message = f"{shown}, and is no rule of the Flink demo; rules of buckets go into a YAML file, under `rules`"
+        message = f"{shown}, and is not a rule of the Flink demo; rules of buckets go into a YAML file, under `rules`"
         raise ValueError(message)
     return parse_flink_object(written)
 

@@ -187,7 +187,7 @@ class Expected(BaseModel):
     collisions_not_kept: tuple[EventReference, ...] = Field(
         default=(), description="Exactly these are not kept, since another event has their time."
     )
-    dead_letters: tuple[EventReference, ...] = Field(default=(), description="Exactly these are no valid events.")
+    dead_letters: tuple[EventReference, ...] = Field(default=(), description="Exactly these are not valid events.")
     no_key: tuple[EventReference, ...] = Field(
         default=(), description="Exactly these lack a field that a rule groups by."
     )

@@ -199,7 +199,7 @@ class _Reader:
             raise self._fault((*location, "at"), f"stands beside {self._time_field}; write one of them")
         offset_ms = _offset_ms(event.at if is_counted else row[self._time_field])
         if is_counted and offset_ms is None:
-            form = "is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
+            form = "is not a time counted from the start; write it as in 0s, 23h or 24h + 1ms"
             raise self._fault((*location, "at"), f"{short_line(repr(event.at))} {form}")
         repeat = event.repeat or _ONCE
         if offset_ms is None and repeat.every:
@@ -232,7 +232,7 @@ class _Reader:
             kind = (self._schema.attributes | self._schema.arrays).get(name, "text")
             flag = next((one for one in (value if is_array else [value]) or () if isinstance(one, bool)), None)
             if flag is not None and kind != "boolean":
-                raise self._fault((*location, name), f"{as_text(flag)} is no {kind}; text stands in quotes")
+                raise self._fault((*location, name), f"{as_text(flag)} is not a {kind}; text stands in quotes")
 
 
 def _offset_ms(text: Any) -> int | None:

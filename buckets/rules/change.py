@@ -69,7 +69,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _no_number(text: str) -> NoReturn:
-    message = f"{text} is no number"
+    message = f"{text} is not a number"
     raise ValueError(message)
 
 

@@ -169,7 +169,7 @@ class Feature(BaseModel):
         is_number = isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
         number = parse_decimal(str(value)) if is_number else Decimal(0)
         if not 0 < number <= 100 or number * 100 % 1 != 0:
-            message = f"{short_line(repr(value))} is no per cent of a percentile; {_P_NEEDED}"
+            message = f"{short_line(repr(value))} is not a percentile; {_P_NEEDED}"
             raise ValueError(message)
         return number
 

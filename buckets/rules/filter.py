@@ -44,7 +44,7 @@ def _text(value: Any, field: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    message = f"where.{field}: {value!r} is no value; write a string, a number, true or false"
+    message = f"where.{field}: {value!r} is not a value; write a string, a number, true or false"
     raise ValueError(message)
 
 

@@ -85,7 +85,7 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
         if measure not in schema.measures:
             known = f"declared measures: {', '.join(schema.measures) or 'none'}"
             shown = short_line(repr(measure))
-            yield ("aggregate", "measure"), f"{shown} is no measure of event schema {schema.name!r}; {known}"
+            yield ("aggregate", "measure"), f"{shown} is not a measure of event schema {schema.name!r}; {known}"
     yield from _filter_faults(rule.where, ("where",), schema)
     if not rule.is_short:
         yield from _feature_faults(rule, schema)
@@ -106,7 +106,7 @@ def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
         if feature.of is not None and feature.of not in declared:
             shown, known = short_line(repr(feature.of)), ", ".join(declared) or "none"
             kinds = "field" if len(takes) > 2 else "number"
-            reason = f"{shown} is no {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
+            reason = f"{shown} is not a {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
             if feature.of in schema.arrays:
                 reason = f"{shown} is an array; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
@@ -178,7 +178,7 @@ def _whole(value: Any) -> Any:
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if _WHOLE.fullmatch(text) is None:
-        message = f"{short_line(repr(value))} is no whole number"
+        message = f"{short_line(repr(value))} is not a whole number"
         raise ValueError(message)
     return int(text)
 

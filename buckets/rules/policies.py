@@ -219,7 +219,7 @@ def key_fault(key: Mapping[str, str | int | bool], group_by: Sequence[str], sche
     for field, value in key.items():
         kind = schema.attributes.get(field)
         if kind is not None and not _is_of_kind(value, kind):
-            return f"{field}: {short_line(repr(value))} is no {_KINDS[kind]}; write {_EXAMPLES[kind]}"
+            return f"{field}: {short_line(repr(value))} is not a {_KINDS[kind]}; write {_EXAMPLES[kind]}"
     return None
 
 

@@ -176,7 +176,7 @@ class Rule(BaseModel):
         for name in value:
             if _FEATURE_NAME.fullmatch(name) is None:
                 message = (
-                    f"{short_line(repr(name))} is no name of a feature; write letters, digits and _, as in recent_1h"
+                    f"{short_line(repr(name))} is not a name of a feature; write letters, digits and _, as in recent_1h"
                 )
                 raise ValueError(message)
         return value

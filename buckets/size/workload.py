@@ -26,7 +26,7 @@ def parse_number(text: str) -> float:
     match = _FORM.fullmatch(text.strip())
     unit = None if match is None else UNITS.get(match[2].lower())
     if match is None or unit is None:
-        message = f"{text!r} is no number of things; write digits and perhaps k, M or G, as in 20000, 20k or 1.5M"
+        message = f"{text!r} is not a count; write digits and perhaps k, M or G, as in 20000, 20k or 1.5M"
         raise ValueError(message)
     number = Decimal(match[1]) * unit
     if not 0 < number <= MOST:

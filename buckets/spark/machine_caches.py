@@ -28,7 +28,7 @@ from buckets.engine.storage.key import Array, MemoryPart
 from buckets.spark.session_folder import SHARDS
 from buckets.state.live_log import HELD, SEGMENTS, CacheNumbers, PrivateCaches, ShardCache
 
-MARK = "mark"  # The file of a folder that is no array
+MARK = "mark"  # The file of a folder that is not an array
 OWN_FILE = 0o600
 IS_KNOWN = hasattr(os, "posix_fallocate")  # Whether this system can promise room in a file
 

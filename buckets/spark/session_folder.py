@@ -87,7 +87,7 @@ def _make_private(root: Path) -> None:
     status = root.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         message = (
-            f"temporary folder {root}: is no folder of this user, and what Spark leaves there has to be private; "
+            f"temporary folder {root}: is not a folder of this user, and what Spark leaves there has to be private; "
             "remove it, or set TMPDIR to another folder"
         )
         raise BucketsError(message)

@@ -80,8 +80,8 @@ class ExportManifest(BaseModel):
             raise BucketsError(message)
         if not (folder / FILE).exists():
             message = (
-                f"{folder} is no whole export: there is no {FILE} in it, which `buckets state export` writes last; "
-                "export the state again, into a new folder"
+                f"{folder} is not a complete export: there is no {FILE} in it, which `buckets state export` writes "
+                "last; export the state again, into a new folder"
             )
             raise BucketsError(message)
         try:

@@ -57,7 +57,7 @@ def in_file_system(path: Path) -> Path:
     """Return a path, as an option of a command that takes no other."""
     scheme = _SCHEME.match(str(path))
     if scheme is not None:
-        message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is no path of a file system, and nothing else is taken here"
+        message = f"{scheme[1]}://{scheme[2].lstrip('/')}: is not a path of a file system, which alone is taken here"
         raise BucketsError(message)
     return path
 

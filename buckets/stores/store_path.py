@@ -59,7 +59,7 @@ def check_environment() -> None:
     for name in _ENDPOINTS:
         endpoint = os.environ.get(name)
         if endpoint is not None and not is_address(endpoint):
-            message = f"{name}: {endpoint!r} is no address, as in http://localhost:9000; correct it, or unset it"
+            message = f"{name}: {endpoint!r} is not an address, as in http://localhost:9000; correct it, or unset it"
             raise BucketsError(message)
     for name, value in os.environ.items():
         if name.startswith(_VENDORS) and not value.isprintable():

@@ -103,7 +103,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 row = json.loads(line, parse_float=Decimal)
                 if not isinstance(row, dict):
-                    message = f"fraud {path}: line {number:,} is no JSON object; write one object a line"
+                    message = f"fraud {path}: line {number:,} is not a JSON object; write one object a line"
                     raise BucketsError(message)
                 yield row
 
@@ -120,12 +120,12 @@ def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
     amounts: dict[str, Decimal | None] = {}
     for event_id, written in fraud.items():
         if not isinstance(event_id, str):
-            message = f"fraud: the id {event_id!r} is no text; give ids as str"
+            message = f"fraud: the id {event_id!r} is not text; give ids as str"
             raise BucketsError(message)
         amount = finite_decimal(written)
         if amount is None and written is not None:
             remedy = "give one, or None for the event's own"
-            message = f"fraud: the amount {written!r} of {event_id!r} is no number; {remedy}"
+            message = f"fraud: the amount {written!r} of {event_id!r} is not a number; {remedy}"
             raise BucketsError(message)
         amounts[event_id] = amount
     return amounts
@@ -143,7 +143,7 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
         amount = finite_decimal(written)
         if amount is None and written != "":
             remedy = "write digits, as in 120.50"
-            message = f"fraud {path}: row {number:,}: the amount {written!r} is no number; {remedy}"
+            message = f"fraud {path}: row {number:,}: the amount {written!r} is not a number; {remedy}"
             raise BucketsError(message)
         amounts[event_id] = amount
     return amounts

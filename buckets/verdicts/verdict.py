@@ -220,7 +220,7 @@ def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
         except (ValueError, RecursionError) as error:
             yield number, f"is broken JSON ({first_line(error)})"
             continue
-        yield number, fields if isinstance(fields, dict) else "is no JSON object"
+        yield number, fields if isinstance(fields, dict) else "is not a JSON object"
 
 
 def _moment(name: str, value: Any) -> int:
@@ -234,7 +234,9 @@ def _moment(name: str, value: Any) -> int:
             return moment_ms(datetime.fromisoformat(value))
         except (ValueError, OverflowError):
             pass
-    message = f"{name}: {short_line(str(value))} is no moment; write ISO 8601 as in 2026-01-03T10:00Z, or ms since 1970"
+    message = (
+        f"{name}: {short_line(str(value))} is not a time; write ISO 8601 as in 2026-01-03T10:00Z, or ms since 1970"
+    )
     raise ValueError(message)
 
 
@@ -244,7 +246,7 @@ def _key(value: Any) -> Mapping[str, Any] | None:
         with contextlib.suppress(ValueError, RecursionError):
             key = json.loads(value)
     if key is not None and not isinstance(key, dict):
-        message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
+        message = 'key: is not a JSON object; write it as in {"payerId": "p1"}'
         raise ValueError(message)
     wrong = next((name for name, field in (key or {}).items() if not isinstance(field, str | int | bool)), None)
     if wrong is not None:

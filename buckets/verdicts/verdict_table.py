@@ -125,7 +125,7 @@ def _is_made(table: Path) -> bool:
     if any((table / "_delta_log").glob("[0-9]*")):
         return True
     if table.exists() and not is_table(table) and (not table.is_dir() or any(table.iterdir())):
-        message = f"verdicts {table}: is no table of verdicts, but something else; name another one as `verdicts.table`"
+        message = f"verdicts {table}: is something else than a table of verdicts; name another one as `verdicts.table`"
         raise BucketsError(message)
     return False
 
@@ -138,13 +138,13 @@ def _columns_of(table: Path) -> frozenset[str]:
         raise
     except Exception as error:  # deltalake raises plain ones for logs that are gone
         message = (
-            f"verdicts {table}: is no table of verdicts ({first_line(error)}); name another one as `verdicts.table`"
+            f"verdicts {table}: is not a table of verdicts ({first_line(error)}); name another one as `verdicts.table`"
         )
         raise BucketsError(message) from None
     missing = next((name for name in _NEEDED if name not in there), None)
     if missing is not None:
         message = (
-            f"verdicts {table}: is no table of verdicts, for it has no column {missing!r}; name another one as "
+            f"verdicts {table}: is not a table of verdicts, for it has no column {missing!r}; name another one as "
             "`verdicts.table`"
         )
         raise BucketsError(message)
@@ -173,6 +173,6 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             key = json.loads(row["key"])
         if not isinstance(key, dict):
-            message = f"verdicts {table}: the key of verdict {named} is no JSON object; correct the row"
+            message = f"verdicts {table}: the key of verdict {named} is not a JSON object; correct the row"
             raise BucketsError(message)
     return Verdict(**{**others, **moments, "key": key, "amount": amount})

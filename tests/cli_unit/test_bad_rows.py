@@ -13,7 +13,7 @@ RULES = """rules:
 GOOD = b'{"id": "%d", "t": 1700000000000, "payer": "p", "amount": "2"}'
 BAD = [b'{"id": "x", "t": 1700000000000, "payer": "p", "amount": "a"}', b"\xff\xfe", b"\xfe", b"\xfd"]
 REASONS = (
-    '4 of {} rows are no events: 3 of "is not valid UTF-8", first at day.jsonl:2; '
+    '4 of {} rows are not events: 3 of "is not valid UTF-8", first at day.jsonl:2; '
     "1 of \"amount: 'a' is not a decimal number\", first at day.jsonl:1"
 )
 

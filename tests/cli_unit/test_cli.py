@@ -509,7 +509,7 @@ def checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["none", "."])
 def test_the_state_of_what_is_no_checkpoint_is_one_line(buckets, tmp_path, command, name):
     ran = buckets("state", command[0], tmp_path / name, *command[1:])
-    said = f"{tmp_path / name} is no checkpoint: there is no buckets/job.json in it; give the folder that"
+    said = f"{tmp_path / name} is not a checkpoint: there is no buckets/job.json in it; give the folder that"
     assert one_line(ran, 1).startswith(said)
 
 
@@ -605,5 +605,5 @@ def test_an_address_makes_no_folder_of_that_name(buckets, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     ran = buckets(*command)
     assert ran.code == 1
-    assert ran.err == f"error: {command[-1]}: is no path of a file system, and nothing else is taken here\n"
+    assert ran.err == f"error: {command[-1]}: is not a path of a file system, which alone is taken here\n"
     assert not any(tmp_path.iterdir())

@@ -571,7 +571,7 @@ def test_check_looks_for_the_fields_of_a_schema_of_protobuf_and_at_the_subjects_
 @pytest.mark.parametrize(
     ("customer", "fault"),
     [
-        (["null", "string"], "has customer.land, which is in something that is no object"),
+        (["null", "string"], "has customer.land, which is in something that is not an object"),
         ({"type": "record", "name": "person", "fields": [{"name": "land", "type": {"type": "map", "values": "int"}}]},
          "has customer.land, which is an object, and must be one value"),
     ],
@@ -632,7 +632,7 @@ def test_check_looks_for_fields_in_the_schemas_of_keys(served, keyed):
     assert keyed("protobuf", inside) == "registry URL: version 1 of payments-key is of type AVRO"
     served.register("payments-key", '"string"')
     assert keyed("avro", whole) == "payments-key is at version 2, schema 2: 0 fields"
-    assert keyed("avro", inside) == "registry URL: version 2 of payments-key is no record but of type string"
+    assert keyed("avro", inside) == "registry URL: version 2 of payments-key is not a record but of type string"
     served.register(
         "payments-key", 'syntax = "proto3"; message Key { string id = 1; repeated int64 ids = 2; }', "PROTOBUF"
     )

@@ -75,7 +75,7 @@ def test_commands_that_change_no_rule_are_named(buckets, tmp_path, as_worded):
         (PLAIN + PLAIN.replace("50", "much"), "rule file F:2: limit: 'much' is not a decimal number"),
         (
             PLAIN.replace("payeeId", "taxiId"),
-            "rule file F:1: groupingKeyNames: 'taxiId' is no attribute of event schema",
+            "rule file F:1: groupingKeyNames: 'taxiId' is not an attribute of event schema",
         ),
     ],
 )

@@ -106,7 +106,7 @@ def test_a_key_is_snoozed_and_the_snooze_ended(page, changing, copied):
     expect(page.get_by_text("over", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize(("key", "until", "line"), [("nobody=1", "24h", "payer"), ("", "soon", "is no time")])
+@pytest.mark.parametrize(("key", "until", "line"), [("nobody=1", "24h", "payer"), ("", "soon", "is not a time")])
 def test_a_snooze_that_does_not_fit_is_said(page, changing, key, until, line):
     page.goto(f"{changing.url}/rule?id=large")
     page.get_by_label("Key").fill(key)

@@ -171,7 +171,7 @@ def test_what_is_not_there_has_one_line(shown):
         "/rule?id=none": "there is no rule",
         "/alerts?kind=odd": "take one of trial, held and all",
         "/alerts?from=yesterday": "from:",
-        "/alerts?before=x.y": "is no place in the list",
+        "/alerts?before=x.y": "is not a place in the list",
         "/rules/change?what=odd": "go on from the page of a rule",
         "/rules/change?what=rollback&version=99": "there is no version 99",
         "/why?event=none&rule=large": "none",

@@ -145,7 +145,7 @@ def test_batches_have_their_accounts(page, shown):
     expect(page.get_by_role("region", name="Groups of the batch")).to_contain_text("payer")
     cells = page.get_by_role("region", name="Groups of the batch").locator("tbody tr").first.locator("td")
     counts = [int(text) for text in cells.all_inner_texts()[1:9]]
-    assert counts[0] == sum(counts[1:]) + 1, "all but the row that is no event"
+    assert counts[0] == sum(counts[1:]) + 1, "all but the row that is not an event"
 
 
 def test_lists_are_shown_as_the_job_has_them(page, shown):

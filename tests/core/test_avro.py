@@ -116,7 +116,7 @@ def test_a_record_on_the_way_to_a_field_that_is_renamed_is_read_by_the_name_that
     taken = avro(client={"type": person, "aliases": ["customer"]}, customer="string")
     assert read(message(renamed, client={"land": "FR"}), s1=renamed, schema=schema)[0][0]["customer.country"] == "FR"
     found, dead = read(message(taken, client={"land": "FR"}, customer="x"), s1=taken, schema=schema)
-    assert (found, dead) == ([], {0: "customer.country: is in something that is no object, and must be in one"})
+    assert (found, dead) == ([], {0: "customer.country: is in something that is not an object, and must be in one"})
 
 
 @pytest.mark.parametrize("kind", ["string", {"type": "array", "items": "string"}, {"type": "map", "values": "string"}])
@@ -130,7 +130,7 @@ def test_a_path_that_leads_into_something_else_than_a_record_is_a_dead_letter(ki
     rows += [message(inner, 2, customer={"land": None}), message(inner, 2, customer={"land": value})]
     found, dead = read(*rows, s1=outer, s2=inner, schema=schema)
     assert len(found) == 2
-    reason = "customer.land.code: is in something that is no object, and must be in one"
+    reason = "customer.land.code: is in something that is not an object, and must be in one"
     assert dead == {1: reason, 3: reason}
 
 

@@ -67,7 +67,7 @@ def test_chunks_are_read_as_the_lists_that_they_are(chunks, data):
     "text", [b"", b"\x80", b"\x04a", b"\x03a", b"\x03a\x80", b"\x02a\x02", b"\xff" * 9 + b"\x01", b"\xff" * 11]
 )
 def test_a_chunk_that_is_no_list_of_keys_is_refused(text):
-    with pytest.raises(BucketsError, match="a chunk that is no list of keys"):
+    with pytest.raises(BucketsError, match="a chunk that is not a list of keys"):
         read_chunks(ByteStrings.of([b"\x02a", text]), ByteStrings.of([b"", b""]))
 
 

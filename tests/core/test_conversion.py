@@ -451,8 +451,8 @@ def test_a_time_is_cut_down_to_its_millisecond(array, declared, expected):
         ("now", IN_MS, "'now' is not a decimal number"),
         ("NaN", IN_S, "'NaN' is not a decimal number"),
         ("0x1F", IN_MS, "'0x1F' is not a decimal number"),
-        ("1e25", IN_MS, "'1e25' is no time"),
-        ("1e9999", IN_S, "'1e9999' is no time"),
+        ("1e25", IN_MS, "'1e25' is not a time"),
+        ("1e9999", IN_S, "'1e9999' is not a time"),
         (
             "2023-11-14T22:13:20Z",
             IN_MS,

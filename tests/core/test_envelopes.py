@@ -132,7 +132,7 @@ def test_the_published_changes_are_read_from_avro_too(tmp_path):
     assert read.events == [CREATED, UPDATED]
     assert read.dead == {
         4: "broken Avro: a union has no such branch at byte 2",
-        5: "op: 'x' is no operation of Debezium",
+        5: "op: 'x' is not an operation of Debezium",
     }
     assert read.skipped == {"deleted": 1, "tombstone": 1}
 
@@ -158,9 +158,9 @@ def test_the_published_changes_are_read_from_protobuf_too(tmp_path):
     read = read_messages(tmp_path, messages, CUSTOMERS, source, pinned)
     assert read.events == [CREATED, UPDATED]
     assert read.dead == {
-        4: "broken Protobuf: is no message of type Envelope",
-        5: "op: 'x' is no operation of Debezium",
-        6: "op: '' is no operation of Debezium",
+        4: "broken Protobuf: is not a message of type Envelope",
+        5: "op: 'x' is not an operation of Debezium",
+        6: "op: '' is not an operation of Debezium",
         7: "id: is missing or null",
     }
     assert read.skipped == {"deleted": 1, "tombstone": 1}
@@ -199,7 +199,7 @@ def test_a_change_that_is_broken_is_one_dead_letter_and_its_neighbours_are_read(
         2: "broken JSON: Expecting ',' delimiter at character 433",
         3: "is a list, and must be an object",
         4: "op: is missing or null, and Debezium says there what has changed",
-        5: "op: 'x' is no operation of Debezium",
+        5: "op: 'x' is not an operation of Debezium",
         6: "op: is given twice",
         7: "id: is given twice",
         8: "after: is missing or null",
@@ -596,12 +596,12 @@ def test_a_value_that_is_none_of_its_type_is_a_dead_letter(tmp_path):
     read = read_messages(tmp_path, changes(*values), PAID, DEBEZIUM)
     assert read.events == [{"id": "a", "paid": 5, "amount": None, "card.fee": None}]
     assert read.dead == {
-        0: "amount: '12.34' is no decimal in base64, as the schema beside it says",
-        1: "amount: '5' is no decimal in base64, as the schema beside it says",
-        2: "amount: '' is no decimal in base64, as the schema beside it says",
+        0: "amount: '12.34' is not a decimal in base64, as the schema beside it says",
+        1: "amount: '5' is not a decimal in base64, as the schema beside it says",
+        2: "amount: '' is not a decimal in base64, as the schema beside it says",
         3: "amount: is bytes, and the schema beside it does not say that they are a decimal",
         4: "amount: is a decimal, and the schema beside it does not say its scale",
-        5: "paid: 'x' is no number, as a time of type io.debezium.time.Timestamp is",
+        5: "paid: 'x' is not a number, as a time of type io.debezium.time.Timestamp is",
         6: "paid: '1000000000000000000000000000000' is an absurd time: outside 1900-01-01 to 2200-01-01",
         7: "amount: 92233720368547758.08 is too large: at scale 2 a measure holds up to 92233720368547758.07",
         8: "card.fee: 0.00001 has more than 4 digits after the point",

@@ -113,7 +113,7 @@ def test_a_format_is_read_as_python_reads_it(form, zone, moments):
 def test_what_is_not_written_so_is_a_dead_letter_and_harms_no_other(odd):
     values, faults = times_ms(text("01/07/2026 12:00", odd, "1/7/2026 12:00"), declared(format="%d/%m/%Y %H:%M"))
     assert values.tolist() == [NOON_MS, 0, NOON_MS]
-    assert faults == {1: f"{odd!r} is no time that is written as %d/%m/%Y %H:%M"}
+    assert faults == {1: f"{odd!r} is not a time that is written as %d/%m/%Y %H:%M"}
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_letters_and_spaces_of_other_scripts_may_be_in_a_format_and_their_digits
         ({"format": "%d/%m"}, "does not say year, month and day"),
         ({"format": "%Y-%m-%d %Z"}, "something else on other machines"),
         ({"format": "%c"}, "something else on other machines"),
-        ({"format": "%Q"}, "is no format"),
-        ({"format": "%Y-%m-%d %Y"}, "is no format"),
+        ({"format": "%Q"}, "is not a format"),
+        ({"format": "%Y-%m-%d %Y"}, "is not a format"),
         ({"format": "%d/%m/%Y %H:%M %p"}, "go together"),
         ({"format": "%d/%m/%Y %I:%M"}, "go together"),
         ({"format": "%d/%m/%Y", "unit": "ms"}, "leave one of them out"),

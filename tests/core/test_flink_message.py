@@ -236,9 +236,12 @@ def test_under_the_key_of_another_rule_it_is_refused(as_worded):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"groupingKeyNames": ["taxiId"]}, "groupingKeyNames: 'taxiId' is no attribute of event schema"),
-        ({"aggregateFieldName": "totalFare"}, "aggregateFieldName: 'totalFare' is no measure of event schema"),
-        ({"aggregateFieldName": "COUNT_FLINK", "unique": ["taxiId"]}, "unique: 'taxiId' is no field of event schema"),
+        ({"groupingKeyNames": ["taxiId"]}, "groupingKeyNames: 'taxiId' is not an attribute of event schema"),
+        ({"aggregateFieldName": "totalFare"}, "aggregateFieldName: 'totalFare' is not a measure of event schema"),
+        (
+            {"aggregateFieldName": "COUNT_FLINK", "unique": ["taxiId"]},
+            "unique: 'taxiId' is not a field of event schema",
+        ),
     ],
 )
 def test_fields_that_events_do_not_have_are_named_as_the_demo_does(changes, said):

@@ -143,7 +143,7 @@ def test_key_and_headers_lie_beside_values_in_avro_too(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"origins": {"none": "key"}}, "'none' is no field of the schema"),
+        ({"origins": {"none": "key"}}, "'none' is not a field of the schema"),
         ({"origins": {"country": "value"}}, "must be key, key.PATH, headers.NAME or envelope.PATH, not 'value'"),
         ({"origins": {"country": "headers."}}, "must be key, key.PATH, headers.NAME or envelope.PATH, not 'headers.'"),
         ({"event_time": {"broker": "create_time", "unit": "s"}}, "the time of a broker is in ms, not s"),

@@ -196,7 +196,7 @@ def test_fields_in_keys_in_avro_are_read_to_the_digit_each_by_its_own_schema(tmp
     ]
     assert found.dead == {
         2: "key: broken Avro: ends in the middle of a value at byte 11",
-        3: "key: schema 3 is no record but of type string",
+        3: "key: schema 3 is not a record but of type string",
         4: "key: schema 4 is not in the registry",
         5: "key.card: is an object, and must be one value",
     }
@@ -240,7 +240,7 @@ def test_fields_in_keys_in_protobuf_are_read_by_name_and_by_the_numbers_that_the
     )
     found = read(tmp_path, list(map(message, keys)), INSIDE, "protobuf", ask, protobuf=pinned)
     assert [(event["card"], event["shard"]) for event in found.events] == [("c1", 3), ("c2", 4)]
-    assert found.dead[2] == "key: broken Protobuf: is no message of type bank.Key"
+    assert found.dead[2] == "key: broken Protobuf: is not a message of type bank.Key"
     assert found.dead[3] == "key: has no indexes of a message behind its prefix"
 
 

@@ -389,15 +389,15 @@ FAULTS = [
     ),
     (
         {"snoozes": [SNOOZE | {"key": {"payer": 17}}]},
-        'snoozes.0.key: payer: 17 is no text; write "p-17"',
+        'snoozes.0.key: payer: 17 is not text; write "p-17"',
     ),
     (
         {"group_by": ["account"], "snoozes": [SNOOZE | {"key": {"account": "017"}}]},
-        "snoozes.0.key: account: '017' is no whole number of 64 bits; write 17",
+        "snoozes.0.key: account: '017' is not a whole number of 64 bits; write 17",
     ),
     (
         {"group_by": ["vip"], "snoozes": [SNOOZE | {"key": {"vip": "yes"}}]},
-        "snoozes.0.key: vip: 'yes' is no boolean; write true or false",
+        "snoozes.0.key: vip: 'yes' is not a boolean; write true or false",
     ),
     (
         {"group_by": [], "snoozes": [SNOOZE | {"key": {"payer": "p"}}]},

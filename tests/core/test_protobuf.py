@@ -113,7 +113,7 @@ def test_a_default_of_proto2_changes_nothing_about_the_values_of_other_messages(
     declared = EventSchema.model_validate(EVENTS | {"attributes": {"country": "string", "visits": "string"}})
     found, dead = read(absent, whole + b"\x1a\1\xff", whole, s1=schema, schema=declared)
     assert [(row["country"], row["visits"]) for row in found] == [("FR", str(2**64 - 1)), ("FR", "7")]
-    assert dead == {1: "country: b'\\xff' is no text"}
+    assert dead == {1: "country: b'\\xff' is not text"}
 
 
 def test_a_wrapper_is_its_value_or_missing():
@@ -163,7 +163,7 @@ def test_a_path_that_leads_into_something_else_than_a_message_is_a_dead_letter()
     rows.append(message(labels, 4, customer={"land": "DE"}))
     found, dead = read(*rows, s1=person, s2=plain, s3=without, s4=labels, schema=declared)
     assert [row["customer.land.code"] for row in found] == [None]
-    reason = "customer.land.code: is in something that is no object, and must be in one"
+    reason = "customer.land.code: is in something that is not an object, and must be in one"
     assert dead == {0: reason, 1: reason, 3: reason}
 
 
@@ -210,7 +210,7 @@ def test_a_number_that_a_closed_enum_does_not_name_is_a_dead_letter():
     schema = 'syntax = "proto2"; message Payment { required string id = 1; required int64 at = 2; \
         optional Land country = 3; enum Land { DE = 1; FR = 2; } }'
     _, dead = read(message(schema) + b"\x18\x07", s1=schema)
-    assert dead == {0: "country: 7 is no value of Land"}
+    assert dead == {0: "country: 7 is not a value of Land"}
 
 
 def test_bytes_are_text_where_they_are_valid():
@@ -218,7 +218,7 @@ def test_bytes_are_text_where_they_are_valid():
     rows = [message(schema, country=base64.b64encode(each).decode()) for each in (b"DE", b"\xff")]
     found, dead = read(*rows, s1=schema)
     assert [row["country"] for row in found] == ["DE"]
-    assert dead == {1: "country: b'\\xff' is no text"}
+    assert dead == {1: "country: b'\\xff' is not text"}
 
 
 @pytest.mark.parametrize("unit", ["ms", "s", "iso8601"])
@@ -249,7 +249,7 @@ def test_a_timestamp_outside_its_years_is_a_dead_letter():
     found, dead = read(*(message(schema, country=None) + b"\x1a" + bytes([len(w)]) + w for w in written), s1=schema)
     assert found == []
     assert dead == {
-        row: f"country: {time.seconds} s and {time.nanos} ns is no time in the years 1 to 9999"
+        row: f"country: {time.seconds} s and {time.nanos} ns is not a time in the years 1 to 9999"
         for row, time in enumerate(times)
     }
 
@@ -283,7 +283,7 @@ def test_money_and_a_decimal_of_google_are_read_to_the_digit():
     assert [row["amount.currency_code"] for row in found] == ["EUR"] * 4 + [None]
     assert [row["visits"] for row in found] == [7] * 4 + [None]
     assert dead == {
-        4: "amount: 1 units and -1 nanos is no amount",
+        4: "amount: 1 units and -1 nanos is not an amount",
         5: "amount: 0.000000001 has more than 2 digits after the point",
     }
 
@@ -436,17 +436,17 @@ WHOLE = message(PLAIN)
         (b"", NO_PREFIX),
         (b"\1" + WHOLE[1:], NO_PREFIX),
         (message(PLAIN, 9), "schema 9 is not in the registry"),
-        (WHOLE[:-1], "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\0", "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\x0e", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE[:-1], "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\0", "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\x0e", "broken Protobuf: is not a message of type bank.Payment"),
         (WHOLE + b"\x0a\1\xff", "broken Protobuf: a text is not valid UTF-8"),
-        (WHOLE + b"\x10" + b"\xff" * 10, "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\x10", "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x10" + b"\xff" * 10, "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\x10", "broken Protobuf: is not a message of type bank.Payment"),
         (WHOLE + b"\x12\1x", "broken Protobuf: at is written in another type than its schema says"),
-        (WHOLE + b"\x0b", "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\xa4\x06", "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\xa3\x06", "broken Protobuf: is no message of type bank.Payment"),
-        (WHOLE + b"\xa3\x06" * 200, "broken Protobuf: is no message of type bank.Payment"),
+        (WHOLE + b"\x0b", "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\xa4\x06", "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\xa3\x06", "broken Protobuf: is not a message of type bank.Payment"),
+        (WHOLE + b"\xa3\x06" * 200, "broken Protobuf: is not a message of type bank.Payment"),
     ],
 )
 def test_a_broken_message_is_one_dead_letter_that_says_why_and_keeps_its_bytes(broken, reason):
@@ -571,7 +571,7 @@ def test_options_that_registries_know_are_passed_over():
 
 @pytest.mark.parametrize("name", ["../a.proto", "/a.proto", "-h", "a\0", "", "a" * 300, "google/type"])
 def test_an_import_is_no_file_elsewhere(name):
-    with pytest.raises(SchemaError, match="which is no file"):
+    with pytest.raises(SchemaError, match="which is not a file"):
         read_schema(WriterSchema("PROTOBUF", 'syntax = "proto3";', ("message A {}",), (name,)))
 
 

@@ -190,7 +190,7 @@ def test_a_rule_that_comes_before_its_field_is_refused_and_taken_when_the_field_
     job.run(1)
     assert job.rules == ["sum"]
     (refusal,) = job.refused
-    assert "'device' is no attribute of event schema 'payment'" in refusal.reason
+    assert "'device' is not an attribute of event schema 'payment'" in refusal.reason
     job.run(2)
     job.write("schema.yaml", DEVICE)
     job.run(3)

@@ -151,7 +151,7 @@ def test_the_program_can_print_every_message_of_the_runbook():
 def test_the_program_can_give_every_reason_that_stands_among_the_faults():
     page = (PAGES / "reference" / "faults.md").read_text(encoding="utf-8")
     reasons = re.findall(
-        r"^\| `(.*?)` \|", page.partition("## Why a row is no event")[2].partition("\n## ")[0], re.MULTILINE
+        r"^\| `(.*?)` \|", page.partition("## Why a row is not an event")[2].partition("\n## ")[0], re.MULTILINE
     )
     assert len(reasons) > 3
     assert [words for words in reasons if not any(is_said(words, line) for line in messages())] == []

@@ -316,7 +316,7 @@ def test_folders_that_belong_to_something_else_are_refused_in_one_line(kept, bro
     full = AuditJob(broker, tmp_path / "third", audit={"path": str(tmp_path / "full")})
     assert "holds something that this program did not write" in fault(full)
     full = AuditJob(broker, tmp_path / "fourth", audit={"checkpoint": str(tmp_path / "full")})
-    assert "is no checkpoint of an audit" in fault(full)
+    assert "is not a checkpoint of an audit" in fault(full)
 
 
 def test_a_missing_topic_is_one_line(broker, tmp_path):

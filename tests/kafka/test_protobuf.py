@@ -158,8 +158,8 @@ def test_a_broken_message_is_one_dead_letter_and_a_restart_and_a_replay_need_no_
     broken = {
         b"\1" + whole[1:]: no_prefix,
         b"\0\x7f\xff\xff\xff" + whole[5:]: "schema 2147483647 is not in the registry",
-        whole[:-1]: "broken Protobuf: is no message of type bank.Payment",
-        whole + b"\0": "broken Protobuf: is no message of type bank.Payment",
+        whole[:-1]: "broken Protobuf: is not a message of type bank.Payment",
+        whole + b"\0": "broken Protobuf: is not a message of type bank.Payment",
         whole[:5] + b"\1": "has no indexes of a message behind its prefix",
         b"": no_prefix,
     }

@@ -216,7 +216,7 @@ def test_a_position_without_a_known_topic_is_gone_on_with(topic):
     topic.checkpoint.versions.keep_position(TopicPosition(2), f"topic {topic.name}", 1)
     topic.write(CLEAR)
     again = topic.start()
-    assert topic.run(again).groups[0].generation == 2, "it is no history"
+    assert topic.run(again).groups[0].generation == 2, "it is not a history"
 
 
 # Rejected and exported

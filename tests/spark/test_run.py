@@ -103,7 +103,7 @@ def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherev
     os.utime(second, (FIRST_MTIME_S, FIRST_MTIME_S))
     third = job.source / "third.parquet"
     third.write_bytes(b"PAR1")
-    with pytest.raises(BucketsError, match=rf"^events {third}: is no Parquet file .*; replace it by a whole file"):
+    with pytest.raises(BucketsError, match=rf"^events {third}: is not a Parquet file .*; replace it by a whole file"):
         job.run(spark)
     pq.write_table(rest.slice(0, 0), third)
     said: list[str] = []

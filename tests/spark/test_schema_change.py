@@ -61,8 +61,8 @@ def test_a_field_that_is_added_while_the_job_runs_may_be_used_and_a_change_that_
         fed.feed()
         command.wait_until(lambda: written_batches(job.tables / "batches") == {0})
         job.write_rules([*RULES, BY_DEVICE])
-        refused = fed.feed_until_said(command, "is no attribute of")
-        assert "'device' is no attribute of event schema 'payment'" in refused
+        refused = fed.feed_until_said(command, "is not an attribute of")
+        assert "'device' is not an attribute of event schema 'payment'" in refused
         job.write_schema(WIDER)
         taken = fed.feed_until_said(command, "the event schema has a field more, device as a string attribute")
         first = int(taken.removeprefix("from batch ").split()[0])

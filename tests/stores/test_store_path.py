@@ -245,7 +245,7 @@ def test_what_a_store_says_is_known_by_its_answer_and_not_by_a_name(said, told):
 @pytest.mark.parametrize("endpoint", ["localhost:9000", "localhost", "http://", "http://host:port", "not an address"])
 def test_a_server_without_an_address_is_said_in_a_line(monkeypatch, endpoint):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    with pytest.raises(BucketsError, match=r"AWS_ENDPOINT_URL: '.*' is no address") as refused:
+    with pytest.raises(BucketsError, match=r"AWS_ENDPOINT_URL: '.*' is not an address") as refused:
         location("s3://bucket/x").exists()
     assert "\n" not in refused.value.message
 

@@ -76,7 +76,7 @@ class BatchCheck:
             if row is None:
                 self._malformed += 1
                 self._dead.add((source, position))
-                self._job.rare.saw("a row that is no event")
+                self._job.rare.saw("a row that is not an event")
                 continue
             self._event(row, source, position)
         self._nothing_is_left()

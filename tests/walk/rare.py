@@ -17,7 +17,7 @@ PATHS = {
     "a repeat found": "a row of `duplicates`",
     "a payment too late": "a row of `late_events` with `too_late`",
     "a sum past 64 bits": "a dead letter of a payment that is well-formed",
-    "a row that is no event": "a dead letter of any other row",
+    "a row that is not an event": "a dead letter of any other row",
     "a payment without a key": "counted as `no_key` in a group",
     "an aggregate of no value": "a result that is NULL of a rule of one aggregate",
     "a feature of a group without the event": "a feature that is NULL, of a payment without a country",

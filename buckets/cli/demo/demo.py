@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def check_demo_folder(out: Path, mark: str) -> None:
     """See that a folder is empty, or holds an earlier demo by its mark."""
     if in_file_system(out).exists() and not (out / mark).exists() and (not out.is_dir() or any(out.iterdir())):
-        message = f"output {out} holds something that is no earlier demo; name another folder with --out"
+        message = f"output {out} holds something that is not an earlier demo; name another folder with --out"
         raise BucketsError(message)
 
 

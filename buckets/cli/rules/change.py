@@ -103,7 +103,7 @@ def promote(
 def _state(text: str | None) -> State | None:
     state = next((state for state in STEPS if text is not None and state == text.upper()), None)
     if text is not None and state is None:
-        message = f"--to: {text!r} is no step of a release; write one of {_STEPS}"
+        message = f"--to: {text!r} is not a step of a release; write one of {_STEPS}"
         raise BucketsError(message)
     return state
 
@@ -361,7 +361,7 @@ def rollback(
     """  # noqa: D301 - click needs the backspace itself
     number = version_number(version)
     if number is None:
-        message = f"{version!r} is no version of the rules; write its number, as in 3"
+        message = f"{version!r} is not a version of the rules; write its number, as in 3"
         raise BucketsError(message)
     job = load_job(conf)
     then = read_version(job, number)

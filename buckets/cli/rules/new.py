@@ -131,7 +131,7 @@ def _aggregate(text: str | None, rule: Rule | None, schema: EventSchema) -> Aggr
     try:
         return Aggregation.model_validate({"function": function} | ({"measure": measure} if measure else {}))
     except ValueError:
-        message = f"--aggregate {text}: is no aggregate; write it as in sum:paymentAmount, or count"
+        message = f"--aggregate {text}: is not an aggregate; write it as in sum:paymentAmount, or count"
         raise BucketsError(message) from None
 
 

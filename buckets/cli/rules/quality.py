@@ -153,7 +153,7 @@ def _share(option: str, text: str) -> float:
     try:
         return parse_share(text) / WHOLE_SHARE
     except ValueError:
-        message = f"{option}: {text!r} is no share; write 0.01% to 100%, as in 30%"
+        message = f"{option}: {text!r} is not a share; write 0.01% to 100%, as in 30%"
         raise BucketsError(message) from None
 
 

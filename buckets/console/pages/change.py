@@ -172,7 +172,7 @@ def _roll_back(planning: Planning) -> ChangePlan:
     """Give all rules the definitions of an earlier version."""
     text, job = planning.fields.get("version", ""), planning.site.job
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        message = f"version: {text!r} is no version of the rules; take one of their history"
+        message = f"version: {text!r} is not a version of the rules; take one of their history"
         raise BucketsError(message)
     then, signed = read_version(job, int(text)), {"author": planning.author, "reason": planning.reason}
     asked = rollback(planning.rules.rules, then.rules, job.event_schema, **signed)

@@ -136,7 +136,7 @@ def replay(asked: Asked) -> Onward:
 def _number(asked: Asked, name: str) -> int | None:
     text = asked.named(name)
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
-        message = f"{name}: {text!r} is no number of a batch; take one of the list"
+        message = f"{name}: {text!r} is not a number of a batch; take one of the list"
         raise BucketsError(message)
     return int(text) if text else None
 

@@ -32,7 +32,7 @@ def read_chunks(chunks: ByteStrings, groups: ByteStrings) -> tuple[ByteStrings, 
     start, noted_ms, first = np.zeros(most + 1, np.int64), np.empty(most, np.int64), np.zeros(chunks.size + 1, np.int64)
     keys = _read(*chunks, *groups, data, start, noted_ms, first)
     if keys < 0:
-        message = "the shard's eviction schedule has a chunk that is no list of keys; start with a new checkpoint"
+        message = "the shard's eviction schedule has a chunk that is not a list of keys; start with a new checkpoint"
         raise BucketsError(message)
     return fixed(data[: start[keys]], start[: keys + 1]), noted_ms[:keys], first
 

@@ -152,7 +152,7 @@ def _whole(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     unit = _UNITS[precision]
     per_second = PER_SECOND[unit]
     if form == "time":
-        ticks, faults = _within(numbers, 0, 86_400 * per_second, "is no time of a day")
+        ticks, faults = _within(numbers, 0, 86_400 * per_second, "is not a time of a day")
         return ticks.cast(pa.time64("us")) if unit == "us" else ticks.cast(pa.int32()).cast(pa.time32("ms")), faults
     ticks, faults = _within(numbers, YEAR_1_S * per_second, YEAR_10000_S * per_second, _WILD)
     return ticks.cast(pa.timestamp(unit, "UTC" if form == "timestamp" else None)), faults
@@ -174,7 +174,7 @@ def _text(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
     if kind.logical != "uuid":
         return text, {}
     wrong = pc.invert(pc.match_substring_regex(text, _UUID)).fill_null(False).to_numpy(zero_copy_only=False)
-    return text, {row: f"{values[row][:_SHOWN]!r} is no UUID" for row in np.flatnonzero(wrong).tolist()}
+    return text, {row: f"{values[row][:_SHOWN]!r} is not a UUID" for row in np.flatnonzero(wrong).tolist()}
 
 
 def _bytes(values: Values, kind: AvroType) -> tuple[pa.Array, Faults]:
@@ -316,6 +316,6 @@ def record_type(written: WriterSchema, field: str | None = None) -> AvroType:
         return AvroType("record", fields=(RecordField(field, root),))
     for each in root.branches if root.kind == "union" else (root,):
         if each.kind != "record":
-            message = f"is no record but of type {each.kind}"
+            message = f"is not a record but of type {each.kind}"
             raise SchemaError(message)
     return root

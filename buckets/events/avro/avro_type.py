@@ -99,7 +99,7 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
         written = json.loads(text.removeprefix(BYTE_ORDER_MARK), object_hook=_without_meaning)
         return _type(fastavro.parse_schema(written, named), named, {})
     except json.JSONDecodeError as error:
-        message = f"is no JSON ({error.msg} at character {error.pos + 1})"
+        message = f"is not JSON ({error.msg} at character {error.pos + 1})"
         raise SchemaError(message) from None
     except RecursionError:
         message = "is nested too deep"
@@ -107,7 +107,7 @@ def read_schema(text: str, references: Sequence[str] = ()) -> AvroType:
     except SchemaError:
         raise
     except Exception as error:  # A text that is none ends in errors of any kind.
-        message = f"is no schema of Avro ({first_line(error)})"
+        message = f"is not a schema of Avro ({first_line(error)})"
         raise SchemaError(message) from None
 
 
@@ -115,7 +115,7 @@ def _without_meaning(written: dict[str, Any]) -> Any:
     """Take defaults and logical types from an object, by which no byte is read, and resolve `{"type": TYPE}`."""
     kind = written.get("type")
     if kind in ("record", "error") and not isinstance(written.get("fields"), list):
-        message = "is no schema of Avro (a record has no list of fields)"
+        message = "is not a schema of Avro (a record has no list of fields)"
         raise SchemaError(message)
     if kind is not None and "name" not in written and not (isinstance(kind, str) and kind in _UNNAMED):
         return kind
@@ -145,7 +145,7 @@ def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> Av
         case "fixed":
             made.size = written["size"]
             if type(made.size) is not int or not 0 <= made.size <= _MOST_BYTES:
-                message = f"is no schema of Avro ({written['name']} has no number of bytes)"
+                message = f"is not a schema of Avro ({written['name']} has no number of bytes)"
                 raise SchemaError(message)
         case "record":
             made.fields = tuple(
@@ -154,7 +154,7 @@ def _type(written: Any, named: dict[str, Any], known: dict[str, AvroType]) -> Av
             )
             twice = [field for field, times in Counter(field.name for field in made.fields).items() if times > 1]
             if twice:
-                message = f"is no schema of Avro (record {written['name']} has field {twice[0]} twice)"
+                message = f"is not a schema of Avro (record {written['name']} has field {twice[0]} twice)"
                 raise SchemaError(message)
     _set_logical(made, written)
     return made
@@ -223,7 +223,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "a text is not valid UTF-8"
     if isinstance(error, KeyError):
-        return _FAULTS.get(error.args[0], "is no message of its schema")
+        return _FAULTS.get(error.args[0], "is not a message of its schema")
     if isinstance(error, IndexError) and "list" in str(error):
         return "a union has no such branch"
     return "ends in the middle of a value"

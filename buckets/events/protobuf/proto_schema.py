@@ -133,7 +133,7 @@ def _write(root: Path, name: str, text: str) -> None:
             return
     except (FileExistsError, IsADirectoryError, NotADirectoryError):  # Another one is a folder of its name.
         pass
-    message = f"has an import {short_line(name)!r}, which is no file"
+    message = f"has an import {short_line(name)!r}, which is not a file"
     raise SchemaError(message)
 
 

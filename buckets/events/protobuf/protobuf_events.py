@@ -147,7 +147,7 @@ def _moments(values: Values, is_event_time: bool) -> tuple[pa.Array, Faults]:
     missing, (seconds, nanos) = _parts(values, "seconds", "nanos")
     wrong = (seconds < YEAR_1_S) | (seconds >= YEAR_10000_S) | (nanos < 0) | (nanos > _MOST_NANOS)
     faults: Faults = {
-        int(row): f"{seconds[row]} s and {nanos[row]} ns is no time in the years 1 to 9999"
+        int(row): f"{seconds[row]} s and {nanos[row]} ns is not a time in the years 1 to 9999"
         for row in np.flatnonzero(wrong)
     }
     missing |= wrong
@@ -170,7 +170,7 @@ def _money(values: Values) -> tuple[pa.Array, Faults]:
     missing, (units, nanos) = _parts(values, "units", "nanos")
     wrong = (np.abs(nanos) > _MOST_NANOS) | ((units > 0) & (nanos < 0)) | ((units < 0) & (nanos > 0))
     faults: Faults = {
-        int(row): f"{units[row]} units and {nanos[row]} nanos is no amount" for row in np.flatnonzero(wrong)
+        int(row): f"{units[row]} units and {nanos[row]} nanos is not an amount" for row in np.flatnonzero(wrong)
     }
     amounts = zip(units.tolist(), nanos.tolist(), strict=True)
     texts = [format_scaled(unit * _NANOS_OF_UNIT + nano, _DIGITS_OF_NANOS) for unit, nano in amounts]
@@ -262,7 +262,7 @@ def _misfit(message: Any, wanted: _Wanted) -> tuple[str, str | None] | None:
                 if kind.enum_type is None or each.wire_type != _VARINT:
                     return name, None
                 number = int.from_bytes((each.data & 0xFFFFFFFF).to_bytes(4), signed=True)
-                return name, f"{number} is no value of {kind.enum_type.name}"
+                return name, f"{number} is not a value of {kind.enum_type.name}"
     for kind, inside in wanted.inside:
         if kind.is_repeated:
             found = next(filter(None, (_misfit(each, inside) for each in getattr(message, kind.name))), None)
@@ -301,7 +301,7 @@ def _decoder(
                 message = read(content)
             except DecodeError as error:
                 is_text = "UTF-8" in str(error)
-                why = "a text is not valid UTF-8" if is_text else f"is no message of type {kind.full_name}"
+                why = "a text is not valid UTF-8" if is_text else f"is not a message of type {kind.full_name}"
                 broken[row] = f"broken Protobuf: {why}"
             else:
                 name, reason = _misfit(message, on_ways) or ("", "")

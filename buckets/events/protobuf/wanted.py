@@ -253,7 +253,7 @@ def protobuf_value(message: Descriptor, content: bytes) -> dict[str, Any]:
     try:
         read.ParseFromString(content)
     except DecodeError:
-        fault = "is no message of its schema"
+        fault = "is not a message of its schema"
         raise ValueError(fault) from None
     return _plain_fields(read)
 

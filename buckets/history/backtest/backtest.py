@@ -158,7 +158,8 @@ class Backtest:
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
             known = ", ".join(self.schema.measures) or "none"
-            message = f"amount: {self.measure!r} is no measure of event schema {self.schema.name!r}; measures: {known}"
+            of = f"event schema {self.schema.name!r}"
+            message = f"amount: {self.measure!r} is not a measure of {of}; measures: {known}"
             raise BucketsError(message)
         if self.history_ms is None:
             return

@@ -196,7 +196,7 @@ def parse_expectation(text: str, known: Known) -> Expectation:
     elif figure in ("amount", "saved") and not known.amount:
         fault = f"{figure} needs a measure; give --amount"
     elif percent and figure not in _SHARES:
-        fault = f"{figure} is no share; leave out the %"
+        fault = f"{figure} is not a share; leave out the %"
     elif per_day and figure in (*_SHARES, "keys"):
         fault = f"{figure} is not counted by day; leave out `per day`"
     if fault is not None:

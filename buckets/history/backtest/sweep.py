@@ -172,7 +172,7 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
     else:
         steps = int(written[3])
         if not 2 <= steps <= MOST_VARIANTS:
-            message = f"{steps:,} is no number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
+            message = f"{steps:,} is not a number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
             raise ValueError(message)
         ends = [_value(part.strip(), is_number, may_be_none=False) for part in written.groups()[:2]]
         begin, end = map(Fraction, ends if is_number else map(parse_duration_ms, ends))
@@ -193,7 +193,7 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
         try:
             number = parse_decimal(text)
         except ValueError:
-            message = f"{text!r} is no number; write 1000..10000:10 or 1000,2000,5000"
+            message = f"{text!r} is not a number; write 1000..10000:10 or 1000,2000,5000"
             raise ValueError(message) from None
         if abs(number.adjusted()) >= _MOST_DIGITS:
             message = f"{text!r} has more than {_MOST_DIGITS} digits"
