@@ -3,7 +3,7 @@
     python bench/driver_results.py --before CHECKOUT [--rows 1000000] [--sizes 0.5,1,1.5,2,3] [--row-mb 8]
 
 Four jobs over steady data, of which the second of two micro-batches counts: evaluations into Delta; evaluations into
-topics; a rule with features of two groups; and few alerts, of which nothing is large. `driver` is the CPU time of the
+topics; a rule with features of two groups; and few alerts, none of them large. `driver` is the CPU time of the
 driver's Python for a micro-batch: it is what one process has to do, however many executors there are, so events divided
 by it are where it saturates. Without `--before` this checkout is measured alone.
 

@@ -57,7 +57,7 @@ class Results:
         late_events: events that were older than the latest event of their key.
         collisions: events that shared their time with another one of their key.
         duplicates: events that had already arrived.
-        dead_letters: rows that are no valid events, and events with which a sum would pass 64 bits, with the reason.
+        dead_letters: rows that are not valid events, and events with which a sum would pass 64 bits, with the reason.
         tables: all of these, by name.
         account: for each group, how many events had which outcome.
     """

@@ -107,7 +107,7 @@ def sizes_in(folder: Path, pattern: str) -> dict[Path, int]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as that can be done."""
+    """Remove a folder with its contents, as far as that can be done."""
     if isinstance(folder, StorePath):
         with contextlib.suppress(OSError):
             for path in folder.rglob("*"):

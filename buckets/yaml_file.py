@@ -73,7 +73,7 @@ def _read_bytes(path: Path, what: str) -> bytes:
                 raise _fault(what, path, "is a pipe or a device; name a file")
             content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise _fault(what, path, f"is larger than {LARGEST_BYTES:,} bytes; make several files of it")
+        raise _fault(what, path, f"is larger than {LARGEST_BYTES:,} bytes; divide it into several files")
     return content
 
 
@@ -103,7 +103,7 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
     variable = VARIABLE.search(text.splitlines()[at.line][max(at.column - 1, 0) :]) if at.column else None
     if variable is not None and variable.start() == 0:
         way_out = "put it in quotes in a configuration; write the value itself elsewhere"
-        raise _fault(what, path, f"{variable[0]} cannot stand in brackets as it is; {way_out}", at.line + 1) from None
+        raise _fault(what, path, f"{variable[0]} cannot be in brackets unquoted; {way_out}", at.line + 1) from None
     bracket = text[opened.index]
     there = text[at.index : at.index + 1]
     message = (

@@ -158,7 +158,7 @@ class ArrivalOrder:
         elif self._refuse:
             message = (
                 f"batch {batch_id}: {column} {first} arrives after {earlier} of an earlier batch, so results would "
-                f"depend on how the stream is cut; nothing of the batch is committed. Mend the order, or take rows "
+                f"depend on how the stream is cut; nothing of the batch is committed. Correct the order, or take rows "
                 f"as they come with source.out_of_order: take"
             )
             raise BucketsError(message)

@@ -130,7 +130,7 @@ class CheckpointIdentity:
             if before.get(name) != now.get(name)
         )
         if changes:
-            what_stays = "what lies in buckets stays as coarse as it is, and bounds take it so"
+            what_stays = "existing buckets stay as coarse as they are, and bounds allow for it"
             yield f"precision has changed ({changes}); {what_stays}"
 
         before, now = written["policies"], self._policies()

@@ -53,7 +53,7 @@ class Child:
         """
         code = self._process.poll()
         if code is not None:
-            message = f"`{self.name}` has ended with {code}: {self.last_line()}; all it said is in {self.log}"
+            message = f"`{self.name}` has ended with {code}: {self.last_line()}; its output is in {self.log}"
             raise BucketsError(message)
 
     def last_line(self) -> str:

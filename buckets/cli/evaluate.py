@@ -94,7 +94,7 @@ def evaluate(
 
 
 def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
-    """Say which rows are no events; all outputs are written by then."""
+    """Say which rows are not events; all outputs are written by then."""
     bad = BadRows()
     with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
         letters = ((file.path.name, letter["position"], letter["reason"]) for letter in map(json.loads, lines))

@@ -77,7 +77,7 @@ def features(
         options = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
         option = next((option for option, value in options.items() if value), None)
         if option is not None:
-            other = f"goes with events of a file or table; the job {conf} knows its own"
+            other = f"goes with events of a file or table; the job {conf} has its own"
             message = f"{option}: {other}. Leave one of them out"
             raise BucketsError(message)
         job = load_job(conf)

@@ -50,7 +50,7 @@ class StatusLine:
         self._console.tell(line, "warning", self._facts)
 
     def show(self, line: str) -> None:
-        """Show how far it is; what is no terminal gets the first line, and then one every ten seconds."""
+        """Show how far it is; what is not a terminal gets the first line, and then one every ten seconds."""
         if self._console.is_terminal:
             self._status.update(line)
         elif time.monotonic() - self._shown_s >= LINE_EVERY_S:
@@ -109,6 +109,6 @@ class BatchProgress(StatusLine):
 
 
 def progress_bar(console: Terminal) -> Progress:
-    """Return a bar for work whose size is known; what is no terminal gets none."""
+    """Return a bar for work whose size is known; what is not a terminal gets none."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal)

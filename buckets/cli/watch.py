@@ -52,7 +52,7 @@ def watch(
     """Show what a running job is doing: its rate, its delay, its rules and its latest alerts.
 
     It reads a small file beside the job's checkpoint, and takes nothing from
-    the job. Ctrl-C ends the view, not the job. Where the output is no terminal,
+    the job. Ctrl-C ends the view, not the job. Where the output is not a terminal,
     there is a plain line each time, and one for each new alert. With --once
     the exit code is 1 where the job has failed, died or fallen silent.
 

@@ -26,8 +26,8 @@ class Tier(Settings):
     """Wider buckets, further back.
 
     Attributes:
-        after: how old events are that lie in them.
-        resolution: how wide they are, a multiple of the width before.
+        after: the age from which on events go into them.
+        resolution: their width, a multiple of the width before them.
     """
 
     after: DurationMs
@@ -41,7 +41,7 @@ class Precision(Settings):
         tail: how long events are kept raw, a duration or `all`: as long as any window needs them.
         resolution: width of the buckets after the tail, 1ms to 7d.
         tiers: wider buckets, further back.
-        edge: what a value does with the bucket into which its window's edge falls.
+        edge: how a value counts the bucket in which the edge of its window lies.
     """
 
     tail: int | None = None
@@ -96,7 +96,7 @@ class Precision(Settings):
 
 
 class GroupPrecision(Precision):
-    """The precision of one group; what it does not set is as the job sets it.
+    """The precision of one group; settings that it leaves out are those of the job.
 
     Attributes:
         group_by: the group's fields, in any order.
@@ -177,11 +177,10 @@ class DuplicateSettings(Settings):
     """Which events are duplicates of one that has arrived, and are not taken in again.
 
     Attributes:
-        by: `time`, the same id at the same time; or `id`, the same id within a span of time, as of a message that was
-            sent again with a new time stamp. For the latter the ids of each key's events of that span are looked at
-            in each batch.
-        within: with `by: id`, how far apart in time two of one id may be. It reaches no further back than the timeline
-            of the group: its longest window and the allowed lateness.
+        by: `time`, the same id at the same time; or `id`, the same id within a span of time, for messages that are sent
+            again with a new timestamp. The latter looks up the ids of each key's events of that span in each batch.
+        within: with `by: id`, how far apart in time two events with the same id may be. It reaches no further back than
+            the timeline of the group: its longest window and the allowed lateness.
     """
 
     by: DuplicatesBy = "time"
@@ -202,13 +201,13 @@ class EngineSettings(Settings):
     """The `engine` part of a job's configuration.
 
     Attributes:
-        shards: how many parts the keys of a group fall into.
+        shards: into how many parts the keys of a group are divided.
         allowed_lateness: how late an event may be.
-        late: what is done with one that is late.
-        collision: what is done with one that shares its time with another.
+        late: what is done with a late event.
+        collision: what is done with an event that shares its time with another.
         duplicates: which events have arrived before.
-        nulls: what is done with one that lacks a field which some rule groups by or aggregates: it is left out of that
-            group or aggregate, or it is malformed for all rules.
+        nulls: what is done with an event that lacks a field by which some rule groups, or which it aggregates: it is
+            left out of that group or aggregate, or it is malformed for all rules.
         precision: how precise windows are.
     """
 

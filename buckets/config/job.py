@@ -282,7 +282,7 @@ def settings_faults(path: Path, settings: JobSettings) -> Iterator[Fault]:
         if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
             yield (
                 f"{origin}: {name}: {folder} lies in source.path, where Spark would take its files for new ones of "
-                "the source; move it elsewhere, with all that is in it"
+                "the source; move it elsewhere with its contents"
             )
 
 
@@ -307,7 +307,7 @@ def schema_faults(path: Path, settings: JobSettings, schema: EventSchema) -> Ite
         other = names.setdefault(name.lower(), name)
         if other != name:
             yield (
-                f"{named} has {other} and {name}, which differ in upper and lower case alone, and the table of the "
+                f"{named} has {other} and {name}, which differ only in upper and lower case, and the table of the "
                 "archive cannot have both; give the field another name"
             )
     if not source.has_topics:

@@ -76,13 +76,13 @@ class SecuritySettings(Settings):
 
     Attributes:
         protocol: without or with TLS, without or with a login.
-        mechanism: of the login.
-        username: of the login.
-        password: of the login; never shown.
+        mechanism: the mechanism of the login.
+        username: the user name of the login.
+        password: its password; never shown.
         ca_file: PEM file of the authorities that may sign the broker's certificate; the system's if it is left out.
         certificate_file: PEM file of the client's certificate, where the broker wants one.
         key_file: PEM file of its key (PKCS 8).
-        key_password: of the key; never shown.
+        key_password: the password of the key; never shown.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -124,8 +124,8 @@ class RegistrySettings(Settings):
 
     Attributes:
         url: where it answers, as in `https://registry:8081`.
-        username: of the login, or the key of an API key.
-        password: of the login; never shown.
+        username: the user name of the login, or the key of an API key.
+        password: its password; never shown.
         ca_file: PEM file of the authorities that may sign its certificate; the system's if it is left out.
     """
 
@@ -168,7 +168,7 @@ class KafkaSettings(Settings):
     Attributes:
         bootstrap_servers: `host:port`, or several separated by commas.
         security: login and TLS.
-        registry: where the schemas of values lie, where their format has some.
+        registry: the schema registry, for formats whose schemas are kept in one.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again;
             at least 2s, and 1d at most.

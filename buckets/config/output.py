@@ -46,7 +46,7 @@ class WebhookSettings(Settings):
             100ms, and 1h at most.
         connections: how many alerts are sent at once, each over a connection of its own; alerts of one key stay in
             order.
-        give_up_after: how old an alert gets before it is given up, and written to the file of those that were.
+        give_up_after: the age at which an alert is given up, and written to the file of undelivered alerts.
         ca_file: PEM file of the authorities that may sign the receiver's certificate; the system's if it is left out.
     """
 

@@ -106,7 +106,7 @@ class ConsoleSettings(Settings):
         token: what people give to sign in, and a proxy as a bearer token.
         trusted_user_header: the header in which a proxy says who somebody is.
         roles: what people may do, by the names in that header.
-        role: what everybody else may do; without it, whatever there is, or with the header only look.
+        role: what everybody else may do; left out: everything, or with `trusted_user_header` only look.
     """
 
     host: str = Field(default=LOOPBACK_NAMES[0], min_length=1)
@@ -137,8 +137,8 @@ class MetricsSettings(Settings):
     """The `metrics` part of a configuration.
 
     Attributes:
-        port: where it answers.
-        host: the address at which it listens: of this machine alone, unless something else is given.
+        port: the port on which metrics are served.
+        host: the address on which it listens; by default only this machine reaches it.
         ready_lag: a job that is behind by more messages than this is not ready.
     """
 
@@ -218,9 +218,9 @@ class AuditSettings(TableSettings):
 
     Attributes:
         path: the folder of the tables.
-        checkpoint: of the audit query.
+        checkpoint: the checkpoint of the audit query.
         interval: how often tables are written.
-        metrics: where `buckets audit` tells how it is; None: nowhere.
+        metrics: where `buckets audit` serves its metrics; None: nowhere.
     """
 
     path: str = Field(min_length=1)
@@ -246,7 +246,7 @@ def _names_apart(value: dict[str, ListSettings]) -> dict[str, ListSettings]:
     for name in value:
         other = names.setdefault(name.lower(), name)
         if other != name:
-            message = f"{other} and {name} differ in upper and lower case alone; rename one of them"
+            message = f"{other} and {name} differ only in upper and lower case; rename one of them"
             raise ValueError(message)
     return value
 
@@ -266,15 +266,15 @@ class JobSettings(Settings):
         event_schema: the file of the event schema.
         rules: a rule file or a folder of them, or a mapping.
         lists: lists that rules look into, by name.
-        checkpoint: the folder of the job's state, of one job at a time.
+        checkpoint: the folder of the job's state, used by one job at a time.
         output: where results go.
         kafka: how Kafka is reached, where anything of the job is in topics.
         audit: where `buckets audit` keeps topics as tables.
         verdicts: where verdicts on alerts are kept.
         archive: where all that has arrived is kept.
-        metrics: where the job tells how it is; nowhere where it is left out.
-        console: who may come into the console, and from where.
-        partitions: how many tasks score; as Spark decides where it is left out.
+        metrics: where the job serves its metrics; left out: nowhere.
+        console: who may use the console, and from where.
+        partitions: how many tasks score; left out: as many as Spark decides.
         trigger: when micro-batches run.
         engine: what decides results.
         state: how much memory state takes.
@@ -349,7 +349,7 @@ class JobSettings(Settings):
         if self.verdicts.topic is not None and self.audit is None:
             yield "verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`"
         if self.metrics and self.audit and self.audit.metrics and self.metrics.place == self.audit.metrics.place:
-            yield f"audit.metrics.port: {self.metrics.port} is that of the job; choose another one"
+            yield f"audit.metrics.port: {self.metrics.port} is the port of the job; choose another one"
         if self.kafka is not None:
             yield from self._topic_faults()
 

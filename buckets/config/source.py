@@ -75,7 +75,7 @@ _OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_fil
 
 
 class SourceTopic(Settings):
-    """One of several topics; a name alone is one that is judged.
+    """One of several topics; a name alone stands for a topic whose events are evaluated.
 
     Attributes:
         name: the topic.
@@ -106,24 +106,24 @@ class SourceSettings(Settings):
         topics: several topics as one source, in place of `topic`.
         topic_pattern: a regular expression of whole names of topics, in place of `topic` or beside `topics`: all topics
             that it matches are one source, also those that are created later.
-        starting_offsets: where a new checkpoint begins in the topics that are there; later ones are read from their
-            beginning.
+        starting_offsets: where a new checkpoint begins in the topics that exist; topics that are created later are read
+            from their beginning.
         max_offsets_per_trigger: how many messages one micro-batch takes at most.
         format: how the values of a topic are written: `json`, `json_sr` (JSON behind the prefix of a schema
             registry), `avro` or `protobuf`.
         key_format: how the keys of messages are written, where fields lie in them: as `text`, or as `format` has it;
             schemas of keys in Avro and Protobuf are those of a registry.
         envelope: what is around the event in a value: `debezium` or `cloudevents`; left out: nothing.
-        decimals: what a text in a measure is in changes of Debezium in JSON that have no schema beside them: `string`,
-            digits, as its `decimal.handling.mode=string` writes them. Left out, a text that may also be bytes in base64
-            is a dead letter, as `1234` is.
+        decimals: how to read text in a measure in Debezium's JSON without a schema: `string` means digits, as its
+            `decimal.handling.mode=string` writes them. Left out, a text that could also be bytes in base64, such as
+            `1234`, is a dead letter.
         schema_file: the schema of values without the prefix of a registry: in Avro (`.avsc`), or for Protobuf a
             `.proto` file that needs no other one, or a set of descriptors as `protoc` writes it.
-        message: the message of a schema file of Protobuf that values are; it may be left out where there is only one.
+        message: the message type of values in a schema file of Protobuf; may be left out if the file has only one.
         arrival: column whose order is the arrival order; without it, files are taken by modification time and
             rows as they stand. A Delta table needs one.
-        out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
-            batch: `refuse` ends the job before anything of the batch is written, `take` takes the row as it comes.
+        out_of_order: what is done if, by that column, a row of a micro-batch comes before rows of an earlier one:
+            `refuse` ends the job before anything of the batch is written, `take` takes the row as it comes.
         subfolders: whether files in folders below `path` are read too.
         max_files_per_trigger: how many files one micro-batch takes at most.
     """

@@ -94,7 +94,7 @@ class People:
         Args:
             settings: who may come in.
             host: the address that is listened on.
-            port: the port; cookies are not told apart by it, so their name has it.
+            port: the port, which is in the name of the cookie because browsers share cookies among ports.
             login_name: who has started the console, and is whoever reaches it on this machine.
             is_read_only: whether nobody may change anything.
         """

@@ -97,7 +97,7 @@ class UnreadableFile(BucketsError):
 
     def __init__(self, path: str, reason: str) -> None:
         """Name the file by its path within the table, and say why."""
-        super().__init__(f"file {path} with rows of it {reason}")
+        super().__init__(f"file {path} with some of its rows {reason}")
         self.path = path
 
 

@@ -71,7 +71,7 @@ def check_table(path: Path) -> None:
     gone = [name for name in named if not (path / name).exists() and not (path / unquote(name)).exists()]
     if gone:
         others = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
-        message = f"table {path}: file {gone[0]}{others} with rows of it is gone; restore the table from a copy"
+        message = f"table {path}: file {gone[0]}{others} with some of its rows is gone; restore the table from a copy"
         raise BucketsError(message)
 
 
@@ -124,7 +124,7 @@ def _whole(path: Path | str) -> Iterator[None]:
         # The rest of the text are addresses in a native library.
         reason = first_line(error).removeprefix("Kernel error: ")[:200]
         message = (
-            f"table {path}: its log, {path}/_delta_log, cannot be read ({reason}): a file of it is cut, "
+            f"table {path}: its log, {path}/_delta_log, cannot be read ({reason}): one of its files is cut, "
             "damaged or missing; restore it from a copy"
         )
         raise BucketsError(message) from error

@@ -1,9 +1,9 @@
-"""Rows that are no events, or that some rule cannot evaluate: how many of each reason, and where the first is.
+"""Rows that are not events, or that some rule cannot evaluate: how many of each reason, and where the first is.
 
 Whatever reads events tells of such rows in the one form of `BadRows.text`:
 
-    23 of 50,128 rows are no events: 20 of "is not valid UTF-8", first at day.csv:17; 3 of "amount: 'a' is not a decimal
-    number", first at day.csv:99
+    23 of 50,128 rows are not events: 20 of "is not valid UTF-8", first at day.csv:17; 3 of "amount: 'a' is not a
+    decimal number", first at day.csv:99
 """
 
 import re
@@ -42,13 +42,13 @@ class BadRows:
     """Counts rows that are bad."""
 
     rows: int = 0  # how many rows there are, good and bad
-    unread: int = 0  # how many of them are no events
+    unread: int = 0  # how many of them are not events
     bad: int = 0  # how many are bad, those that only some rule cannot evaluate included
     rounded: Counter[str] = field(default_factory=Counter)  # by measure, how many values of good ones were rounded
     _kinds: dict[str, BadReason] = field(default_factory=dict)
 
     def take(self, rows: int, unread: int, bad: Iterable[tuple[str, int, str]]) -> None:
-        """Count rows, those that are no events, and bad ones: source, position and reason of each, in order."""
+        """Count rows, those that are not events, and bad ones: source, position and reason of each, in order."""
         self.rows += rows
         self.unread += unread
         for source, position, reason in bad:
@@ -103,5 +103,5 @@ def rounded_text(rounded: Mapping[str, int]) -> str:
 
 
 def _kind(reason: str) -> str:
-    """Return a reason without the value that it names: `amount: is no text` of `amount: 'x' is no text`."""
+    """Return a reason without the value that it names: `amount: is not text` of `amount: 'x' is not text`."""
     return _NUMBER.sub("0", _BEFORE_VERB.sub(r"\1", _QUOTED.sub("", reason), count=1))

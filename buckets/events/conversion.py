@@ -307,7 +307,7 @@ def _refuse(constant: str) -> NoReturn:
 def _list_in_json(text: str) -> list[str | None]:
     try:
         values = json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
-        json.dumps(values, ensure_ascii=False).encode()  # half of a character is no text
+        json.dumps(values, ensure_ascii=False).encode()  # half of a character is not text
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):

@@ -66,7 +66,7 @@ class CsvFormat(Checked):
 
     @property
     def is_by_line(self) -> bool:
-        """Whether lines can be told apart before they are decoded, as they cannot in UTF-16."""
+        """Whether text can be split into lines before it is decoded, as it cannot in UTF-16."""
         return _SPELLED_ALIKE.encode(self.encoding, "replace") == _SPELLED_ALIKE.encode()
 
     @property

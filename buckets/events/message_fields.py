@@ -130,7 +130,7 @@ def _field(rows: pa.RecordBatch, origin: str) -> tuple[pa.Array, Faults]:
 
 
 def header_text(rows: pa.RecordBatch, name: str) -> tuple[pa.StringArray, Faults]:
-    """Return the text of the last header of a name in each message, null where it has none, and what is no text."""
+    """Return the text of the last header of a name in each message, null where it has none or is not text."""
     headers = rows.column(HEADERS)
     flat, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     named = np.flatnonzero(pc.equal(pc.struct_field(flat, "key"), name).to_numpy(zero_copy_only=False))

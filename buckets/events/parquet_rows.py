@@ -133,7 +133,7 @@ def check_parquet(path: Path, schema: EventSchema, arrival: str | None = None) -
 def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
     """Yield the named columns of a file, in pieces; those that it does not have are null.
 
-    Text that is no valid UTF-8, which Parquet does not rule out, comes as bytes.
+    Text that is not valid UTF-8, which Parquet does not rule out, comes as bytes.
     """
     file = open_parquet(path)
     reached = set(reachable(names, file.schema_arrow))

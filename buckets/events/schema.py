@@ -36,9 +36,9 @@ class EventId(Checked):
     """The field that identifies an event, or how its id is made where the data have none.
 
     Attributes:
-        field: the name of the field. An id that is made is called so in outputs, `event_id` if it is left out.
-        hash: makes the id of the values of these fields: two events that agree in all of them are one.
-        row: makes the id of the file's name and the number of the row in it; for files and Python tables.
+        field: the name of the field, or of the id that is made; that is called `event_id` if this is left out.
+        hash: makes the id from the values of these fields: two events that agree in all of them are one.
+        row: makes the id from the name of the file and the number of the row; for files and Python tables.
     """
 
     field: FieldName
@@ -136,13 +136,13 @@ class EventTime(Checked):
     Attributes:
         field: the name of the field.
         broker: takes the time from the broker's timestamp of a message, not from a field: `create_time`, when its
-            producer made it, or `log_append_time`, when the broker took it. Then `field` is what the time is called,
-            that same word if it is left out.
+            producer made it, or `log_append_time`, when the broker took it. Then `field` names the time, by default
+            with that same word.
         unit: seconds (s), milliseconds (ms), microseconds (us) or nanoseconds (ns) since 1970-01-01T00:00:00Z, or text
             in ISO 8601 (iso8601). A column of dates or timestamps needs none.
         format: how texts are written, in the codes of Python's `strptime`, as in `%d/%m/%Y %H:%M`; instead of a unit.
-        zone: the time zone of texts and timestamps that have none, as in `Europe/Berlin`; UTC where it is left out,
-            which is told.
+        zone: the time zone of texts and timestamps that have none, as in `Europe/Berlin`; left out: UTC, which is
+            reported.
         earliest: the first time that is accepted. Writing it also says that times in 1970 are meant.
         latest: the first time that is too far ahead.
     """
@@ -200,9 +200,8 @@ class Measure(Checked):
     Attributes:
         scale: how many digits it has after the point, 0 to 18. Its values are integers of 64 bits in these digits: at
             scale 2 up to 92,233,720,368,547,758.07, at scale 18 up to 9.22.
-        round: what is done with a value that has more digits: `half_even` rounds it to the nearest, and to the even one
-            of two that are as near; how many were rounded is counted. Left out, such a value makes its event a dead
-            letter.
+        round: what is done with a value that has more digits: `half_even` rounds it to the nearest, a tie to the even
+            one; rounded values are counted. Left out, such a value makes its event a dead letter.
     """
 
     scale: int = Field(ge=0, le=LARGEST_SCALE)
@@ -227,13 +226,13 @@ class EventSchema(Checked):
         measures: decimal fields that rules aggregate.
         arrays: lists inside of events that conditions look into, each with the type of its elements. `tags[]` is a list
             of values, `items[].sku` what the objects of a list have at a path.
-        origins: where fields of messages lie that are not in their value: `key`, `key.` and the path to a field in
-            one that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's
-            envelope has beside the event.
+        origins: where fields lie that are not in the value of a message: `key`, `key.` and the path to a field in one
+            that is an object, `headers.` and the name of one, or `envelope.` and the path to what the source's envelope
+            has beside the event.
         aliases: by field, the names that it had before, as in `{payer: [payerId]}`. Events that still have such a name
             are read under the new one, which counts where an event has both. Rules in force and their state follow.
         csv: how files of CSV are written; other sources pass over it.
-        records: where the events are in JSON files that are one value each, and not one object a line: `Records[]`, the
+        records: where the events are in JSON files that hold one value, and not one object a line: `Records[]`, the
             list of that name in an object, `a.b[]`, one further inside, or `"[]"`, an array. Such a file is read whole,
             and has up to 256 MB.
     """

@@ -95,7 +95,7 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
                     "it is in a sub-folder; move the files up, or set source.subfolders: true with a new checkpoint",
                 )
             elif not isinstance(path, StorePath) and name in names and path.exists() and not path.is_file():
-                yield path, "it is a pipe, a socket or a device, of which nothing is read; write a file"
+                yield path, "it is a pipe, a socket or a device, and is not read; write a file"
         folders[:] = [name for name in folders if _is_descended(name, subfolders)]
 
 

@@ -114,7 +114,7 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
             opened.append(token.start)
         elif token.token_type == TokenType.R_PAREN:
             if not opened:
-                message = "this bracket closes none that is open"
+                message = "this bracket closes nothing"
                 raise ExpressionError(message, token.start)
             opened.pop()
     if opened:

@@ -285,7 +285,7 @@ def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         message = f"the key of a list is a text, a number, or true or false, and {to_sql(key)} is {_ARTICLES[kind]}"
         raise ExpressionError(message, expression.at)
     if kind != "text" and key.operator != "field":
-        raise fault(expression, f"the key of a list is a field as it stands, or a text, and {to_sql(key)} is computed")
+        raise fault(expression, f"the key of a list is a plain field, or a text, and {to_sql(key)} is computed")
     return "boolean" if expression.operator == "in_list" else "text"
 
 

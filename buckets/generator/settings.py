@@ -155,7 +155,7 @@ def _checked(out: Path, malformed: bool, overwrite: bool) -> tuple[str, Destinat
     if form == "folder" and ending in _MISTAKEN_ENDINGS:
         fault = f"{ending} is not written; use .jsonl, .csv or .parquet, or name a folder"
     elif malformed and form in ("csv", "parquet"):
-        fault = "malformed lines can stand in JSON lines only; write .jsonl or a folder, or set the malformed rate to 0"
+        fault = "only JSON lines can have malformed lines; write .jsonl or a folder, or set the malformed rate to 0"
     elif path.exists() and path.is_dir() != (form == "folder"):
         kinds = ("a folder", "a file") if path.is_dir() else ("a file", "a folder")
         fault = f"is {kinds[0]}, not {kinds[1]}; choose another path"

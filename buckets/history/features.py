@@ -154,7 +154,7 @@ def read_ids(path: Path, column: str) -> pa.Array:
     """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text."""
     kind = "delta" if is_table(path) else file_kind(path)
     if kind is None or (kind != "delta" and not path.is_file()):
-        message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
+        message = f"events {path}: not a Delta table, and not a file that ends in {', '.join(KINDS)}; check the path"
         raise BucketsError(message)
     try:
         ids = _ids(path, kind, column)
@@ -212,7 +212,7 @@ class FeatureRun:
         columns: of its tables.
         arrived: how many events have been scored so far.
         outcomes: how often each outcome has come so far, among the rows that were told.
-        bad: the rows that are no events, or could not be evaluated by some rule, so far.
+        bad: the rows that are not events, or could not be evaluated by some rule, so far.
         missing: the wanted ids that have not come so far; None where every arrival is wanted.
     """
 

@@ -79,7 +79,7 @@ def _major_version(path: Path, origin: str) -> int:
     version = re.search(r'version "(?:1\.)?(\d+)', text)  # before Java 9 it was "1.8.0"
     if version is None:
         line = " ".join(text.split())[:200] or "nothing"
-        message = f"{path} ({origin}) does not tell its version but says {line!r}: {_REMEDY}"
+        message = f"{path} ({origin}) does not report its version but says {line!r}: {_REMEDY}"
         raise BucketsError(message)
     return int(version[1])
 

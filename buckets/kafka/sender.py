@@ -196,8 +196,8 @@ def event_messages(
 ) -> Iterator[KeyedMessage]:
     """Return the events of a file as messages, in its order; those without the field `key` get an empty key.
 
-    Lines, or records, of JSON are sent as they are, also those that are no events. Rows of CSV and Parquet are written
-    as JSON, with the declared fields; `on_bad` is called with those that are no events, and so are not sent.
+    Lines, or records, of JSON are sent as they are, also those that are not events. Rows of CSV and Parquet are written
+    as JSON, with the declared fields; `on_bad` is called with those that are not events, and so are not sent.
     """
     if key not in schema.field_names:
         message = f"--key {key}: event schema {schema.name!r} has no such field; it has {', '.join(schema.field_names)}"

@@ -14,7 +14,7 @@ from buckets.rules.rule import Rule
 NEVER = Code("B101", "`{what}` is never true{reason}; the rule never fires: mend the condition")
 ALWAYS = Code("B102", "`{what}` is always true{unless}{reason}; the rule fires at every event: mend the condition")
 IDLE_PART = Code("B103", "`{what}` is {truth} true{reason}, so it decides nothing; leave it out, or mend it")
-IMPOSSIBLE = Code("B104", "no event can pass{culprits}; {so}: mend the filter")
+IMPOSSIBLE = Code("B104", "no event can pass{culprits}; {so}: correct the filter")
 EMPTY = Code("B105", "every event{unless} passes `{filter}`; leave the filter out, or mend it")
 UNUSED = Code(
     "B106",

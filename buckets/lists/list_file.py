@@ -30,7 +30,7 @@ def load_list(path: Path | str, key: str = "key") -> ListIndex:
         key: the column that holds the key.
 
     Raises:
-        BucketsError: the file cannot be read, or is no such list; says where and why.
+        BucketsError: the file cannot be read, or is not such a list; says where and why.
     """
     return ListIndex(read_list(location(str(path)), key))
 
@@ -67,7 +67,7 @@ def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
     base = ListBase.of(entries_table(texts[key], until, author, reason, {name: texts[name] for name in names}))
     repeated = base.first_repeated()
     if repeated is not None:
-        message = f"{origin}: the key {repeated!r} stands there twice; leave one of them out"
+        message = f"{origin}: the key {repeated!r} is there twice; leave one of them out"
         raise BucketsError(message)
     return base
 
@@ -133,7 +133,7 @@ def _csv_rows(path: Path) -> pa.Table:
             names = reader.schema.names
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
-            message = f"list {path}: the column {repeated!r} stands there twice; leave one of them out"
+            message = f"list {path}: the column {repeated!r} is there twice; leave one of them out"
             raise BucketsError(message)
         options = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         return pacsv.read_csv(as_input(path), convert_options=options)

@@ -85,7 +85,7 @@ class ReadingTools:
 
         state is running, silent (not heard of for ten seconds), gone (died without a word), stopped, or no status (of
         any run); line says it with what to do. now has the last minute, and totals since the start; recorded sums up
-        all batches, late events in every group of rules; dead letters are rows that were no valid events, and too_late
+        all batches, late events in every group of rules; dead letters are rows that were not valid events, and too_late
         events are not evaluated. null stands for what is not known.
         """
         asked, now_ms = self._asked, epoch_ms()

@@ -25,7 +25,7 @@ class Limits:
     lag: int = 100_000  # messages that wait
     delay_ms: int = 5_000  # from arrival to result, of the slowest hundredth of the events
     silence_ms: int = 10 * MINUTE_MS  # without a result, while there is something to score
-    dead_letters: float = 0.01  # the share of rows that are no events
+    dead_letters: float = 0.01  # the share of rows that are not events
     hold_ms: int = 5 * MINUTE_MS  # for how long it has to be so, and over how long rates are taken; for less than a day
     scrape_job: str = "buckets"  # the name of Prometheus' job that scrapes
     runbook: str = RUNBOOK  # where the runbook can be read

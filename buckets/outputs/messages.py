@@ -251,7 +251,7 @@ class Messages:
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:
-    """Return the identity of a row that is no alert: of its output, position in the source, group or rule, and event.
+    """Return the identity of a row other than an alert: its output, position in the source, group or rule, and event.
 
     The event counts because several events may share a position, if a column gives the arrival order.
     """

@@ -196,7 +196,7 @@ class Expected(BaseModel):
     def _something(self) -> "Expected":
         unsaid = self.alerts is None and self.held_alerts is None
         if unsaid and not any(getattr(self, name) for name in type(self).model_fields):
-            message = "expects nothing; say `alerts: []` if no rule shall fire"
+            message = "expects nothing; say `alerts: []` if no rule should fire"
             raise ValueError(message)
         return self
 

@@ -219,7 +219,7 @@ def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -
         lines[test.name] = line
         for named, rule_id in test.named_rules():
             if rule_id not in known:
-                reason = f"no rule {short_line(repr(rule_id))} stands in this file; name one that does"
+                reason = f"no rule {short_line(repr(rule_id))} is in this file; name one that is"
                 raise _fault(path, root, (*location, *named), reason)
         yield test
 

@@ -31,7 +31,7 @@ EventRow = dict[str, Any]  # Field to text, true, false or None; an array to a l
 
 
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
-    """Return the events of a file; BucketsError if it cannot be read, a row is no event, or there are too many."""
+    """Return the events of a file; BucketsError if it cannot be read, a row is not an event, or there are too many."""
     rows: list[EventRow] = []
     for batch in file_arrivals(open_event_file(path, schema), schema):
         events, dead_letters = parse(batch, schema, frozenset())
@@ -196,7 +196,7 @@ class _Reader:
         if not is_counted and self._time_field not in row:
             raise self._fault(location, f"has no time; write `at`, as in `at: 0s`, or {self._time_field}")
         if is_counted and self._time_field in written:
-            raise self._fault((*location, "at"), f"stands beside {self._time_field}; write one of them")
+            raise self._fault((*location, "at"), f"goes without {self._time_field}; write one of them")
         offset_ms = _offset_ms(event.at if is_counted else row[self._time_field])
         if is_counted and offset_ms is None:
             form = "is not a time counted from the start; write it as in 0s, 23h or 24h + 1ms"
@@ -232,7 +232,7 @@ class _Reader:
             kind = (self._schema.attributes | self._schema.arrays).get(name, "text")
             flag = next((one for one in (value if is_array else [value]) or () if isinstance(one, bool)), None)
             if flag is not None and kind != "boolean":
-                raise self._fault((*location, name), f"{as_text(flag)} is not a {kind}; text stands in quotes")
+                raise self._fault((*location, name), f"{as_text(flag)} is not a {kind}; put text in quotes")
 
 
 def _offset_ms(text: Any) -> int | None:

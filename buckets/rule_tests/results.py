@@ -27,7 +27,7 @@ NOT_EVALUATED = {
     "late_events": "is late",
     "duplicates": "has already arrived",
     "collisions_not_kept": "is not kept, since another event has its time",
-    "dead_letters": "is no valid event",
+    "dead_letters": "is not a valid event",
     "no_key": "has no key",
 }
 """Outputs of events that are not evaluated, and what that means."""

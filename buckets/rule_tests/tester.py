@@ -118,7 +118,7 @@ class _Comparison:
                     yield location, f"expected that {event} {NOT_EVALUATED[output]}; it is not so"
             for position in sorted(rows.keys() - covered):
                 why = f"{results.event(position)} {results.why_not_evaluated(position, output)}"
-                text = f"{why}; if it shall be so, expect it: `{output}: [{position + 1}]`"
+                text = f"{why}; if that is intended, expect it: `{output}: [{position + 1}]`"
                 yield results.given.origins[position], text
 
     def _of_alerts(self, name: str, entries: Sequence[_Entry], rows: Sequence[Row]) -> Iterator[Mismatch]:

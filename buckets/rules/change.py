@@ -113,7 +113,7 @@ def short_text(text: str) -> str:
 def check_reason(text: str) -> None:
     """Check a reason without which nothing is changed; BucketsError if it is empty, or no text that can be kept."""
     if not text.strip():
-        message = "reason: is empty; whoever looks at the history wants to know why"
+        message = "reason: is empty; say why, for those who read the history"
         raise BucketsError(message)
     try:
         short_text(text)

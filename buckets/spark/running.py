@@ -260,7 +260,7 @@ class Running:
             return BucketsError(missing)
         elif any(sign in text for sign in _DAMAGED_STATE):
             message = (
-                f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail}); "
+                f"the state in the checkpoint cannot be read: one of its files is damaged or missing ({detail}); "
                 "restore the whole checkpoint from a copy, with the output of that time, or name a new checkpoint and "
                 "output"
             )

@@ -173,7 +173,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.maxResultSize": "0",
     # Streams are not re-planned while they run.
     "spark.sql.adaptive.enabled": "false",
-    # Field names of users are told apart by case, as JSON does.
+    # Field names are case-sensitive, as in JSON.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     # One text file is read whole by one task, so that its lines can be numbered.

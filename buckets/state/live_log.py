@@ -221,7 +221,7 @@ class Moved:
 
     puts: list[tuple[bytes, bytes]]  # keys and values
     removes: list[bytes]  # keys that hold nothing
-    emptied: list[int]  # numbers of segments of which nothing is left
+    emptied: list[int]  # numbers of segments without live data
 
 
 class ShardCache:

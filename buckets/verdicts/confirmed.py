@@ -307,12 +307,12 @@ def complete(
             event_id, time_ms = alert.event_id, alert.event_time_ms
             verdict = replace(verdict, rule_id=alert.rule_id, event_id=event_id, event_time_ms=time_ms, key=alert.key)
         elif verdict.alert_id is not None and is_checked:
-            fault = f"there is no alert {quoted(verdict.alert_id)} in {folder}; --unchecked takes it as it is"
+            fault = f"there is no alert {quoted(verdict.alert_id)} in {folder}; --unchecked accepts it anyway"
         elif verdict.alert_id is None and verdict.event_id in known:
             verdict = replace(verdict, event_time_ms=known[verdict.event_id][0])
         elif verdict.alert_id is None and find_events is not None and is_checked:
             event = quoted(str(verdict.event_id))
-            fault = f"there is no event {event} in the archive; --unchecked takes it as it is"
+            fault = f"there is no event {event} in the archive; --unchecked accepts it anyway"
         completed.append(verdict)
         if fault is not None:
             faults[index] = fault

@@ -105,7 +105,7 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
     Where fields do not say so, it was found by `by`, and at `now_ms`, after which it cannot have been.
 
     Raises:
-        ValueError: it is no verdict; says why.
+        ValueError: it is not a verdict; says why.
     """
     unknown = next((name for name in fields if name not in FIELDS), None)
     if unknown is not None:

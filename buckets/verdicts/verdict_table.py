@@ -64,7 +64,7 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
         since the epoch, `note`, `rule_id`, `key` as a dictionary, and `amount` as a decimal.
 
     Raises:
-        BucketsError: it is no table of verdicts, or cannot be read.
+        BucketsError: it is not a table of verdicts, or cannot be read.
     """
     verdicts = load_verdicts(location(str(table)))
     if latest:

@@ -24,7 +24,7 @@ from tests.webhook_server import webhook_server
 
 KEY = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 SECRETS = {"WEBHOOK_SECRET": f"whsec_{base64.b64encode(KEY).decode()}"}
-"""Those that have a form; all others are told apart by their names."""
+"""Those that have a form; all others are known by their names."""
 _SAMPLE = re.compile(r"^( *)# (\w+: \{.*\$\{.*)$", re.MULTILINE)
 
 

@@ -70,7 +70,7 @@ def texts_of(schema: Mapping[str, Any], names: Sequence[str], messages: Sequence
 
 
 def faulty(reason: str) -> Any:
-    """What a value with a fault is: floating point that is no text by itself, as the reason shows it."""
+    """What a value with a fault is: floating point as text, as the reason shows it."""
     return reason.split()[1] if " is floating point " in reason else FAULTY
 
 

@@ -39,7 +39,7 @@ def job_of(folder: Path, *renamings: dict[str, str]) -> tuple[BackfilledJob, dic
 
 
 def old_names(table: pa.Table, names: dict[str, str]) -> list[dict[str, Any]]:
-    """The rows of a table without names that fields have had or have now; a null is no field."""
+    """The rows of a table without names that fields have had or have now; a null counts as no value."""
     back = {new: old for old, new in names.items()}
     rows_of = table.to_pylist()
     return [{back.get(name, name): value for name, value in row.items() if value is not None} for row in rows_of]

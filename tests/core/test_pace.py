@@ -1,4 +1,4 @@
-"""Whether a job keeps up: simulated jobs whose rates are known are told apart, whatever their delay is."""
+"""Whether a job keeps up: known of simulated jobs by their rates, whatever their delay is."""
 
 import pytest
 from hypothesis import given, settings

@@ -94,7 +94,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_then_one_line_that_may_
 
 def test_what_is_damaged_or_not_there_is_not_asked_for_long_and_no_outage():
     damaged = DeltaError("Kernel error: Json error: Truncated record")
-    with pytest.raises(BucketsError, match="a file of it is cut") as named:
+    with pytest.raises(BucketsError, match="one of its files is cut") as named:
         tried("s3a://bucket/table", failing(damaged, 99)[0])
     assert not isinstance(named.value, Outage)
 

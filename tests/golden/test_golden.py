@@ -1,6 +1,6 @@
 """The golden cases, facts from other systems, through the query of a job.
 
-All cases run as one stream: each is a group of its own, told apart by a filter on the field `case`.
+All cases run as one stream: each is a group of its own, selected by a filter on the field `case`.
 """
 
 import json

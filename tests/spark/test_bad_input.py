@@ -309,7 +309,7 @@ def test_a_damaged_file_of_the_state_is_said_to_be_that(spark, begun, tmp_path, 
     for partition in (job.checkpoint / "spark" / "state" / "0").glob("[0-9]*"):
         harm(newest(partition, "*.changelog"))
     with pytest.raises(
-        BucketsError, match=r"^the state in the checkpoint cannot be read: a file of it is damaged or miss"
+        BucketsError, match=r"^the state in the checkpoint cannot be read: one of its files is damaged or miss"
     ):
         job.run(spark)
 

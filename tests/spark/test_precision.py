@@ -25,7 +25,7 @@ SAID = (
     "precision has changed (all groups: every event raw until now, "
     "raw for 100ms, then 50ms buckets, after 400ms 200ms from now on; "
     "payer where kind is CARD: as all groups until now, every event raw from now on); "
-    "what lies in buckets stays as coarse as it is, and bounds take it so"
+    "existing buckets stay as coarse as they are, and bounds allow for it"
 )
 ORIGIN = ("batch_id", "source", "position")
 

@@ -121,7 +121,7 @@ def _cold_events(*sides: Mapping[str, list[Row]]) -> set[str]:
 def _keys_apart(batch: RecordedBatch, found: list[Row], mirrored: list[Row]) -> set[tuple[str, str]]:
     """The keys of rules over alerts, each with the rule, that an alert on one side falls into and none on the other.
 
-    With `require_warm` what is not warm is no alert. The oracle goes by the alerts that there are.
+    With `require_warm` an alert that is not warm does not count. The oracle goes by the alerts that there are.
     """
     mine, theirs = ({row["alert_id"]: row for row in rows} for rows in (found, mirrored))
     over = batch.rule_set.over_alerts

@@ -33,8 +33,8 @@ class FiredRules:
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
     """Return the identity of an alert: the same whenever an event of a key crosses the same version of a rule.
 
-    An event is its id and its time, as everywhere: the same id at another time is no duplicate. Where it stands in its
-    source does not count, so a replay from another file or topic has the same alerts.
+    An event is its id and its time, as everywhere: the same id at another time is not a duplicate. Where it stands
+    in its source does not count, so a replay from another file or topic has the same alerts.
     """
     parts = json.dumps([rule.rule_id, rule.version, key, event_id, event_time_ms], ensure_ascii=False)
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()

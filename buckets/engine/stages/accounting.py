@@ -108,7 +108,7 @@ def _facts(counts: Sequence[Mapping[str, Any]], overflowed: int) -> BatchFacts:
 class GroupAccount:
     """What became of the events of one batch in one group.
 
-    `rounded` is no outcome: it says how many values of measures were rounded, in all of the events that came in.
+    `rounded` is not an outcome: it says how many values of measures were rounded, in all of the events that came in.
     """
 
     group_id: str
@@ -142,7 +142,7 @@ class BatchAccount:
     batch_id: int
     ruleset_version: int  # of the rules that evaluated it
     events_in: int  # rows that arrived
-    malformed: int  # rows that were no events
+    malformed: int  # rows that were not events
     arrived: Stretches  # the event times in it
     groups: tuple[GroupAccount, ...]
     # when the source took arrivals in, in ms since the epoch, and for how many arrivals each of these times stands;

@@ -335,7 +335,7 @@ def _load(path: Path, schema: EventSchema) -> RuleRows:
         try:
             change = change_of_row(row, origin, schema)
             if row["rule_id"] in changes:
-                message = "stands in two rows"
+                message = "is in two rows"
                 raise ValueError(message)
         except ValueError as error:
             refused.append(Refusal(origin, f"rule {row['rule_id']!r}: {error}", str(row["rule"])))

@@ -90,7 +90,7 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
     if missing:
         there = ", ".join(sorted(known)) or "none"
         name = missing[0]
-        message = f"{where} has no list {name!r}, into which rules look; lists there: {there}; give --list {name}=FILE"
+        message = f"{where} has no list {name!r}, which rules use; lists there: {there}; give --list {name}=FILE"
         raise BucketsError(message)
 
 
@@ -278,7 +278,7 @@ class Backtest:
             return f"no event has been read{why}; name events, or the configuration of a job that has run"
         first, last = map(short_time_text, raised.all_ms)
         begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
-        return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
+        return f"no event lies in the range from {begin} to {end}; the events that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
         begin, end = self.span

@@ -174,7 +174,7 @@ class RaisedAlerts:
         in_span_ms: the least and the greatest event time among them; None where there is none.
         all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
         days: the days of the events of the span.
-        bad: the rows that are no events, or could not be evaluated by some rule.
+        bad: the rows that are not events, or could not be evaluated by some rule.
         fraud: the confirmed fraud; None where none is known.
     """
 

@@ -104,7 +104,7 @@ class BacktestReport:
     end_ms: int  # the first one after them
     days: Fraction  # by how many days figures per day are divided; see `CountedDays`
     arrivals: int  # how many events of this range have arrived
-    bad: BadRows  # the rows of all that was read that are no events, or could not be evaluated by some rule
+    bad: BadRows  # the rows of all that was read that are not events, or could not be evaluated by some rule
     measure: str | None  # the field that is the amount of an event; None for none
     rules: tuple[RuleResult, ...]  # each rule that is evaluated, in the order in which they are written
     total: Figures  # the ACTIVE rules together

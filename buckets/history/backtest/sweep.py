@@ -103,7 +103,7 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
     """Read a sweep.
 
     Raises:
-        ValueError: it is no sweep, or not of these rules.
+        ValueError: it is not a sweep, or not of these rules.
     """
     live = [rule for rule in rules if rule.state != "DELETE"]
     for rule in sorted(live, key=lambda rule: -len(rule.rule_id)):
@@ -181,7 +181,7 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
     known = [Decimal(value) if is_number else value for value in values]
     twice = next((shown for shown, value in zip(values, known, strict=True) if known.count(value) > 1), None)
     if twice is not None:
-        message = f"the value {twice} stands there twice; write each once, or fewer of the range"
+        message = f"the value {twice} is there twice; write each once, or fewer of the range"
         raise ValueError(message)
     return values
 
