@@ -22,11 +22,11 @@ FORMAT = 1  # Of all that a checkpoint holds
 _EDGE = "engine.precision.edge"
 _NULLS = "engine.nulls"
 _DUPLICATES = "engine.duplicates"
-_FIXED: Sequence[tuple[str, str, Callable[[Any], str]]] = (
+_OF_STATE: Sequence[tuple[str, str, Callable[[Any], str]]] = (
     ("engine.shards", "shards", str),
     ("engine.allowed_lateness", "allowed_lateness_ms", format_duration),
-    ("source.subfolders", "subfolders", lambda is_read: str(is_read).lower()),
 )
+_OF_SOURCE = (("source.subfolders", "subfolders", lambda is_read: str(is_read).lower()),)
 """Settings that must stay: their paths, their names in the record, and how they are shown."""
 
 
@@ -78,35 +78,46 @@ class CheckpointIdentity:
         }
         return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}
 
-    def conflict(self, written: dict[str, Any]) -> str | None:
-        """Return how the written basis differs, as text; None where the job can go on with its state."""
+    def conflict(self, written: dict[str, Any], is_carried: bool = False) -> str | None:
+        """Return how the written basis differs, as text; None where the job can go on with its state.
+
+        State that is carried into another checkpoint may get other shards, another lateness, and fields from elsewhere
+        or none in their place.
+        """
         now = self.to_json()
-        for setting, name, shown in _FIXED:
+        for setting, name, shown in _OF_SOURCE if is_carried else (*_OF_STATE, *_OF_SOURCE):
             if written[name] != now[name]:
                 return f"was made with {setting} {shown(written[name])}, not {shown(now[name])}"
         if not is_same_source(written["source"], self.source):
             return f"was made for source {written['source']}, not {now['source']}"
-        return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
+        schema = EventSchema.model_validate(written["event_schema"])
+        return self._schema_conflict(schema) or (None if is_carried else self._layout_conflict(schema))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
-        joined = joined_fields(written, self.schema)
-        if joined is not None:
-            return joined
+        for name in self.schema.aliases:
+            several = [spelling for spelling in self.schema.spellings(name) if spelling in written.field_names]
+            if len(several) > 1:
+                return f"was made with {' and '.join(several)} as different fields, and aliases make one of them"
         written, now = written.renamed(self.schema.new_names), fixed_settings(self.schema)
         for name, before in fixed_settings(written).items():
             if before != now[name]:
                 return f"was made with {name} {before}, not {now[name]}, in event schema {written.name!r}"
+        roles = self.schema.roles
+        for name, role in written.roles.items():
+            if roles.get(name, role) != role:
+                return f"was made with {name} as {role}, not as {roles[name]}"
+        return None
+
+    def _layout_conflict(self, written: EventSchema) -> str | None:
+        written = written.renamed(self.schema.new_names)
         if written.records != self.schema.records:
             before, layout = (schema.records or "one object a line" for schema in (written, self.schema))
             return (
                 f"was made with files of JSON that have {before}, not {layout}, which is `records` of the event schema"
             )
-        roles = self.schema.roles
         for name, role in written.roles.items():
-            if name not in roles:
+            if name not in self.schema.roles:
                 return f"was made with {name} as {role}, which the event schema does not declare any more"
-            if roles[name] != role:
-                return f"was made with {name} as {role}, not as {roles[name]}"
         for name in written.field_names:
             before, origin = (schema.beside_value.get(name, "the value") for schema in (written, self.schema))
             if before != origin:
@@ -167,15 +178,6 @@ class CheckpointIdentity:
         for name, role in self.schema.roles.items():
             if name not in known:
                 yield f"the event schema has a field more, {name} as {role}"
-
-
-def joined_fields(written: EventSchema, now: EventSchema) -> str | None:
-    """Return which fields of an event schema became one by their aliases, as text; None where none did."""
-    for name in now.aliases:
-        several = [spelling for spelling in now.spellings(name) if spelling in written.field_names]
-        if len(several) > 1:
-            return f"was made with {' and '.join(several)} as different fields, and aliases make one of them"
-    return None
 
 
 def fixed_settings(schema: EventSchema) -> dict[str, str]:

@@ -122,7 +122,7 @@ def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: E
     for field in fields:
         if field not in schema.attributes:
             shown = short_line(repr(field))
-            reason = "an array" if field in schema.arrays else f"no attribute of event schema {schema.name!r}"
+            reason = "an array" if field in schema.arrays else f"not an attribute of event schema {schema.name!r}"
             yield location, f"{shown} is {reason}; {declared}"
 
 

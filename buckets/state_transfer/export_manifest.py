@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 from pydantic import BaseModel, ConfigDict
 
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.identity import CheckpointIdentity, check_release, fixed_settings, is_same_source, joined_fields
+from buckets.checkpoint.identity import CheckpointIdentity, check_release
 from buckets.checkpoint.source_offsets import SourceOffsets, records_folder, spark_folder
 from buckets.duration import format_duration
 from buckets.engine.storage.key import shards_of
@@ -149,7 +149,7 @@ def plan_import(
 ) -> CarryPlan:
     """See what an import does."""
     written = manifest.job
-    conflict = _conflict(written, EventSchema.model_validate(written["event_schema"]), basis)
+    conflict = basis.conflict(written, is_carried=True)
     if conflict is not None:
         message = f"the state of {manifest.checkpoint} {conflict}; this cannot be carried over"
         raise BucketsError(message)
@@ -170,27 +170,6 @@ def plan_import(
     carried = Regrouping.of(now, now_ms, written["shards"], basis.engine.shards)
     differences = tuple(_differences(manifest, basis, rule_set, now))
     return CarryPlan(manifest, basis, rule_set, now, carried, differences)
-
-
-def _conflict(written: Mapping[str, Any], before: EventSchema, basis: CheckpointIdentity) -> str | None:
-    """Return how the configuration contradicts what the state is made from, as text; None if it does not."""
-    if not is_same_source(written["source"], basis.source):
-        return f"is that of source {written['source']}, and the configuration names {basis.source}"
-    subfolders = written.get("subfolders", basis.subfolders)
-    if subfolders != basis.subfolders:
-        return f"was made with source.subfolders {str(subfolders).lower()}, and the configuration says otherwise"
-    joined = joined_fields(before, basis.schema)
-    if joined is not None:
-        return joined
-    before, now = before.renamed(basis.schema.new_names), fixed_settings(basis.schema)
-    for name, was in fixed_settings(before).items():
-        if was != now[name]:
-            return f"was made with {name} {was}, and the configuration says {now[name]}"
-    for field, role in before.roles.items():
-        role_now = basis.schema.roles.get(field)
-        if role_now is not None and role_now != role:
-            return f"was made with {field} as {role}, and the configuration says {role_now}"
-    return None
 
 
 def _differences(manifest: ExportManifest, basis: CheckpointIdentity, before: RuleSet, now: RuleSet) -> Iterator[str]:
