@@ -219,11 +219,11 @@ def key_fault(key: Mapping[str, str | int | bool], group_by: Sequence[str], sche
     for field, value in key.items():
         kind = schema.attributes.get(field)
         if kind is not None and not _is_of_kind(value, kind):
-            return f"{field}: {short_line(repr(value))} is not a {_KINDS[kind]}; write {_EXAMPLES[kind]}"
+            return f"{field}: {short_line(repr(value))} is not {_KINDS[kind]}; write {_EXAMPLES[kind]}"
     return None
 
 
-_KINDS: dict[AttributeType, str] = {"string": "text", "long": "whole number of 64 bits", "boolean": "boolean"}
+_KINDS: dict[AttributeType, str] = {"string": "text", "long": "a whole number of 64 bits", "boolean": "a boolean"}
 _EXAMPLES: dict[AttributeType, str] = {"string": '"p-17"', "long": "17", "boolean": "true or false"}
 
 
