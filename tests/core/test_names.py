@@ -281,7 +281,7 @@ TRANSLATED = re.compile(
     "which means nothing where|of which there is one|as once they did|it in words|for where that of it|"
     "what is small is|has to be told of|mend what can|meeting of parts|Take it as it is|apart from the driver|"
     "nothing from elsewhere|as the text is long|earlier release|it shall be so|shall fire|whoever looks|all it said|"
-    "with all that is in it|stands there twice|stands beside|text stands in|stands in two|which rules use|"
+    "with all that is in it|stands there twice|stands beside|text stands in|stands in two|into which rules look|"
     "tell its version|tells how it is|mend the (?:filter|order)|closes none|in upper and lower case alone|"
     "rows of it (?:is|are)|several files of it|of which nothing is|bounds take it so|as the job sets it|"
     "(?<!there )is no (?:number of|per cent of|whole|valid|text\\b|field\\b|alert\\b)|told apart",
