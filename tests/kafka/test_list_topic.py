@@ -172,10 +172,10 @@ def test_the_console_changes_an_entry_after_it_has_shown_what_that_does(broker, 
         assert newest(checkpoint, lists).get("<b> a") is None
         for given, said in (
             ({"key": ""}, "a key has 1 to 1,000 characters"),
-            ({"until": "soon"}, "is not a moment"),
+            ({"until": "soon"}, "is not a time"),
             ({"values": "category"}, "write NAME=TEXT"),
             ({"values": "until=1"}, "write NAME=TEXT"),
-            ({"name": "other"}, "here is not a list"),
+            ({"name": "other"}, "here is no list"),
         ):
             refused = served.ask("/list/preview", entry | given)
             assert (refused.status, said in refused.text) == (400, True)
